@@ -1,0 +1,122 @@
+"""The registry of methods: one file each, one line each.
+
+`algorithms("q-fedavg(q=[0, 1])+uniform(clients=10)")` turns the notation into algorithms that can be run.
+"""
+
+from typing import Any, NamedTuple
+
+from evenly.algorithms import fedavg, fedprox, fedsgd, multi_q, q_fedavg, q_fedsgd
+from evenly.algorithms.fedavg import FedAvg
+from evenly.algorithms.fedsgd import FedSGD
+from evenly.algorithms.method import Method, Setting, settings_of
+from evenly.algorithms.q_fedavg import QFedAvg
+from evenly.clients.optimiser import OPTIMISERS, Optimiser, OptimisedServer
+from evenly.notation import Composition, Part, expand, parse, show, unknown
+from evenly.records import replace
+from evenly.sampling import SAMPLINGS
+from evenly.types import Algorithm, Select
+
+__all__ = [
+    "METHODS", "FedAvg", "FedSGD", "Method", "QFedAvg", "Setting", "Variant", "algorithm", "register", "settings_of", "variants",
+]  # fmt: skip
+
+METHODS: dict[str, Method] = {
+    m.name: m
+    for m in (
+        fedavg.METHOD,
+        fedsgd.METHOD,
+        fedprox.METHOD,
+        q_fedavg.METHOD,
+        q_fedsgd.METHOD,
+        multi_q.METHOD,
+    )
+}
+
+
+class Variant(NamedTuple):
+    """One row of a comparison: a method with every setting fixed, and the runs it takes (one, unless it combines several)."""
+
+    label: str
+    method: Method
+    settings: dict[str, Any]
+    members: tuple[Algorithm, ...]
+
+
+def register(method: Method) -> None:
+    """Add a method of your own, so that notation, command line and report know it."""
+    METHODS[method.name] = method
+
+
+def algorithm(text: str, **common: Any) -> Algorithm:
+    """One algorithm from its notation; `common` fills in settings that the notation leaves open and the method has."""
+    found = [member for variant in variants(parse(text), common) for member in variant.members]
+    if len(found) != 1:
+        raise ValueError(f"{text!r} stands for {len(found)} runs, but one was asked for; use variants() for sweeps.")
+    return found[0]
+
+
+def variants(composition: Composition, common: dict[str, Any] | None = None, select: Select | None = None) -> list[Variant]:
+    """Every algorithm that a composition stands for, sweeps expanded.
+
+    `common` are settings for all methods (a learning rate, say): they apply where the method has them and the
+    notation does not. `select` is the sampling where the notation names none.
+    """
+    head, *rest = composition
+    if head.name not in METHODS:
+        raise unknown("method", head.name, METHODS)
+    method = METHODS[head.name]
+    shared = {k: v for k, v in (common or {}).items() if k in method.settings and k not in head.settings}
+    if method.combine is not None:
+        return [_combined(method, (head, *rest), shared, select)]
+    return [
+        Variant(show(one), method, {**shared, **one[0].settings}, (_assemble(method, one, shared, select),)) for one in expand(composition)
+    ]
+
+
+def _combined(method: Method, composition: Composition, shared: dict[str, Any], select: Select | None) -> Variant:
+    """A method whose list-valued settings are not a sweep but its own members."""
+    head, *rest = composition
+    lists = {s.name: s.default for s in method.settings.values() if isinstance(s.default, list)}
+    inner = (Part(head.name, {**lists, **head.settings}), *rest)
+    members = tuple(_assemble(method, one, shared, select) for one in expand(inner))
+    return Variant(show(composition), method, {**shared, **inner[0].settings}, members)
+
+
+def _assemble(method: Method, composition: Composition, shared: dict[str, Any], select: Select | None) -> Algorithm:
+    head, *rest = composition
+    server, local = None, None
+    for part in rest:
+        kind, _, name = part.name.partition("-")
+        if part.name in SAMPLINGS:
+            select = _sampling(part)
+        elif kind == "server" and name in OPTIMISERS:
+            server = OptimisedServer(optimiser=_optimiser(name, part.settings))
+        elif kind == "local" and name in OPTIMISERS:
+            local = _optimiser(name, part.settings)
+        else:
+            known = [*SAMPLINGS, *(f"{k}-{o}" for k in ("server", "local") for o in OPTIMISERS)]
+            raise unknown("part", part.name, known)
+    if local is not None:
+        shared = {"learning_rate": local.learning_rate, **{k: v for k, v in shared.items() if k != "learning_rate"}}
+    built = method.build({**shared, **head.settings}, select=select, server=server, label=show(composition))
+    if local is not None:
+        built = replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
+    return built
+
+
+def _sampling(part: Part) -> Select:
+    kind = SAMPLINGS[part.name]
+    known = [s.name for s in settings_of(kind, "select")]
+    for name in part.settings:
+        if name not in known:
+            raise ValueError(f"{part.name}: {unknown('setting', name, known)}" if known else f"{part.name} has no settings, got {name!r}.")
+    try:
+        return kind(**part.settings)
+    except ValueError as error:
+        raise ValueError(f"{part.name}: {error}") from None
+
+
+def _optimiser(name: str, settings: dict[str, Any]) -> Optimiser:
+    options = {k: v for k, v in settings.items() if k != "learning_rate"}
+    rate = {"learning_rate": settings["learning_rate"]} if "learning_rate" in settings else {}
+    return Optimiser(kind=name, options=options, **rate)

@@ -1,0 +1,64 @@
+"""FedAvg: the mean of the clients' models.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+
+    w+ = sum_k a_k w_k,   a_k = n_k / sum n  (weights = size)   or   a_k = 1/|R|  (weights = equal)
+
+Which of the two is right goes with the sampling: if clients are drawn in proportion to their size, the plain mean
+already counts sizes (q-FFL, Algorithm 2); if they are drawn uniformly or all take part, sizes belong in the weights.
+The default follows the sampling, and counting sizes twice raises an error.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import shares
+from evenly.records import record, require, static
+from evenly.types import Array, Census, Effort, Select, Signals, Tree
+
+
+@record
+class FedAvg:
+    """Average the updates, by size or equally."""
+
+    weights: str = static("size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
+
+    def __post_init__(self) -> None:
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"examples"} if self.weights == "size" else ())
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        raw = signals.examples if self.weights == "size" else jnp.ones_like(signals.examples)
+        return shares(raw, signals.returned), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return total, state
+
+
+def follow_sampling(settings: dict[str, Any], select: Select) -> dict[str, Any]:
+    """Equal weights where the sampling already counts sizes."""
+    chosen = settings["weights"]
+    return {**settings, "weights": chosen or ("equal" if select.by_size else "size")}
+
+
+METHOD = Method(
+    name="fedavg",
+    title="FedAvg",
+    reference="McMahan et al., AISTATS 2017",
+    formula="w⁺ = Σ aₖ wₖ,  aₖ ∝ nₖ or 1",
+    rule=FedAvg,
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+)

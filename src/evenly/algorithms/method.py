@@ -1,0 +1,74 @@
+"""What the registry holds of a method: its parts, its settings and its story."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from evenly.clients.local_training import LocalTraining
+from evenly.notation import unknown
+from evenly.sampling import Weighted
+from evenly.types import Algorithm, Rule, Select, Server, Trace, Work
+
+
+class Setting(NamedTuple):
+    """A hyper-parameter: a TOML key, a command-line option and a row of the docs, all from one field."""
+
+    name: str
+    default: Any
+    doc: str
+    part: str  # "rule", "work" or "select"
+    swept: bool  # whether a new value needs no compilation
+
+
+def settings_of(part: type, kind: str) -> list[Setting]:
+    """The documented fields of a part."""
+    return [
+        Setting(f.name, f.default, f.metadata["doc"], kind, not f.metadata.get("static"))
+        for f in dataclasses.fields(part)  # pyright: ignore[reportArgumentType]
+        if f.metadata.get("doc")
+    ]
+
+
+def resolved_nothing(settings: dict[str, Any], select: Select) -> dict[str, Any]:
+    return settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Method:
+    """A named method. `resolve` fills in settings that follow from others; `combine` makes one result of several runs."""
+
+    name: str
+    title: str
+    reference: str
+    formula: str
+    rule: type[Rule]
+    work: type[Work] = LocalTraining
+    select: Select = Weighted()
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    resolve: Callable[[dict[str, Any], Select], dict[str, Any]] = resolved_nothing
+    combine: Callable[[Sequence[Trace]], Trace] | None = None
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        found = settings_of(self.rule, "rule") + settings_of(self.work, "work")
+        return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in found}
+
+    def build(self, given: dict[str, Any], *, select: Select | None = None, server: Server | None = None, label: str = "") -> Algorithm:
+        """The algorithm with these settings; every other setting has its default."""
+        select = self.select if select is None else select
+        known = self.settings
+        for name in given:
+            if name not in known:
+                raise _unknown_setting(self.name, name, known)
+        chosen = self.resolve({name: given.get(name, s.default) for name, s in known.items()}, select)
+        try:
+            rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
+            work = self.work(**{n: chosen[n] for n in chosen if known[n].part == "work"})
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
+        return Algorithm(work=work, rule=rule, select=select, server=server, label=label or self.name)
+
+
+def _unknown_setting(method: str, name: str, known: dict[str, Setting]) -> ValueError:
+    error = unknown("setting", name, known)
+    return ValueError(f"{method}: {error}")

@@ -1,0 +1,81 @@
+"""q-FedAvg: clients with a larger loss count more, and the step is damped to match.
+
+Li, Sanjabi, Beirami, Smith, "Fair Resource Allocation in Federated Learning" (q-FFL), Algorithm 1. It minimises
+sum_k p_k F_k^(q+1) / (q+1). With d_k = L (w - w_k) for the trained model w_k, and F_k the loss of the *received* model,
+
+    Delta_k = F_k^q d_k,    h_k = q F_k^(q-1) ||d_k||^2 + L F_k^q,    w+ = w - sum Delta_k / sum h_k.
+
+Here the same step is written with normalised weights and v_k = w_k - w (so d_k = -L v_k), which cannot overflow:
+
+    a_k = F_k^q / sum F^q,    w+ = w + sum a_k v_k / (1 + q L sum a_k ||v_k||^2 / F_k).
+
+Departures. The paper omits the factor L in d_k; with it omitted q = 0 is FedAvg only for L = 1. The authors' code has it,
+and so have we (`scale_update=False` restores the printed form). As in the authors' code, 1e-10 is added to every loss.
+A client with a loss near 0, q below 1 and a non-zero update dominates the damping and freezes the round: that is a
+property of the method.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from evenly import trees
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import softmax_shares
+from evenly.records import is_number, leaf, record, require, static
+from evenly.types import Array, Census, Effort, Select, Signals, Tree
+
+SMALLEST_LOSS = 1e-10
+
+
+@record
+class QFedAvg:
+    """Weigh by loss to the power q, then damp the step."""
+
+    q: float = leaf(1.0, doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more")
+    lipschitz: float = leaf(10.0, doc="L, the inverse of the step size; by default 1 / learning_rate")
+    scale_update: bool = static(True, doc="whether d_k has the factor L; false is the form printed in the paper")
+
+    def __post_init__(self) -> None:
+        if is_number(self.q):
+            require(self.q >= 0, f"q must be at least 0, got {self.q}. Use q = 0 for FedAvg.")
+        if is_number(self.lipschitz):
+            require(self.lipschitz > 0, f"lipschitz must be above 0, got {self.lipschitz}.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"loss", "square_norm"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return False
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        return softmax_shares(self.q * jnp.log(signals.loss + SMALLEST_LOSS), signals.returned), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        a, _ = self.weigh(state, signals)  # over those who really returned
+        F, L = signals.loss + SMALLEST_LOSS, self.lipschitz
+        curvature = self.q * jnp.where(a > 0, a * effort.square_norm / F, 0.0).sum()  # q sum a_k ||v_k||^2 / F_k
+        # Algorithm 1 divided by sum F^q; h_k has ||d_k||^2 = L^2 ||v_k||^2 when updates are scaled, else ||v_k||^2.
+        return trees.scale(total, 1.0 / (1.0 + L * curvature) if self.scale_update else 1.0 / (L + curvature)), state
+
+
+def lipschitz_from_rate(settings: dict[str, Any], select: Select) -> dict[str, Any]:
+    """L = 1 / learning_rate unless given."""
+    given = settings["lipschitz"]
+    return {**settings, "lipschitz": 1.0 / settings["learning_rate"] if given is None else given}
+
+
+METHOD = Method(
+    name="q-fedavg",
+    title="q-FedAvg",
+    reference="Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, Algorithm 1",
+    formula="aₖ = Fₖ^q / ΣF^q;  w⁺ = w + Σ aₖ vₖ / (1 + q L Σ aₖ ‖vₖ‖² / Fₖ)",
+    rule=QFedAvg,
+    defaults={"lipschitz": None},
+    resolve=lipschitz_from_rate,
+)

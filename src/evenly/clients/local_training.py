@@ -1,0 +1,72 @@
+"""Local training: some epochs of mini-batch steps on the client's own loss, then send what changed."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from evenly import trees
+from evenly.clients.optimiser import Factory, Optimiser
+from evenly.models.linear import over_runs
+from evenly.records import is_number, leaf, record, require, static
+from evenly.types import Shard, Task, Tree
+
+
+class Local(NamedTuple):
+    """A client in the middle of its local training."""
+
+    model: Tree
+    optimiser: Tree
+
+
+@record
+class LocalTraining:
+    """Epochs of mini-batch steps from the received model; the vector is trained minus received."""
+
+    learning_rate: float = leaf(0.1, doc="local step size")
+    epochs: int = static(1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(10, doc="rows in a local step; the last batch of an epoch may be smaller")
+    mu: float = leaf(0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
+    optimiser: str | Factory = static("sgd")
+    options: dict[str, Any] = leaf(factory=dict)
+    shuffle: bool = static(True)
+
+    def __post_init__(self) -> None:
+        check_schedule(self.epochs, self.batch_size)
+        if is_number(self.mu):
+            require(self.mu >= 0, f"mu must be at least 0, got {self.mu}. Use 0 for plain local training.")
+        if is_number(self.learning_rate):
+            self._optimiser()
+
+    def remember(self, model: Tree) -> Tree:
+        return None
+
+    def start(self, task: Task, received: Tree, memory: Tree) -> Local:
+        return Local(received, self._optimiser().init(received))
+
+    def step(self, task: Task, received: Tree, local: Local, batch: Shard) -> Local:
+        gradient = jax.grad(lambda model: batch_loss(task, model, batch).sum())(local.model)
+        pulled = jax.tree.map(lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received)
+        return Local(*self._optimiser().update(pulled, local.optimiser, local.model))
+
+    def finish(self, task: Task, received: Tree, local: Local) -> tuple[Tree, Tree]:
+        return trees.subtract(local.model, received), None
+
+    def _optimiser(self) -> Optimiser:
+        return Optimiser(learning_rate=self.learning_rate, kind=self.optimiser, options=self.options)
+
+
+def batch_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
+    """Mean (or sum) of a batch's weighted losses plus the penalty: a scalar, or one per run."""
+    total = summed_loss(task, params, batch)
+    return total / jnp.maximum(batch.mask.sum(), 1.0) + task.penalty(params) if task.reduction == "mean" else total + task.penalty(params)
+
+
+def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
+    losses = task.losses(params, batch)
+    return (losses * over_runs(batch.mask * batch.weight, losses)).sum(0)
+
+
+def check_schedule(epochs: Any, batch_size: Any) -> None:
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        require(isinstance(value, int) and value >= 1, f"{name} must be a whole number of at least 1, got {value!r}.")

@@ -1,0 +1,122 @@
+"""How a method is written down: `q-fedavg(q=1)`, `fedavg(learning_rate=[0.1, 0.3])+uniform(clients=10)`.
+
+A list where a number is expected is a sweep. The same notation serves the command line, experiment files and labels.
+"""
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+Value = Any  # number, bool, str or a list of these
+
+
+class Part(NamedTuple):
+    """One name and its settings."""
+
+    name: str
+    settings: dict[str, Value]
+
+    def __str__(self) -> str:
+        inner = ", ".join(f"{k}={_show(v)}" for k, v in self.settings.items())
+        return f"{self.name}({inner})" if inner else self.name
+
+
+Composition = tuple[Part, ...]
+
+
+def parse(text: str) -> Composition:
+    """The parts of one method, in order: `a(x=1)+b` -> (a, b)."""
+    pieces = _cut(text, "+")
+    if not all(p.strip() for p in pieces):
+        raise ValueError(f"A method is written like q-fedavg(q=1)+uniform(clients=10), got {text!r}.")
+    return tuple(_part(piece.strip(), text) for piece in pieces)
+
+
+def parse_list(text: str) -> list[Composition]:
+    """Several methods separated by commas."""
+    return [parse(piece) for piece in _cut(text, ",") if piece.strip()]
+
+
+def show(composition: Composition) -> str:
+    return "+".join(str(part) for part in composition)
+
+
+def expand(composition: Composition) -> Iterator[Composition]:
+    """Every combination of a composition's list values."""
+    choices = [[(part.name, key, value) for value in _as_list(values)] for part in composition for key, values in part.settings.items()]
+    for chosen in itertools.product(*choices):
+        flat = iter(chosen)
+        yield tuple(Part(part.name, {key: next(flat)[2] for key in part.settings}) for part in composition)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """The error for a name that is not known: what was given, the nearest legal one, and all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return ValueError(f"There is no {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+
+
+def _as_list(value: Value) -> list[Value]:
+    if isinstance(value, list) and not value:
+        raise ValueError("A sweep must have at least one value, got an empty list.")
+    return value if isinstance(value, list) else [value]
+
+
+def _part(text: str, whole: str) -> Part:
+    match = re.fullmatch(r"([A-Za-z][\w-]*)\s*(?:\((.*)\))?", text, re.DOTALL)
+    if not match:
+        raise ValueError(f"A method is written like q-fedavg(q=1)+uniform(clients=10), got {whole!r}.")
+    name, inner = match.groups()
+    settings: dict[str, Value] = {}
+    for piece in _cut(inner or "", ","):
+        if not piece.strip():
+            continue
+        key, equals, value = piece.partition("=")
+        if not equals or not value.strip():
+            raise ValueError(f"Settings are written name=value, got {piece.strip()!r} in {whole!r}.")
+        if key.strip() in settings:
+            raise ValueError(f"Setting {key.strip()!r} is given twice in {whole!r}.")
+        settings[key.strip()] = _value(value.strip(), whole)
+    return Part(name, settings)
+
+
+def _value(text: str, whole: str) -> Value:
+    if text.startswith("["):
+        if not text.endswith("]"):
+            raise ValueError(f"A list must end with ']', got {text!r} in {whole!r}.")
+        return [_value(v.strip(), whole) for v in _cut(text[1:-1], ",") if v.strip()]
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip("'\"")
+
+
+def _cut(text: str, separator: str) -> list[str]:
+    """Split at separators that are outside all brackets."""
+    pieces, depth, start = [], 0, 0
+    for i, char in enumerate(text):
+        depth += (char in "([") - (char in ")]")
+        # A plus inside a number such as 1e+3 only occurs within brackets, so it is never a cut.
+        if char == separator and depth == 0:
+            pieces.append(text[start:i])
+            start = i + 1
+        if depth < 0:
+            raise ValueError(f"Brackets do not match in {text!r}.")
+    if depth:
+        raise ValueError(f"Brackets do not match in {text!r}.")
+    return [*pieces, text[start:]]
+
+
+def _show(value: Value) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_show, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Ways to deal rows to clients, one file each."""

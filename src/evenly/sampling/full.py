@@ -1,0 +1,24 @@
+"""Everyone takes part in every round."""
+
+from typing import Any
+
+import numpy as np
+
+from evenly.records import record, static
+from evenly.types import Census
+
+
+@record
+class Full:
+    """Every client, every round."""
+
+    by_size: bool = static(False)
+
+    def slots(self, census: Census) -> int:
+        return len(census.examples)
+
+    def init(self, census: Census) -> np.ndarray:
+        return np.arange(len(census.examples))
+
+    def __call__(self, state: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, Any]:
+        return state, state

@@ -1,0 +1,221 @@
+"""Simulate federated training: the host side that feeds the compiled program block by block."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenly import trees
+from evenly.federation import SPLITS, Federation
+from evenly.records import replace
+from evenly.sampling import Full
+from evenly.simulate import checkpoint as checkpoints
+from evenly.simulate.device import device_data
+from evenly.simulate.plan import Block, Planner
+from evenly.simulate.program import NEVER, Data, Parts, Record, Shape, State, advance
+from evenly.types import Algorithm, Seeds, Task, Trace
+
+Progress = Callable[[int, int], None]  # rounds done, rounds in all
+
+LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
+LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
+CHECKPOINT_SECONDS = 20.0
+
+
+class Collected(NamedTuple):
+    """What finished blocks have left, on the host."""
+
+    cohort: list[np.ndarray]
+    weights: list[np.ndarray]
+    rounds: list[np.ndarray]
+    tables: list[np.ndarray]
+    losses: list[np.ndarray]
+
+    def whole(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.concatenate(pieces) for pieces in self)
+
+
+def simulate(
+    task: Task,
+    federation: Federation,
+    algorithms: Sequence[Algorithm],
+    rounds: int,
+    *,
+    seeds: Seeds | None = None,
+    evaluate_every: int = 0,
+    dropout: float = 0.0,
+    progress: Progress | None = None,
+    checkpoint: Path | None = None,
+) -> list[Trace]:
+    """Train algorithms on one federation, in one program, on shared cohorts and batches; a Trace for each.
+
+    The algorithms must differ in hyper-parameters only (see `companions`). The model is evaluated before the first
+    round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
+    there now and then; called again with the same arguments, the run goes on from that point, to the same bits.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}.")
+    if len({_structure(a) for a in algorithms}) != 1:
+        raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
+    return _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout).run(progress, checkpoint)
+
+
+def companions(algorithms: Sequence[Algorithm]) -> list[list[int]]:
+    """Group algorithms (by position) that can advance in one program: same parts, sampling and local schedule."""
+    groups: dict[str, list[int]] = {}
+    for i, algorithm in enumerate(algorithms):
+        groups.setdefault(_structure(algorithm), []).append(i)
+    return list(groups.values())
+
+
+def _structure(algorithm: Algorithm) -> str:
+    return f"{jax.tree.structure(_parts(algorithm))} {algorithm.select!r}"
+
+
+def _parts(algorithm: Algorithm) -> Parts:
+    return Parts(algorithm.work, algorithm.rule, algorithm.server)
+
+
+class _Simulation:
+    """One call of `simulate`: shapes, device data and the loop over blocks."""
+
+    def __init__(
+        self, task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, seeds: Seeds, every: int, dropout: float
+    ) -> None:
+        self.task, self.federation, self.rounds, self.seeds = task, federation, rounds, seeds
+        self.algorithms, self.every, self.dropout = algorithms, every, dropout
+        self.parts = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *map(_parts, algorithms))
+        self.planner = Planner(federation, algorithms[0].work, algorithms[0].select, seeds=seeds, dropout=dropout)
+        runs = len(algorithms)
+        self.shape = Shape(
+            runs=runs,
+            axis=-1 if task.joint and runs > 1 else 0,
+            clients=federation.clients,
+            groups=len(federation.groups),
+            labels=len(federation.labels),
+            chunk=int(np.clip(2 ** np.ceil(np.log2(np.median(federation.train.counts))), 16, 512)),
+            eval_chunk=1024,
+        )
+        cells = self.shape.owners * self.shape.groups * self.shape.labels**2 * runs
+        self.stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 1, 64))
+        self.steps = max(self.planner.steps_per_round(), 1)
+        self.block_rounds = int(np.clip(LARGEST_BLOCK_ROWS // (self.steps * self.planner.batch), 1, 1024))
+
+    def run(self, progress: Progress | None, path: Path | None) -> list[Trace]:
+        data = device_data(self.federation, self.shape.eval_chunk)
+        state, collected, done = self._initial_state(), Collected([], [], [], [], []), 0
+        name = self._fingerprint() if path else ""
+        if path and (saved := checkpoints.read(path, name)):
+            done, leaves = saved
+            state, collected = _restored(leaves, jax.tree.structure(state))
+        ahead, written = self._next_block(done), time.monotonic()
+        while ahead is not None:
+            start, stop, block = ahead
+            state, record = advance(self.task, self.shape, self.parts, data, block, state)
+            ahead = self._next_block(stop) if stop < self.rounds else None  # drawn while the device works
+            _collect(collected, block, record, start, stop)
+            self._refuse_broken(state, start)
+            if progress:
+                progress(stop, self.rounds)
+            if path and ahead is not None and time.monotonic() - written > CHECKPOINT_SECONDS:
+                checkpoints.write(path, name, stop, (state, collected.whole()))
+                written = time.monotonic()
+        if path:
+            path.unlink(missing_ok=True)
+        return [self._trace(collected, state, r) for r in range(self.shape.runs)]
+
+    def _initial_state(self) -> State:
+        runs, axis = self.shape.runs, self.shape.axis
+        model = self.task.init(jax.random.key(self.seeds.model))
+        census = self.federation.census()
+        copies = trees.stack([model] * runs, axis)
+        memory = jax.vmap(lambda p, m: p.work.remember(m), (0, axis), axis)(self.parts, copies)
+        return State(
+            model=copies,
+            rule=jax.vmap(lambda p: p.rule.init(census), axis_size=runs)(self.parts),
+            server=() if self.parts.server is None else jax.vmap(lambda p, m: p.server.init(m), (0, axis))(self.parts, copies),
+            memory=jax.tree.map(lambda leaf: jnp.stack([leaf] * self.shape.clients), memory),
+            excluded=jnp.zeros((self.shape.clients, runs), jnp.int32),
+            broken=jnp.full(runs, NEVER, jnp.int32),
+        )
+
+    def _next_block(self, start: int) -> tuple[int, int, Block]:
+        """Plan the rounds from `start`: as many as fit, with the evaluations that fall among them."""
+        marks = [t for t in self._evaluations() if t >= start and (t > start or start == 0)]
+        stop = min(start + self.block_rounds, self.rounds)
+        if len(marks) > self.stops:  # the first evaluation that does not fit ends the block
+            stop = min(stop, marks[self.stops - 1])
+        inside = [t for t in marks if t <= stop][: self.stops]
+        ends = inside if inside and inside[-1] == stop else [*inside, stop]
+        stops = np.full(self.stops + 1, -1, np.int32)
+        stops[: len(ends)] = np.array(ends) - start
+        evaluate = np.zeros(self.stops + 1, bool)
+        evaluate[: len(inside)] = True
+        block = self.planner.block(
+            start, stop, rounds=self.block_rounds, steps=self.block_rounds * self.steps, stops=stops, evaluate=evaluate
+        )
+        return start, stop, block
+
+    def _evaluations(self) -> list[int]:
+        inner = range(self.every, self.rounds, self.every) if self.every else ()
+        return [0, *inner, self.rounds]
+
+    def _refuse_broken(self, state: State, start: int) -> None:
+        broken = np.asarray(state.broken)
+        if (broken < NEVER).any():
+            run = int(broken.argmin())
+            raise ValueError(
+                f"{self.algorithms[run].label}: the weights of round {start + int(broken[run])} are not finite. "
+                "A loss was negative or too large for this method; check the model's loss and the learning rate."
+            )
+
+    def _trace(self, collected: Collected, state: State, run: int) -> Trace:
+        shape, clients = self.shape, self.shape.clients
+        cohort, weights, rounds, all_tables, all_losses = collected.whole()
+        tables, losses = all_tables[..., run], all_losses[..., run]  # [evaluations, owners, ...]
+        counts = np.concatenate([self.federation.split(s).counts for s in SPLITS])
+        means = np.divide(losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0)
+        evaluations = len(rounds)
+        algorithm = self.algorithms[run]
+        parameters = 4.0 * trees.size(state.model) / shape.runs
+        scalars = 4.0 * len(algorithm.rule.needs - {"square_norm"})  # a squared norm is read off the update itself
+        return Trace(
+            rounds=rounds,
+            tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),
+            losses=means.reshape(evaluations, len(SPLITS), clients).astype(np.float32),
+            central=tables[:, -1],
+            cohort=cohort,
+            weights=weights[..., run],
+            excluded=np.asarray(state.excluded)[:, run],
+            upload=parameters + scalars,
+            download=parameters,
+            model=jax.tree.map(np.asarray, trees.take(state.model, run, shape.axis)),
+        )
+
+    def _fingerprint(self) -> str:
+        plain = [replace(a, select=Full(), label="") for a in self.algorithms]
+        settings: list[Any] = [self.rounds, self.every, self.dropout, self.block_rounds, jax.__version__]
+        return checkpoints.fingerprint(
+            self.federation, settings, plain, [repr(a.select) for a in self.algorithms], repr(self.seeds), repr(self.task)
+        )
+
+
+def _collect(collected: Collected, block: Block, record: Record, start: int, stop: int) -> None:
+    """Bring a block's results to the host; this waits for the device."""
+    collected.cohort.append(block.cohort[: stop - start])
+    collected.weights.append(np.asarray(record.weights)[: stop - start])
+    marked = np.flatnonzero(block.evaluate)
+    if len(marked):
+        collected.rounds.append(start + block.stops[marked])
+        collected.tables.append(np.asarray(record.tables)[marked])
+        collected.losses.append(np.asarray(record.losses)[marked])
+
+
+def _restored(leaves: list[np.ndarray], structure: Any) -> tuple[State, Collected]:
+    own = structure.num_leaves
+    state = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves[:own]])
+    return state, Collected(*([leaf] for leaf in leaves[own:]))

@@ -1,0 +1,168 @@
+"""The whole system in one page: what a round is made of.
+
+One round, for every method:
+
+    select   who takes part                          cohort = select(...)
+    measure  clients look at the model they received  signals
+    weigh    scalars decide the weights               coefficients, state = rule.weigh(state, signals)
+    train    clients train; vectors are only summed   total = coefficients @ vectors
+    step     how far the server moves                 change, state = rule.step(state, signals, effort, total)
+
+A vector is *trained minus received*. Signals are known before training, effort only after it. Everything below is
+written for one run; the simulator carries many runs at once (see `evenly.simulate`).
+"""
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+
+from evenly.federation import Census, Federation, Ragged, Shard
+from evenly.records import record, static
+
+__all__ = [
+    "Algorithm", "Census", "Effort", "Federation", "Ragged", "Rule", "Seeds", "Select", "Server", "Shard", "Signals",
+    "Task", "Trace", "Tree", "Work",
+]  # fmt: skip
+
+Tree = Any  # a pytree of arrays: a model, an update, a rule's state
+Key = jax.Array
+Array = jax.Array
+
+
+class Task(Protocol):
+    """A model and its loss.
+
+    `joint` says that `losses` and `predict` also accept parameters with one extra trailing axis, the runs, and then
+    return [n, runs]: linear models do, so that a whole sweep is one matrix product. Others are vmapped.
+    """
+
+    @property
+    def joint(self) -> bool: ...
+    @property
+    def reduction(self) -> str: ...  # "mean" or "sum": how a batch's losses become one number
+    def init(self, key: Key) -> Tree: ...
+    def losses(self, params: Tree, shard: Shard) -> Array: ...  # [n]
+    def penalty(self, params: Tree) -> Array | float: ...  # added to the reduced loss
+    def predict(self, params: Tree, x: Array) -> Array: ...  # [n], class numbers
+
+
+class Signals(NamedTuple):
+    """What clients say before training, stacked [K]. Entries that the rule does not need are None."""
+
+    client: Any  # which client sits in each slot
+    returned: Any  # whether its update counts
+    examples: Any  # training rows
+    loss: Any = None  # of the model received, on training rows
+    table: Any = None  # [K, groups, labels, outcomes] counts of the model received, on training rows
+    choice: Any = None  # cluster or group chosen
+
+
+class Effort(NamedTuple):
+    """What is known only after training, stacked [K]."""
+
+    square_norm: Any = None  # of each vector
+
+
+@runtime_checkable
+class Work(Protocol):
+    """What a client minimises and sends. Written so that hyper-parameters may carry a trailing run axis.
+
+    `start`, then `step` for every batch, then `finish` make up training; `epochs`, `batch_size` and `shuffle` say which
+    batches there are. `memory` is what a client keeps between the rounds it takes part in (None: nothing).
+    """
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def shuffle(self) -> bool: ...
+    def remember(self, model: Tree) -> Tree: ...  # the memory of a client that was never chosen
+    def start(self, task: Task, received: Tree, memory: Tree) -> Tree: ...
+    def step(self, task: Task, received: Tree, local: Tree, batch: Shard) -> Tree: ...
+    def finish(self, task: Task, received: Tree, local: Tree) -> tuple[Tree, Tree]: ...  # vector, memory
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """How much each client counts, and how far the server moves.
+
+    `needs` names what clients must reveal besides their update: fields of `Signals` and `Effort`.
+    Coefficients are 0 where a client did not return, and sum to 1 unless the rule documents otherwise.
+    """
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+    @property
+    def counts_sizes(self) -> bool: ...  # whether larger clients get larger coefficients
+    def init(self, census: Census) -> Tree: ...
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]: ...
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]: ...
+
+
+@runtime_checkable
+class Select(Protocol):
+    """Who takes part. Runs on the host; `generator` is keyed by the round, so no draw depends on earlier ones."""
+
+    @property
+    def by_size(self) -> bool: ...  # whether larger clients are drawn more often
+    def slots(self, census: Census) -> int: ...
+    def init(self, census: Census) -> Any: ...
+    def __call__(self, state: Any, generator: np.random.Generator) -> tuple[np.ndarray, Any]: ...
+
+
+@runtime_checkable
+class Server(Protocol):
+    """How the change decided by the rule moves the model (an optax optimiser; without one it is added)."""
+
+    def init(self, model: Tree) -> Tree: ...
+    def update(self, change: Tree, state: Tree, model: Tree) -> tuple[Tree, Tree]: ...
+
+
+@record
+class Algorithm:
+    """A federated method: parts that compose. Leaves of the parts are hyper-parameters and may be swept."""
+
+    work: Work
+    rule: Rule
+    select: Select = static()
+    server: Server | None = None
+    label: str = static("")
+
+    def __post_init__(self) -> None:
+        # JAX rebuilds records with placeholders inside; those carry no rule to check.
+        if isinstance(self.rule, Rule) and isinstance(self.select, Select) and self.rule.counts_sizes and self.select.by_size:
+            raise ValueError(
+                f"{self.label or type(self.rule).__name__}: sizes would count twice, once because larger clients are sampled more "
+                "often and once because their updates weigh more. Use equal weights with sampling by size, or sample uniformly."
+            )
+
+
+@record
+class Seeds:
+    """Four independent seeds: the data split, the first model, who takes part, and the order of batches."""
+
+    data: int = static(0)
+    model: int = static(0)
+    cohort: int = static(0)
+    batches: int = static(0)
+
+    @staticmethod
+    def all(seed: int) -> "Seeds":
+        return Seeds(data=seed, model=seed, cohort=seed, batches=seed)
+
+
+class Trace(NamedTuple):
+    """What a run leaves behind: counts, not metrics. Every metric is a function of it."""
+
+    rounds: np.ndarray  # [evaluations] number of rounds done at each evaluation
+    tables: np.ndarray  # int32 [evaluations, splits, clients, groups, labels, outcomes]
+    losses: np.ndarray  # float32 [evaluations, splits, clients] mean loss; NaN without rows
+    central: np.ndarray  # int32 [evaluations, groups, labels, outcomes] on the central test set
+    cohort: np.ndarray  # int32 [rounds, K]
+    weights: np.ndarray  # float32 [rounds, K] final coefficients; 0 where an update did not count
+    excluded: np.ndarray  # int32 [clients] how often a client's update or loss was not finite
+    upload: float  # bytes each client sends in a round
+    download: float  # bytes each client receives in a round
+    model: Tree  # the final model
