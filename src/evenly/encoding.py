@@ -2,58 +2,145 @@
 
 The rules, which `docs/data.md` explains to users:
 
-- a numeric column is standardised with the mean and deviation of the training rows; a missing value becomes the mean
-  (0 after scaling), and where training rows had missing values a 0/1 column says so;
-- any other column becomes one 0/1 column per category seen in training rows; a missing value is a category of its own
-  where training rows had one; a category never seen in training is all zeros;
-- infinities are refused.
+- numbers and booleans are standardised with the mean and deviation of the training rows; a missing value becomes the
+  mean (0 after scaling), and where the table had missing values a 0/1 feature says so;
+- any other column becomes one 0/1 feature per category of the table; a missing value is a category of its own where
+  the table had one; a category that the table never had is all zeros;
+- dates, lists, infinities and columns with a different word in almost every row are refused.
 
-Tables are anything with `columns`, `frame[name]` and pandas' `isna`; pandas itself is not imported here.
+Which features there are follows from the whole table, not from the training rows: it is the same for every row order
+and every split. Tables are anything with `columns`, `frame[name]` and pandas' `isna`; pandas is not imported here.
 """
 
+import datetime
+import numbers
 from collections.abc import Sequence
-from typing import Any
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evenly.records import record, static
 
 MISSING = "(missing)"
+MOST_CATEGORIES = 1000
+FEW_CATEGORIES = 20  # never suspected of being one per row
+FARTHEST = 1e6  # deviations from the mean; values beyond are cut there, so that float32 cannot overflow
+
+
+class Column(NamedTuple):
+    """Values, one per row, and what a message calls them."""
+
+    what: str
+    values: Any
+
+    @staticmethod
+    def of(what: str, values: Any) -> "Column":
+        if not _is_pandas(values):
+            # A list goes through objects: NumPy would turn the NaN of ["a", NaN] into the word "nan".
+            values = np.asarray(values, dtype=object) if isinstance(values, list | tuple) else np.asarray(values)
+        if values.ndim != 1:
+            raise ValueError(f"{what} must have one value per row, got an array of shape {tuple(values.shape)}.")
+        return Column(what, values)
+
+    def missing(self) -> np.ndarray:
+        if _is_pandas(self.values):
+            return np.asarray(self.values.isna(), bool)
+        kind = self.values.dtype.kind
+        if kind == "O":
+            return np.array([_is_missing(v) for v in self.values], bool)
+        return np.isnan(self.values) if kind == "f" else np.isnat(self.values) if kind in "Mm" else np.zeros(len(self.values), bool)
+
+    def holds_numbers(self) -> bool:
+        """Whether the column holds numbers (or booleans) rather than words. Refuses what is neither."""
+        code = getattr(self.values.dtype, "kind", "O")
+        if code in "iufb" or str(self.values.dtype) == "category":
+            return code in "iufb"
+        found = {type(v) for v in self.values[~self.missing()]}
+        if code in "Mm" or any(issubclass(t, datetime.date | datetime.time | datetime.timedelta | np.datetime64) for t in found):
+            raise TypeError(
+                f"{self.what} holds dates or times, which have no single best number. Make a number of them first "
+                "(for example frame[column].dt.year, or days since a start), or leave the column out."
+            )
+        for t in found:
+            if issubclass(t, complex | np.complexfloating | list | tuple | dict | set | np.ndarray):
+                raise TypeError(f"{self.what} must hold numbers or words, but some rows hold a {t.__name__}. Unpack it or leave it out.")
+        return bool(found) and all(issubclass(t, numbers.Number | np.bool_) for t in found)
+
+    def numbers(self) -> np.ndarray:
+        """As float64, NaN where missing; refuses infinities."""
+        self.holds_numbers()
+        try:
+            raw = self.values.to_numpy(dtype=np.float64, na_value=np.nan) if _is_pandas(self.values) else self.values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"{self.what} was numeric in training, so it must hold numbers; it has dtype {self.values.dtype}.") from None
+        if np.isinf(raw).any():
+            row = int(np.isinf(raw).argmax())
+            raise ValueError(f"{self.what} must be finite; row {row} (counting from 0) is infinite. Replace or drop it.")
+        return raw
+
+    def words(self) -> np.ndarray:
+        """As strings, whole numbers without a decimal point, MISSING where missing."""
+        words = np.array([_word(v) for v in self.values], dtype=object)
+        words[self.missing()] = MISSING
+        return words
+
+    def refuse_missing(self, where: np.ndarray | None = None) -> None:
+        """Raise unless every row (of those in the mask `where`) has a value."""
+        gone = self.missing() if where is None else self.missing() & where
+        if gone.any():
+            raise ValueError(
+                f"{self.what} must be filled in every row; row {int(gone.argmax())} (counting from 0) is empty. Fill or drop such rows."
+            )
+
+    def classes(self) -> tuple[tuple[str, ...], np.ndarray]:
+        """The distinct values as names, and which of them each row has. Sorted as numbers if all are, else as words."""
+        values, inverse = self.values, np.arange(len(self.values))
+        if not _is_pandas(values) and values.dtype.kind in "iufbUS":
+            values, inverse = np.unique(values, return_inverse=True)
+        words = Column(self.what, values).words()
+        names = sorted(set(words), key=_sort_key(set(words)))
+        places = {name: i for i, name in enumerate(names)}
+        return tuple(names), np.array([places[w] for w in words], np.int32)[inverse]
 
 
 @record
 class Numeric:
     """How one numeric column is scaled."""
 
-    name: str = static()
+    name: str | int = static()
     mean: float = static()
     deviation: float = static()
     flag_missing: bool = static()
 
     @property
     def features(self) -> tuple[str, ...]:
-        return (self.name, f"{self.name} is missing") if self.flag_missing else (self.name,)
+        return (str(self.name), f"{self.name} is missing") if self.flag_missing else (str(self.name),)
 
-    def encode(self, values: Any) -> np.ndarray:
-        raw = _numbers(self.name, values)
+    def encode(self, column: Column) -> np.ndarray:
+        raw = column.numbers()
         gone = np.isnan(raw)
-        scaled = np.where(gone, 0.0, (raw - self.mean) / self.deviation)
-        return np.stack([scaled, gone], axis=1) if self.flag_missing else scaled[:, None]
+        with np.errstate(over="ignore"):
+            scaled = np.clip((np.where(gone, self.mean, raw) - self.mean) / self.deviation, -FARTHEST, FARTHEST)
+        return np.stack([scaled, gone] if self.flag_missing else [scaled], axis=1).astype(np.float32)
 
 
 @record
 class Categorical:
-    """The categories one column had in training rows."""
+    """The categories one column had in the table."""
 
-    name: str = static()
+    name: str | int = static()
     categories: tuple[str, ...] = static()
 
     @property
     def features(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={c}" for c in self.categories)
 
-    def encode(self, values: Any) -> np.ndarray:
-        return _words(values)[:, None] == np.array(self.categories, dtype=object)[None, :]
+    def encode(self, column: Column) -> np.ndarray:
+        column.holds_numbers()  # refuses dates and lists
+        places = {c: i for i, c in enumerate(self.categories)}
+        found = np.array([places.get(w, -1) for w in column.words()], np.int64)
+        return (found[:, None] == np.arange(len(self.categories))).astype(np.float32)
 
 
 @record
@@ -68,50 +155,95 @@ class Encoder:
 
     def encode(self, frame: Any) -> np.ndarray:
         """Features of the rows of `frame`, float32 [n, features]."""
-        missing = [c.name for c in self.columns if c.name not in frame.columns]
-        if missing:
-            raise ValueError(f"The table must have the columns {missing}, which the model was trained on; it has {list(frame.columns)}.")
-        return np.concatenate([c.encode(frame[c.name]) for c in self.columns], axis=1).astype(np.float32)
+        check_table(frame, [c.name for c in self.columns])
+        return np.concatenate([c.encode(column_of(frame, c.name)) for c in self.columns], axis=1)
 
 
-def fit_encoder(frame: Any, names: Sequence[str], training: np.ndarray) -> Encoder:
-    """Choose the scaling and the categories from the training rows only."""
+def fit_encoder(frame: Any, names: Sequence[Any], training: np.ndarray, *, chosen: bool = False) -> Encoder:
+    """Choose the features from the whole table and the scaling from the training rows.
+
+    `chosen` says that a person listed these columns; those taken only because they are there are also checked for being
+    an identifier of the row.
+    """
     if not names:
-        raise ValueError("The table must have at least one feature column besides client, label and sensitive columns; it has none.")
-    return Encoder(columns=tuple(_fit_column(name, frame[name], training) for name in names))
+        raise ValueError("The table must have at least one feature column besides client, label, sensitive and split columns; it has none.")
+    check_table(frame, names)
+    return Encoder(columns=tuple(_fit_column(name, column_of(frame, name), training, chosen) for name in names))
 
 
-def _fit_column(name: str, values: Any, training: np.ndarray) -> Numeric | Categorical:
-    if not _is_numeric(values):
-        return Categorical(name=name, categories=tuple(sorted(set(_words(values)[training]))))
-    raw = _numbers(name, values)[training]
-    gone = np.isnan(raw)
-    known = raw[~gone]
-    mean = float(known.mean()) if known.size else 0.0
-    deviation = float(known.std()) if known.size else 0.0
-    return Numeric(name=name, mean=mean, deviation=deviation or 1.0, flag_missing=bool(gone.any()))
+def column_of(frame: Any, name: Any) -> Column:
+    return Column.of(f"Column {name!r}", frame[name])
 
 
-def _is_numeric(values: Any) -> bool:
-    return getattr(values.dtype, "kind", "O") in "iufb"
+def check_table(frame: Any, names: Sequence[Any]) -> None:
+    """Raise unless `frame` is a table that has each of these columns once."""
+    if not (_is_pandas(frame) and getattr(frame, "ndim", 0) == 2):
+        raise TypeError(f"The table must be a pandas DataFrame, got a {type(frame).__name__}. Convert it, for example with .to_pandas().")
+    columns = list(frame.columns)
+    for name in names:
+        if not isinstance(name, str | int):
+            raise TypeError(f"Column names must be words or whole numbers, got {name!r}. Rename the columns.")
+        if name not in columns:
+            raise ValueError(f"The table must have the column {name!r}; it has {', '.join(map(repr, columns[:30]))}.")
+        if columns.count(name) > 1:
+            raise ValueError(f"Column names must be different, but {name!r} occurs {columns.count(name)} times. Rename or drop one.")
 
 
-def _numbers(name: str, values: Any) -> np.ndarray:
+def _fit_column(name: Any, column: Column, training: np.ndarray, chosen: bool) -> Numeric | Categorical:
+    if not column.holds_numbers():
+        categories = tuple(sorted(set(column.words())))
+        _refuse_many(column, len(categories), len(column.values), chosen)
+        return Categorical(name=name, categories=categories)
+    raw = column.numbers()
+    if not chosen and _counts_rows(raw):
+        raise ValueError(
+            f"{column.what} only numbers the rows, so it cannot be a feature. Drop it, or list the columns to use in features=."
+        )
+    mean, deviation = _moments(raw[training])
+    return Numeric(name=name, mean=mean, deviation=deviation, flag_missing=bool(np.isnan(raw).any()))
+
+
+def _moments(raw: np.ndarray) -> tuple[float, float]:
+    """Mean and deviation of what is not missing; 1 stands in for a deviation of 0."""
+    known = raw[~np.isnan(raw)]
+    if not known.size or known.min() == known.max():  # rounding can give a constant a tiny deviation
+        return (float(known[0]) if known.size else 0.0), 1.0
+    peak = np.abs(known).max()  # squares of very large values would overflow
+    scaled = known / peak
+    return float(peak * scaled.mean()), float(peak * scaled.std()) or 1.0
+
+
+def _refuse_many(column: Column, categories: int, rows: int, chosen: bool) -> None:
+    if categories > MOST_CATEGORIES or (not chosen and categories > max(FEW_CATEGORIES, rows / 2)):
+        raise ValueError(
+            f"{column.what} has {categories} different words in {rows} rows, too many to learn from (an identifier, or free text?). "
+            "Drop it, merge its categories, make it numbers if it holds numbers, or list the columns to use in features=."
+        )
+
+
+def _counts_rows(raw: np.ndarray) -> bool:
+    """Whether a column is a row number: n different whole numbers without a gap."""
+    return len(raw) > FEW_CATEGORIES and bool((np.diff(np.sort(raw)) == 1).all() and (raw == np.floor(raw)).all())
+
+
+def _is_pandas(values: Any) -> bool:
+    return callable(getattr(values, "isna", None))
+
+
+def _is_missing(value: Any) -> bool:
     try:
-        raw = np.asarray(values.to_numpy(), np.float64) if hasattr(values, "to_numpy") else np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"Column {name!r} was numeric in training, so it must hold numbers; it has dtype {values.dtype}.") from None
-    if np.isinf(raw).any():
-        raise ValueError(f"Column {name!r} must be finite; row {int(np.isinf(raw).argmax())} is infinite. Replace or drop it.")
-    return raw
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA has no truth value; neither has an array, which is not missing
+        return not isinstance(value, np.ndarray)
 
 
-def _words(values: Any) -> np.ndarray:
-    words = np.array([str(v) for v in values], dtype=object)
-    words[np.asarray(values.isna(), bool)] = MISSING
-    return words
+def _word(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float | np.floating) and value.is_integer() else str(value)
 
 
-def words(values: Any) -> np.ndarray:
-    """A column as strings, missing values as one category; used for client, label and sensitive columns."""
-    return _words(values)
+def _sort_key(names: set[str]) -> Any:
+    try:
+        values = {name: Decimal(name) for name in names}
+    except InvalidOperation:
+        return str
+    return (lambda name: (values[name], name)) if all(v.is_finite() for v in values.values()) else str

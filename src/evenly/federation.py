@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.encoding import Encoder, fit_encoder, words
+from evenly.encoding import Column, Encoder, check_table, column_of, fit_encoder
 from evenly.randomness import Draws
 from evenly.records import record, replace, static
 
 SPLITS = ("train", "valid", "test")
-MOST_CLASSES = 1000
+CENTRAL = "central"
+MOST_CLASSES = 1000  # of labels, and of groups: counts are kept for every combination
 
 
 class Shard(NamedTuple):
@@ -62,11 +63,11 @@ class Federation:
     test: Ragged
     central: np.ndarray  # rows of a central test set; may be empty
     client_group: np.ndarray | None = None  # int32 [clients], where whole clients belong to groups
-    name: str = static("data")
+    name: str = static(default="data")
     names: tuple[str, ...] = static()
     labels: tuple[str, ...] = static()
-    groups: tuple[str, ...] = static(("all",))
-    encoder: Encoder | None = static(None)
+    groups: tuple[str, ...] = static(default=("all",))
+    encoder: Encoder | None = static(default=None)
 
     @property
     def clients(self) -> int:
@@ -88,36 +89,25 @@ class Federation:
         client: Any,
         *,
         group: Any = None,
+        split: Any = None,
         shares: tuple[float, float] = (0.8, 0.1),
         seed: int = 0,
         name: str = "data",
     ) -> "Federation":
-        """A federation from parallel arrays: features, labels, client of each row and, if any, group of each row.
+        """A federation from parallel arrays: features, labels, client of each row and, if any, group and split of each row.
 
-        Each client's rows are shuffled by `seed` and cut into training, validation and test rows; `shares` are the first
-        two shares, and a client always keeps at least one training row.
+        Without `split`, each client's rows are shuffled by `seed` and cut into training, validation and test rows;
+        `shares` are the first two shares, and a client always keeps at least one training row. With it, every row says
+        "train", "valid", "test" or "central" (a test set that belongs to no client, so its `client` may be missing).
         """
-        x, y, client = np.asarray(x), np.asarray(y), np.asarray(client)
-        group = np.full(len(y), "all") if group is None else np.asarray(group)
-        _check_arrays(x, y, client, group)
-        names, owner = np.unique(client.astype(str) if client.dtype.kind == "O" else client, return_inverse=True)
-        labels, classes = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
-        groups, members = np.unique(group.astype(str) if group.dtype.kind == "O" else group, return_inverse=True)
-        _check_labels(labels)
-        parts = split_rows(owner, len(names), shares=shares, seed=seed)
-        return Federation(
-            x=x.astype(np.float32) if x.dtype.kind in "fiub" and x.ndim == 2 else x,
-            y=classes.astype(np.int32),
-            group=members.astype(np.int32),
-            train=parts[0],
-            valid=parts[1],
-            test=parts[2],
-            central=np.zeros(0, np.int32),
-            name=name,
-            names=tuple(str(n) for n in names),
-            labels=tuple(str(c) for c in labels),
-            groups=tuple(str(g) for g in groups),
+        x = as_features(x)
+        sides = Sides(
+            label=Column.of("y", y),
+            client=Column.of("client", client),
+            group=None if group is None else Column.of("group", group),
+            split=None if split is None else Column.of("split", split),
         )
+        return _federation(sides, x=x, shares=shares, seed=seed, name=name)
 
     @staticmethod
     def from_frame(
@@ -126,7 +116,8 @@ class Federation:
         client: str,
         label: str,
         sensitive: str | Sequence[str] = (),
-        features: Sequence[str] | None = None,
+        features: str | Sequence[str] | None = None,
+        split: str | None = None,
         shares: tuple[float, float] = (0.8, 0.1),
         seed: int = 0,
         name: str = "table",
@@ -134,29 +125,69 @@ class Federation:
         """A federation from a table with one row per example.
 
         Sensitive columns define the groups (several: their intersections) and are not features unless `features` names
-        them. How columns become numbers is described in `evenly.encoding`.
+        them. `split` names a column that says "train", "valid", "test" or "central" for every row; without it rows are
+        drawn as in `from_arrays`. How columns become numbers is described in `evenly.encoding`.
         """
-        sensitive = [sensitive] if isinstance(sensitive, str) else list(sensitive)
-        _check_columns(frame, [client, label, *sensitive, *(features or [])])
-        for column in (client, label, *sensitive):
-            gone = np.asarray(frame[column].isna(), bool)
-            if gone.any():
-                raise ValueError(f"Column {column!r} must be filled in every row; row {int(gone.argmax())} is empty. Fill or drop it.")
-        chosen = list(features) if features is not None else [c for c in frame.columns if c not in {client, label, *sensitive}]
-        group = intersection(frame, sensitive) if sensitive else None
-        owner = words(frame[client])
-        blank = np.zeros((len(owner), 1), np.float32)
-        federation = Federation.from_arrays(
-            blank, _labels(frame[label]), owner, group=group, shares=shares, seed=seed, name=name
+        sensitive = _listed(sensitive)
+        roles = [client, label, *sensitive, *([] if split is None else [split])]
+        check_table(frame, roles)
+        _check_roles(frame, client, label, sensitive, split)
+        chosen = [c for c in frame.columns if c not in roles] if features is None else list(dict.fromkeys(_listed(features)))
+        if label in chosen:
+            raise ValueError(f"features must not hold the label column {label!r}: the model would read the answer. Leave it out.")
+        sides = Sides(
+            label=column_of(frame, label),
+            client=column_of(frame, client),
+            group=intersection(frame, sensitive) if sensitive else None,
+            split=None if split is None else column_of(frame, split),
         )
-        encoder = fit_encoder(frame, chosen, federation.train.rows)
+        blank = np.zeros((len(frame), 1), np.float32)
+        federation = _federation(sides, x=blank, shares=shares, seed=seed, name=name)
+        encoder = fit_encoder(frame, chosen, federation.train.rows, chosen=features is not None)
         return replace(federation, x=encoder.encode(frame), encoder=encoder)
+
+
+class Sides(NamedTuple):
+    """What is known of every row besides its features."""
+
+    label: Column
+    client: Column
+    group: Column | None
+    split: Column | None
+
+
+def _federation(sides: Sides, *, x: np.ndarray, shares: tuple[float, float], seed: int, name: str) -> Federation:
+    _check_lengths(x, sides)
+    labels, y = _labels(sides.label)
+    groups, group = (("all",), np.zeros(len(y), np.int32)) if sides.group is None else _groups(sides.group)
+    kept = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
+    sides.client.refuse_missing(kept)
+    names, codes = Column(sides.client.what, sides.client.values[kept]).classes()
+    owner = np.full(len(y), -1)
+    owner[kept] = codes
+    if sides.split is None:
+        parts = split_rows(owner, len(names), shares=shares, seed=seed)
+    else:
+        parts = given_rows(owner, names, sides.split.words())
+    return Federation(
+        x=x,
+        y=y,
+        group=group,
+        train=parts[0],
+        valid=parts[1],
+        test=parts[2],
+        central=np.flatnonzero(~kept).astype(np.int32),
+        name=name,
+        names=names,
+        labels=labels,
+        groups=groups,
+    )
 
 
 def split_rows(owner: np.ndarray, clients: int, *, shares: tuple[float, float], seed: int) -> tuple[Ragged, Ragged, Ragged]:
     """Shuffle each client's rows and cut them at floor(share * n), with at least one training row."""
     first, second = shares
-    if not (0 < first <= 1 and 0 <= second and first + second <= 1 + 1e-9):
+    if not (0 < first <= 1 and second >= 0 and first + second <= 1 + 1e-9):
         raise ValueError(f"shares must be (train, valid) with 0 < train and train + valid at most 1, got {shares}.")
     draws = Draws(seed, "split")
     order = np.argsort(owner, kind="stable")
@@ -171,45 +202,115 @@ def split_rows(owner: np.ndarray, clients: int, *, shares: tuple[float, float], 
     return Ragged.from_lists(lists[0]), Ragged.from_lists(lists[1]), Ragged.from_lists(lists[2])
 
 
-def intersection(frame: Any, columns: Sequence[str]) -> np.ndarray:
+def given_rows(owner: np.ndarray, names: Sequence[str], split: np.ndarray) -> tuple[Ragged, Ragged, Ragged]:
+    """The rows of each client by the split that each row names, in the table's order."""
+
+    def part(name: str) -> Ragged:
+        rows = np.flatnonzero(split == name)
+        rows = rows[np.argsort(owner[rows], kind="stable")]
+        counts = np.bincount(owner[rows], minlength=len(names))
+        return Ragged(rows.astype(np.int32), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+    train, valid, test = (part(name) for name in SPLITS)
+    if (train.counts == 0).any():
+        idle = names[int((train.counts == 0).argmax())]
+        raise ValueError(
+            f"Every client must have a row with split 'train'; client {idle!r} has none. "
+            "Give it some, or mark its rows 'central' to only test on them."
+        )
+    return train, valid, test
+
+
+def intersection(frame: Any, columns: Sequence[str]) -> Column:
     """One group name per row from one or several sensitive columns."""
-    parts = [words(frame[c]) for c in columns]
+    parts = [column_of(frame, c) for c in columns]
+    for part in parts:
+        part.refuse_missing()
     if len(columns) == 1:
         return parts[0]
-    return np.array([", ".join(f"{c}={p[i]}" for c, p in zip(columns, parts, strict=True)) for i in range(len(parts[0]))], dtype=object)
+    rows = zip(*(part.words() for part in parts), strict=True)
+    names = [", ".join(f"{c}={word}" for c, word in zip(columns, row, strict=True)) for row in rows]
+    return Column.of(f"Columns {', '.join(map(repr, columns))}", np.array(names, dtype=object))
 
 
-def _labels(values: Any) -> np.ndarray:
-    raw = np.asarray(values)
-    return raw if raw.dtype.kind in "iub" else words(values) if raw.dtype.kind != "f" else raw
+def as_features(x: Any) -> np.ndarray:
+    """Features as an array [rows, ...] of finite numbers; floats, and any table of numbers, as float32."""
+    x = np.asarray(x)
+    if x.ndim < 2:
+        raise ValueError(f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}. Try x.reshape(-1, 1).")
+    if x.dtype.kind not in "fiub":
+        raise TypeError(f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words into numbers.")
+    with np.errstate(over="ignore"):
+        x = x.astype(np.float32) if x.ndim == 2 or x.dtype.kind == "f" else x
+    broken = ~np.isfinite(x.reshape(len(x), int(np.prod(x.shape[1:])))).all(axis=1)
+    if broken.any():
+        raise ValueError(
+            f"Features must be finite in float32, but row {int(broken.argmax())} (counting from 0) holds NaN, infinity or a huge number. "
+            "Impute, scale or drop such rows; Federation.from_frame does it for tables."
+        )
+    return x
 
 
-def _check_columns(frame: Any, wanted: Sequence[str]) -> None:
-    missing = [c for c in wanted if c not in frame.columns]
-    if missing:
-        raise ValueError(f"The table must have the column {missing[0]!r}; it has {', '.join(map(str, frame.columns))}.")
+def _listed(columns: Any) -> list[Any]:
+    return [columns] if isinstance(columns, str | int) else list(columns)
+
+
+def _labels(column: Column) -> tuple[tuple[str, ...], np.ndarray]:
+    column.refuse_missing()
+    if column.holds_numbers():
+        broken = (raw := column.numbers()) != np.floor(raw)
+        if broken.any():
+            raise ValueError(
+                f"{column.what} must hold classes (words or whole numbers), but row {int(broken.argmax())} (counting from 0) holds "
+                f"{raw[broken][0]:g}. Cut a number that is to be predicted into classes first."
+            )
+    labels, y = column.classes()
+    if len(labels) < 2:
+        raise ValueError(
+            f"{column.what} must hold at least two classes, got only {', '.join(map(repr, labels))}. Check that it is the label."
+        )
+    _refuse_many(column.what, len(labels))
+    return labels, y
+
+
+def _groups(column: Column) -> tuple[tuple[str, ...], np.ndarray]:
+    column.refuse_missing()
+    column.holds_numbers()  # refuses dates and lists
+    groups, group = column.classes()
+    _refuse_many(column.what, len(groups))
+    return groups, group
+
+
+def _refuse_many(what: str, found: int) -> None:
+    if found > MOST_CLASSES:
+        raise ValueError(f"{what} must have at most {MOST_CLASSES} different values, got {found}. Cut it into fewer classes first.")
+
+
+def _stays(split: Column) -> np.ndarray:
+    """Which rows belong to clients: all but those of the central test set. Refuses unknown splits."""
+    split.refuse_missing()
+    words = split.words()
+    strange = ~np.isin(words, [*SPLITS, CENTRAL])
+    if strange.any():
+        row = int(strange.argmax())
+        raise ValueError(f"{split.what} must say train, valid, test or central; row {row} (counting from 0) says {words[row]!r}.")
+    if (words == CENTRAL).all():
+        raise ValueError(f"{split.what} must say train for some rows; all of them say central.")
+    return words != CENTRAL
+
+
+def _check_roles(frame: Any, client: Any, label: Any, sensitive: Sequence[Any], split: Any) -> None:
     if len(frame) == 0:
         raise ValueError("The table must have at least one row; it is empty.")
+    if label in (client, split, *sensitive):
+        raise ValueError(f"The label {label!r} must be a column of its own, not also the client, sensitive or split column.")
+    if split is not None and split in (client, *sensitive):
+        raise ValueError(f"The split {split!r} must be a column of its own, not also the client or a sensitive column.")
 
 
-def _check_arrays(x: np.ndarray, y: np.ndarray, client: np.ndarray, group: np.ndarray) -> None:
-    if not len(x) == len(y) == len(client) == len(group):
-        raise ValueError(f"x, y, client and group must have one entry per row, got {len(x)}, {len(y)}, {len(client)} and {len(group)}.")
-    if len(y) == 0:
+def _check_lengths(x: np.ndarray, sides: Sides) -> None:
+    given = {"x": len(x)} | {c.what: len(c.values) for c in sides if c is not None}
+    if len(set(given.values())) != 1:
+        raise ValueError(f"There must be one entry per row everywhere, got {', '.join(f'{n} for {w}' for w, n in given.items())}.")
+    if len(x) == 0:
         raise ValueError("A federation must have at least one row, got none.")
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        row = int(np.argwhere(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))[0, 0])
-        raise ValueError(
-            f"Features must be finite, but row {row} holds NaN or infinity. Impute or drop such rows; "
-            "Federation.from_frame does it for tables."
-        )
-
-
-def _check_labels(labels: np.ndarray) -> None:
-    if len(labels) < 2:
-        raise ValueError(f"Labels must have at least two classes, got only {str(labels[0])!r}. Check the label column.")
-    if len(labels) > MOST_CLASSES:
-        raise ValueError(
-            f"Labels must be classes, at most {MOST_CLASSES} of them; got {len(labels)} distinct values. "
-            "If the label is a number to be predicted, cut it into classes first."
-        )

@@ -13,12 +13,12 @@ import jax
 T = TypeVar("T")
 
 
-def leaf(default: Any = dataclasses.MISSING, *, doc: str = "", factory: Any = dataclasses.MISSING) -> Any:
+def leaf(*, default: Any = dataclasses.MISSING, default_factory: Any = dataclasses.MISSING, doc: str = "") -> Any:
     """A field whose number may change, or be swept, without recompiling; `doc` makes it a setting shown to users."""
-    return dataclasses.field(default=default, default_factory=factory, metadata={"doc": doc})
+    return dataclasses.field(default=default, default_factory=default_factory, metadata={"doc": doc})
 
 
-def static(default: Any = dataclasses.MISSING, *, doc: str = "") -> Any:
+def static(*, default: Any = dataclasses.MISSING, doc: str = "") -> Any:
     """A field that shapes the compiled program: changing it recompiles."""
     return dataclasses.field(default=default, metadata={"static": True, "doc": doc})
 

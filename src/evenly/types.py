@@ -128,7 +128,7 @@ class Algorithm:
     rule: Rule
     select: Select = static()
     server: Server | None = None
-    label: str = static("")
+    label: str = static(default="")
 
     def __post_init__(self) -> None:
         # JAX rebuilds records with placeholders inside; those carry no rule to check.
@@ -143,10 +143,10 @@ class Algorithm:
 class Seeds:
     """Four independent seeds: the data split, the first model, who takes part, and the order of batches."""
 
-    data: int = static(0)
-    model: int = static(0)
-    cohort: int = static(0)
-    batches: int = static(0)
+    data: int = static(default=0)
+    model: int = static(default=0)
+    cohort: int = static(default=0)
+    batches: int = static(default=0)
 
     @staticmethod
     def all(seed: int) -> "Seeds":

@@ -10,7 +10,8 @@ from evenly.algorithms.fedavg import FedAvg
 from evenly.algorithms.fedsgd import FedSGD
 from evenly.algorithms.method import Method, Setting, settings_of
 from evenly.algorithms.q_fedavg import QFedAvg
-from evenly.clients.optimiser import OPTIMISERS, Optimiser, OptimisedServer
+from evenly.clients.local_training import LocalTraining
+from evenly.clients.optimiser import OPTIMISERS, OptimisedServer, Optimiser
 from evenly.notation import Composition, Part, expand, parse, show, unknown
 from evenly.records import replace
 from evenly.sampling import SAMPLINGS
@@ -77,7 +78,9 @@ def _combined(method: Method, composition: Composition, shared: dict[str, Any], 
     """A method whose list-valued settings are not a sweep but its own members."""
     head, *rest = composition
     lists = {s.name: s.default for s in method.settings.values() if isinstance(s.default, list)}
-    inner = (Part(head.name, {**lists, **head.settings}), *rest)
+    # In order of size, however they were written: ties between members go to the first.
+    ordered = {k: sorted(v) if k in lists and isinstance(v, list) else v for k, v in {**lists, **head.settings}.items()}
+    inner = (Part(head.name, ordered), *rest)
     members = tuple(_assemble(method, one, shared, select) for one in expand(inner))
     return Variant(show(composition), method, {**shared, **inner[0].settings}, members)
 
@@ -92,12 +95,13 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
         elif kind == "server" and name in OPTIMISERS:
             server = OptimisedServer(optimiser=_optimiser(name, part.settings))
         elif kind == "local" and name in OPTIMISERS:
+            if not issubclass(method.work, LocalTraining):
+                raise ValueError(f"{method.name}: clients take one full-gradient step and have no local optimiser, got {part.name!r}.")
             local = _optimiser(name, part.settings)
+            shared = {**shared, **{k: v for k, v in part.settings.items() if k == "learning_rate"}}
         else:
             known = [*SAMPLINGS, *(f"{k}-{o}" for k in ("server", "local") for o in OPTIMISERS)]
             raise unknown("part", part.name, known)
-    if local is not None:
-        shared = {"learning_rate": local.learning_rate, **{k: v for k, v in shared.items() if k != "learning_rate"}}
     built = method.build({**shared, **head.settings}, select=select, server=server, label=show(composition))
     if local is not None:
         built = replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))

@@ -23,7 +23,7 @@ from evenly.types import Array, Census, Effort, Select, Signals, Tree
 class FedAvg:
     """Average the updates, by size or equally."""
 
-    weights: str = static("size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
+    weights: str = static(default="size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
 
     def __post_init__(self) -> None:
         require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
@@ -40,7 +40,7 @@ class FedAvg:
         return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        raw = signals.examples if self.weights == "size" else jnp.ones_like(signals.examples)
+        raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
         return shares(raw, signals.returned), state
 
     def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:

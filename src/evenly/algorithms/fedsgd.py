@@ -1,8 +1,8 @@
 """FedSGD: one full-gradient step on the weighted mean of the clients' losses.
 
-McMahan et al., AISTATS 2017. With `q` above 0 it is the fixed-step solver of the q-FFL objective that q-FFL compares
-with ("static step size" in the authors' code): w+ = w - (rate/|R|) sum F_k^q grad F_k. Those coefficients are not
-normalised: their sum is the point of the method.
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017. With `q` it
+is the fixed-step solver of the q-FFL objective that q-FFL compares with ("static step size" in the authors' code):
+w+ = w - (rate/|R|) sum F_k^q grad F_k. Those coefficients do not sum to 1: their size is the point of the method.
 """
 
 import jax.numpy as jnp
@@ -19,17 +19,17 @@ from evenly.types import Array, Census, Effort, Signals, Tree
 class FedSGD:
     """Average the gradients, by size or equally; with q, each times its loss to the power q."""
 
-    weights: str = static("size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
-    q: float = leaf(0.0, doc="power of the loss; 0 is plain FedSGD")
+    weights: str = static(default="size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
+    q: float | None = leaf(default=None, doc="solve q-FFL with a fixed step: gradients count by their loss to this power")
 
     def __post_init__(self) -> None:
         require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-        if is_number(self.q):
-            require(self.q >= 0, f"q must be at least 0, got {self.q}. Use q = 0 for plain FedSGD.")
+        if self.q is not None and is_number(self.q):
+            require(self.q >= 0, f"q must be at least 0, got {self.q}. Leave it out for plain FedSGD.")
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"loss", "examples"} if self.weights == "size" else {"loss"})
+        return frozenset(({"examples"} if self.weights == "size" else set()) | (set() if self.q is None else {"loss"}))
 
     @property
     def counts_sizes(self) -> bool:
@@ -39,9 +39,12 @@ class FedSGD:
         return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
-        raw = signals.examples if self.weights == "size" else jnp.ones_like(signals.examples)
-        power = jnp.where(self.q == 0, 1.0, jnp.maximum(signals.loss, 0.0) ** self.q)
-        return shares(raw, signals.returned) * jnp.where(signals.returned, power, 0.0), state
+        raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
+        share = shares(raw, signals.returned)
+        if self.q is None:
+            return share, state
+        loss = jnp.where(signals.loss < 0, jnp.nan, signals.loss)  # refused, not squared away by an even power
+        return jnp.where(signals.returned, share * loss**self.q, 0.0), state  # 0 to the power 0 is 1
 
     def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
         return total, state

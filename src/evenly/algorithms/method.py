@@ -57,11 +57,13 @@ class Method:
         """The algorithm with these settings; every other setting has its default."""
         select = self.select if select is None else select
         known = self.settings
-        for name in given:
+        for name, value in given.items():
             if name not in known:
                 raise _unknown_setting(self.name, name, known)
-        chosen = self.resolve({name: given.get(name, s.default) for name, s in known.items()}, select)
+            if known[name].swept and isinstance(value, str | bool):
+                raise ValueError(f"{self.name}: {name} must be a number, got {value!r}.")
         try:
+            chosen = self.resolve({name: given.get(name, s.default) for name, s in known.items()}, select)
             rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
             work = self.work(**{n: chosen[n] for n in chosen if known[n].part == "work"})
         except ValueError as error:

@@ -32,9 +32,9 @@ SMALLEST_LOSS = 1e-10
 class QFedAvg:
     """Weigh by loss to the power q, then damp the step."""
 
-    q: float = leaf(1.0, doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more")
-    lipschitz: float = leaf(10.0, doc="L, the inverse of the step size; by default 1 / learning_rate")
-    scale_update: bool = static(True, doc="whether d_k has the factor L; false is the form printed in the paper")
+    q: float = leaf(default=1.0, doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more")
+    lipschitz: float = leaf(default=10.0, doc="L, the inverse of the step size; by default 1 / learning_rate")
+    scale_update: bool = static(default=True, doc="whether d_k has the factor L; false is the form printed in the paper")
 
     def __post_init__(self) -> None:
         if is_number(self.q):
@@ -66,8 +66,9 @@ class QFedAvg:
 
 def lipschitz_from_rate(settings: dict[str, Any], select: Select) -> dict[str, Any]:
     """L = 1 / learning_rate unless given."""
-    given = settings["lipschitz"]
-    return {**settings, "lipschitz": 1.0 / settings["learning_rate"] if given is None else given}
+    given, rate = settings["lipschitz"], settings["learning_rate"]
+    require(rate > 0, f"learning_rate must be above 0, got {rate}.")
+    return {**settings, "lipschitz": 1.0 / rate if given is None else given}
 
 
 METHOD = Method(

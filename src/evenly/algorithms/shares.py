@@ -7,10 +7,10 @@ Array = jax.Array
 
 
 def shares(raw: Array, returned: Array) -> Array:
-    """raw / sum(raw) over those who returned; zeros when nobody did. [K]"""
+    """raw / sum(raw) over those who returned; zeros when nobody did, NaN when an importance is NaN. [K]"""
     kept = jnp.where(returned, raw, 0.0)
     total = kept.sum()
-    return jnp.where(total > 0, kept / jnp.where(total > 0, total, 1.0), 0.0)
+    return kept / jnp.where(total == 0, 1.0, total)
 
 
 def softmax_shares(score: Array, returned: Array) -> Array:

@@ -25,10 +25,10 @@ class FullGradient:
     Rows are read in batches only to bound memory; the result does not depend on their size.
     """
 
-    learning_rate: float = leaf(0.1, doc="step size")
-    batch_size: int = static(128)
-    epochs: int = static(1)
-    shuffle: bool = static(False)
+    learning_rate: float = leaf(default=0.1, doc="step size")
+    batch_size: int = static(default=128)
+    epochs: int = static(default=1)
+    shuffle: bool = static(default=False)
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch_size)

@@ -23,13 +23,13 @@ class Local(NamedTuple):
 class LocalTraining:
     """Epochs of mini-batch steps from the received model; the vector is trained minus received."""
 
-    learning_rate: float = leaf(0.1, doc="local step size")
-    epochs: int = static(1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(10, doc="rows in a local step; the last batch of an epoch may be smaller")
-    mu: float = leaf(0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
-    optimiser: str | Factory = static("sgd")
-    options: dict[str, Any] = leaf(factory=dict)
-    shuffle: bool = static(True)
+    learning_rate: float = leaf(default=0.1, doc="local step size")
+    epochs: int = static(default=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
+    mu: float = leaf(default=0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
+    optimiser: str | Factory = static(default="sgd")
+    options: dict[str, Any] = leaf(default_factory=dict)
+    shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch_size)

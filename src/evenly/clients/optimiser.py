@@ -30,9 +30,9 @@ OPTIMISERS: dict[str, tuple[Factory, dict[str, float]]] = {
 class Optimiser:
     """An optax factory, or the name of one, and the numbers it is called with."""
 
-    learning_rate: float = leaf(0.1, doc="step size")
-    kind: str | Factory = static("sgd", doc=f"one of {', '.join(OPTIMISERS)}, or from Python any optax factory")
-    options: dict[str, Any] = leaf(factory=dict)
+    learning_rate: float = leaf(default=0.1, doc="step size")
+    kind: str | Factory = static(default="sgd", doc=f"one of {', '.join(OPTIMISERS)}, or from Python any optax factory")
+    options: dict[str, Any] = leaf(default_factory=dict)
 
     def __post_init__(self) -> None:
         if is_number(self.learning_rate):

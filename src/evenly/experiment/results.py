@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evenly.federation import SPLITS, Federation
-from evenly.metrics import accuracy, examples, measure
+from evenly.metrics import Spread, accuracy, examples, final_metrics, measure, spread
 from evenly.types import Trace
 
 SCHEMA = 1
@@ -46,6 +48,12 @@ class Comparison(NamedTuple):
         return [run for run in self.runs if run.label == label]
 
 
+def over_seeds(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
+    """Every metric of one method at the end, with its spread over seeds."""
+    each = [final_metrics(run.trace, split) for run in comparison.of(label)]
+    return {metric: spread(np.array([values[metric] for values in each])) for metric in each[0]}
+
+
 def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """One row per metric: of the whole model at every evaluation, and of every client at the last one."""
     for run in comparison.runs:
@@ -67,10 +75,10 @@ def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
                 where = {**common, "round": int(done), "split": split}
                 accuracies, counts = accuracy(tables), examples(tables)
                 for metric, value in measure(accuracies, counts).items():
-                    yield {**where, "level": "model", "metric": metric, "value": value}
+                    yield {**where, "level": "model", "name": "", "metric": metric, "value": value}
                 if i == last:
                     for k, name in enumerate(comparison.federation.names):
-                        where_client = {**where, "level": f"client:{name}"}
+                        where_client = {**where, "level": "client", "name": name}
                         yield {**where_client, "metric": "accuracy", "value": float(100 * accuracies[k])}
                         yield {**where_client, "metric": "loss", "value": float(run.trace.losses[i, j, k])}
                         yield {**where_client, "metric": "examples", "value": float(counts[k])}

@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.federation import SPLITS
+from evenly.metrics.tables import accuracy, examples
+from evenly.types import Trace
+
 Array = np.ndarray
 
 
@@ -157,3 +161,9 @@ def measure(accuracies: Array, counts: Array) -> dict[str, float]:
     known = np.isfinite(accuracies)
     a, n = accuracies[known], counts[known]
     return {m.name: m.function(a, n) if len(a) else float("nan") for m in METRICS.values()}
+
+
+def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
+    """All client metrics of a run's last evaluation on one split."""
+    tables = trace.tables[-1, SPLITS.index(split)]
+    return measure(accuracy(tables), examples(tables))

@@ -1,8 +1,11 @@
-"""Models, one file each. `MODELS` names those that the command line and experiment files can ask for."""
+"""Models, one file each. `MODELS` names those that the command line, experiment files and saved models can ask for."""
 
 from collections.abc import Callable
+from math import prod
+from typing import Any
 
 from evenly.federation import Federation
+from evenly.models.check import Probabilistic, check_task
 from evenly.models.custom import Custom, from_equinox
 from evenly.models.logistic import Logistic
 from evenly.models.mlp import MLP
@@ -10,27 +13,34 @@ from evenly.models.softmax import Softmax
 from evenly.models.svm import LinearSVM
 from evenly.types import Task
 
-__all__ = ["MLP", "MODELS", "Custom", "LinearSVM", "Logistic", "Softmax", "from_equinox"]
+__all__ = [
+    "MLP", "MODELS", "TASKS", "Custom", "LinearSVM", "Logistic", "Probabilistic", "Softmax", "check_task", "from_equinox",
+]  # fmt: skip
 
 
-def _binary(name: str, classes: int) -> None:
-    if classes != 2:
-        raise ValueError(f"Model {name!r} needs a label with two classes, got {classes}. Use 'softmax' or 'mlp'.")
+def _many(kind: Callable[..., Task]) -> Callable[[Federation], Task]:
+    return lambda federation: kind(features=_features(federation), classes=len(federation.labels))
 
 
-def _logistic(federation: Federation) -> Task:
-    _binary("logistic", len(federation.labels))
-    return Logistic(features=federation.x.shape[1])
+def _two(name: str, kind: Callable[..., Task]) -> Callable[[Federation], Task]:
+    def build(federation: Federation) -> Task:
+        classes = len(federation.labels)
+        if classes != 2:
+            raise ValueError(f"Model {name!r} needs a label with two classes, got {classes}. Use 'softmax' or 'mlp'.")
+        return kind(features=_features(federation))
+
+    return build
 
 
-def _svm(federation: Federation) -> Task:
-    _binary("svm", len(federation.labels))
-    return LinearSVM(features=federation.x.shape[1])
+def _features(federation: Federation) -> int:
+    return prod(federation.x.shape[1:])
 
 
 MODELS: dict[str, Callable[[Federation], Task]] = {
-    "softmax": lambda federation: Softmax(features=federation.x.shape[1], classes=len(federation.labels)),
-    "logistic": _logistic,
-    "svm": _svm,
-    "mlp": lambda federation: MLP(features=federation.x.shape[1], classes=len(federation.labels)),
+    "softmax": _many(Softmax),
+    "logistic": _two("logistic", Logistic),
+    "svm": _two("svm", LinearSVM),
+    "mlp": _many(MLP),
 }
+
+TASKS: dict[str, type[Any]] = {"softmax": Softmax, "logistic": Logistic, "svm": LinearSVM, "mlp": MLP}

@@ -1,33 +1,39 @@
-"""A multilayer perceptron with ReLU and He initialisation."""
+"""A multilayer perceptron with ReLU."""
 
 import jax
 import jax.numpy as jnp
 
-from evenly.models.linear import cross_entropy
+from evenly.models.linear import check_sizes, cross_entropy, flat
 from evenly.records import record, require, static
 from evenly.types import Key, Shard, Tree
 
 
 @record
 class MLP:
-    """Dense layers of the widths in `hidden`, then a softmax over the classes."""
+    """Dense layers of the widths in `hidden`, then a softmax over the classes.
+
+    Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last layer, which has none,
+    so that logits of standardised features start with a variance of about 1; biases start at zero.
+    """
 
     features: int = static()
     classes: int = static()
-    hidden: tuple[int, ...] = static((64,))
-    joint: bool = static(False)
-    reduction: str = static("mean")
+    hidden: tuple[int, ...] = static(default=(64,))
+    joint: bool = static(default=False)
+    reduction: str = static(default="mean")
 
     def __post_init__(self) -> None:
-        require(bool(self.hidden) and min(self.hidden) > 0, f"mlp: hidden must be positive widths, got {self.hidden!r}.")
+        check_sizes("mlp", self.reduction, features=(self.features, 1), classes=(self.classes, 2))
+        legal = isinstance(self.hidden, tuple) and bool(self.hidden) and all(isinstance(h, int) and h > 0 for h in self.hidden)
+        require(legal, f"mlp: hidden must be a tuple of positive widths, such as (64,), got {self.hidden!r}.")
 
     def init(self, key: Key) -> Tree:
         widths = (self.features, *self.hidden, self.classes)
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
-        keys = jax.random.split(key, len(pairs))
+        gains = [2.0] * len(self.hidden) + [1.0]
+        keys = jax.random.split(key, len(gains))
         return [
-            {"w": jax.random.normal(k, (a, b)) * jnp.sqrt(2.0 / a), "b": jnp.zeros((b,))}
-            for k, (a, b) in zip(keys, pairs, strict=True)
+            {"w": jax.random.normal(k, (a, b)) * jnp.sqrt(gain / a), "b": jnp.zeros((b,))}
+            for k, a, b, gain in zip(keys, widths[:-1], widths[1:], gains, strict=True)
         ]
 
     def losses(self, params: Tree, shard: Shard) -> jax.Array:
@@ -39,7 +45,11 @@ class MLP:
     def predict(self, params: Tree, x: jax.Array) -> jax.Array:
         return self._logits(params, x).argmax(1)
 
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
+
     def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        x = flat(x)
         for layer in params[:-1]:
             x = jax.nn.relu(x @ layer["w"] + layer["b"])
         return x @ params[-1]["w"] + params[-1]["b"]

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from evenly.models.linear import cross_entropy, product
+from evenly.models.linear import check_sizes, cross_entropy, product
 from evenly.records import record, static
 from evenly.types import Key, Shard, Tree
 
@@ -14,8 +14,11 @@ class Softmax:
 
     features: int = static()
     classes: int = static()
-    joint: bool = static(True)
-    reduction: str = static("mean")
+    joint: bool = static(default=True)
+    reduction: str = static(default="mean")
+
+    def __post_init__(self) -> None:
+        check_sizes("softmax", self.reduction, features=(self.features, 1), classes=(self.classes, 2))
 
     def init(self, key: Key) -> Tree:
         return {"w": jnp.zeros((self.features, self.classes)), "b": jnp.zeros((self.classes,))}
@@ -28,6 +31,9 @@ class Softmax:
 
     def predict(self, params: Tree, x: jax.Array) -> jax.Array:
         return self._logits(params, x).argmax(1)
+
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
 
     def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
         return product(x, params["w"]) + params["b"]

@@ -12,8 +12,8 @@ from evenly.types import Census
 class Fraction:
     """max(1, floor(share * clients)) of them, drawn without replacement (Flower's rounding)."""
 
-    share: float = static(0.1, doc="share of the clients in a round, above 0 and at most 1")
-    by_size: bool = static(False)
+    share: float = static(default=0.1, doc="share of the clients in a round, above 0 and at most 1")
+    by_size: bool = static(default=False)
 
     def __post_init__(self) -> None:
         require(0 < self.share <= 1, f"share must be above 0 and at most 1, got {self.share}.")

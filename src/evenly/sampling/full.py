@@ -12,7 +12,7 @@ from evenly.types import Census
 class Full:
     """Every client, every round."""
 
-    by_size: bool = static(False)
+    by_size: bool = static(default=False)
 
     def slots(self, census: Census) -> int:
         return len(census.examples)

@@ -12,8 +12,8 @@ from evenly.types import Census
 class Uniform:
     """Clients drawn without replacement, all with the same probability."""
 
-    clients: int = static(10, doc="clients in a round")
-    by_size: bool = static(False)
+    clients: int = static(default=10, doc="clients in a round")
+    by_size: bool = static(default=False)
 
     def __post_init__(self) -> None:
         require_count(self.clients)

@@ -22,9 +22,9 @@ class Weighted:
     replacement the plain mean of the updates is unbiased, and a client may take two slots.
     """
 
-    clients: int = static(10, doc="clients in a round")
-    replace: bool = static(False, doc="whether a client can be drawn twice in a round")
-    by_size: bool = static(True)
+    clients: int = static(default=10, doc="clients in a round")
+    replace: bool = static(default=False, doc="whether a client can be drawn twice in a round")
+    by_size: bool = static(default=True)
 
     def __post_init__(self) -> None:
         require_count(self.clients)

@@ -5,7 +5,8 @@ A checkpoint is one npz file, written beside its place and renamed into it: it i
 
 import hashlib
 import json
-import os
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 from evenly.federation import Federation
+from evenly.writing import write_whole
 
 FORMAT = 1
 
@@ -21,27 +23,21 @@ def write(path: Path, fingerprint: str, done: int, tree: Any) -> None:
     """Save arrays under a fingerprint of everything that determines them."""
     leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
     header = json.dumps({"format": FORMAT, "fingerprint": fingerprint, "done": done})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(beside, "wb") as file:
-            np.savez(file, header=np.array(header), **leaves)  # pyright: ignore[reportArgumentType]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(path, lambda file: np.savez(file, header=np.array(header), **leaves))  # pyright: ignore[reportArgumentType]
 
 
 def read(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
-    """The rounds done and the leaves saved, or None where there is no checkpoint of this very run."""
+    """The rounds done and the leaves saved, or None where there is no whole checkpoint of this very run."""
     if not path.exists():
         return None
-    with np.load(path) as file:
-        header = json.loads(str(file["header"]))
-        if header["format"] != FORMAT or header["fingerprint"] != fingerprint:
-            return None
-        return header["done"], [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
+    try:
+        with np.load(path) as file:
+            header = json.loads(str(file["header"]))
+            if header["format"] != FORMAT or header["fingerprint"] != fingerprint:
+                return None
+            return header["done"], [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+        return None  # cut short or not ours: starting over is safe, trusting it is not
 
 
 def fingerprint(federation: Federation, *settings: Any) -> str:

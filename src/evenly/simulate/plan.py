@@ -68,7 +68,7 @@ class Planner:
         flat = rows.reshape(-1)
         for visit in np.flatnonzero(visits):
             t, client = start + visit // self.slots, cohort.flat[visit]
-            self._fill(flat[first[visit] * self.batch :], t, client)
+            self._fill(flat[first[visit] * self.batch :], int(t), int(client))
         pad = ((0, rounds - (stop - start)), (0, 0))
         return Block(np.pad(cohort, pad), np.pad(returned, pad), first, rows, stops, evaluate)
 

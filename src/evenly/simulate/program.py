@@ -106,7 +106,7 @@ def measured_losses(task: Task, shape: Shape, parts: Parts, data: Data, model: T
         at = start + i * shape.chunk + jnp.arange(shape.chunk)
         rows = jnp.where(at < stop, data.train_rows[jnp.minimum(at, stop - 1)], data.y.shape[0] - 1)
         batch = shard(data, rows)._replace(weight=jnp.ones(rows.shape))  # F_k is never reweighed
-        return total + each(lambda p, m: summed_loss(task, m, batch), shape, parts, model), start, stop
+        return total + each(lambda _, m: summed_loss(task, m, batch), shape, parts, model), start, stop
 
     def client(k: Array) -> Array:
         start, stop = data.train_start[k], data.train_start[k + 1]
@@ -114,7 +114,7 @@ def measured_losses(task: Task, shape: Shape, parts: Parts, data: Data, model: T
         total, _, _ = lax.fori_loop(0, chunks, chunk, (jnp.zeros(shape.runs), start, stop))
         return total / (stop - start) if task.reduction == "mean" else total
 
-    penalty = jnp.broadcast_to(each(lambda p, m: jnp.asarray(task.penalty(m), jnp.float32), shape, parts, model), (shape.runs,))
+    penalty = jnp.broadcast_to(each(lambda _, m: jnp.asarray(task.penalty(m), jnp.float32), shape, parts, model), (shape.runs,))
     return lax.map(client, cohort) + penalty
 
 
@@ -213,8 +213,8 @@ def evaluated(task: Task, shape: Shape, parts: Parts, data: Data, model: Tree) -
         at = i * shape.eval_chunk + jnp.arange(shape.eval_chunk)
         rows, owner = data.eval_rows[at], data.eval_owner[at]
         batch = shard(data, rows)._replace(weight=jnp.ones(rows.shape))
-        outcome = runs_last(each(lambda p, m: task.predict(m, batch.x), shape, parts, model), shape)  # [n, runs]
-        loss = runs_last(each(lambda p, m: task.losses(m, batch), shape, parts, model), shape)
+        outcome = runs_last(each(lambda _, m: task.predict(m, batch.x), shape, parts, model), shape)  # [n, runs]
+        loss = runs_last(each(lambda _, m: task.losses(m, batch), shape, parts, model), shape)
         hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
         cell = (owner * shape.groups + batch.group) * shape.labels + batch.y
         # Rows of padding have no owner: their index is out of range and dropped.

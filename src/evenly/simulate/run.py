@@ -16,7 +16,7 @@ from evenly.sampling import Full
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.device import device_data
 from evenly.simulate.plan import Block, Planner
-from evenly.simulate.program import NEVER, Data, Parts, Record, Shape, State, advance
+from evenly.simulate.program import NEVER, Parts, Record, Shape, State, advance
 from evenly.types import Algorithm, Seeds, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -101,7 +101,8 @@ class _Simulation:
             eval_chunk=1024,
         )
         cells = self.shape.owners * self.shape.groups * self.shape.labels**2 * runs
-        self.stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 1, 64))
+        # At least two: the evaluation before the first round, and one that ends the block.
+        self.stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64))
         self.steps = max(self.planner.steps_per_round(), 1)
         self.block_rounds = int(np.clip(LARGEST_BLOCK_ROWS // (self.steps * self.planner.batch), 1, 1024))
 

@@ -1,0 +1,64 @@
+"""Your own method: one record that weighs clients, one METHOD that names it, one line that registers it.
+
+Here a client counts in proportion to exp(loss / temperature): as the temperature grows it becomes a plain mean, as it
+falls only the worst-served client counts. Run it with `python examples/own_method.py`.
+"""
+
+from evenly.algorithms import Method, algorithm, register
+from evenly.algorithms.shares import softmax_shares
+from evenly.datasets import synthetic
+from evenly.metrics import accuracy, examples, measure
+from evenly.models import Softmax
+from evenly.records import is_number, leaf, record, require
+from evenly.sampling import Weighted
+from evenly.simulate import simulate
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+
+@record
+class Urgent:
+    """Weigh clients by a softmax of their losses."""
+
+    temperature: float = leaf(default=1.0, doc="how much a difference in loss matters: less the larger it is")
+
+    def __post_init__(self) -> None:
+        if is_number(self.temperature):
+            require(self.temperature > 0, f"temperature must be above 0, got {self.temperature}.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"loss"})  # what clients must reveal besides their update
+
+    @property
+    def counts_sizes(self) -> bool:
+        return False
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        return softmax_shares(signals.loss / self.temperature, signals.returned), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return total, state
+
+
+METHOD = Method(name="urgent", title="Urgent", reference="this example", formula="aₖ ∝ exp(Fₖ / T)", rule=Urgent)
+register(METHOD)
+
+
+def main() -> None:
+    federation = synthetic(clients=30)
+    task = Softmax(features=60, classes=10)
+    every = Weighted(clients=10)
+    print(f"{'method':24} {'average':>8} {'worst 10 %':>11} {'variance':>9}")
+    for batch in (["fedavg"], ["urgent(temperature=1)", "urgent(temperature=0.3)"]):  # a batch shares one compiled program
+        traces = simulate(task, federation, [algorithm(f"{text}+{every.name}") for text in batch], rounds=100)
+        for text, trace in zip(batch, traces, strict=True):
+            tables = trace.tables[-1, 2]
+            found = measure(accuracy(tables), examples(tables))
+            print(f"{text:24} {found['average']:8.1f} {found['worst10']:11.1f} {found['variance']:9.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""The command line. Every command is a short call of the library; imports wait until a command runs."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import cleandoc
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from evenly.experiment.plan import Plan
+    from evenly.experiment.results import Comparison
+
+app = typer.Typer(
+    help="Fair federated learning: train one model that works for every client, and see whom it fails.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Out = Annotated[Path | None, typer.Option(help="Folder for results; by default results/ and a name made from the settings.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace evenly's results of other settings in the output folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print rows as JSON on stdout and everything else on stderr.")]
+
+
+@app.command()
+def compare(
+    data: Annotated[
+        str, typer.Option(help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file.")
+    ] = "synthetic",
+    algorithms: Annotated[
+        str, typer.Option(help="Methods, separated by commas; a list in brackets is a sweep.")
+    ] = "fedavg,q-fedavg(q=[1, 5])",
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 2000,
+    seeds: Annotated[int, typer.Option(help="How many seeds: splits, cohorts and batches drawn anew.")] = 3,
+    model: Annotated[str, typer.Option(help="softmax, logistic, svm or mlp; by default the plainest that fits.")] = "",
+    learning_rate: Annotated[float, typer.Option(help="Local step size, where a method does not set its own.")] = 0.1,
+    batch_size: Annotated[int, typer.Option(help="Rows in a local step.")] = 10,
+    epochs: Annotated[int, typer.Option(help="Passes over a client's rows in a round.")] = 1,
+    sampling: Annotated[str, typer.Option(help="Who takes part, where a method does not say.")] = "weighted(clients=10)",
+    dropout: Annotated[float, typer.Option(help="Probability that a chosen client does not return.")] = 0.0,
+    evaluate_every: Annotated[int, typer.Option(help="Rounds between evaluations; 0: about fifty in all.")] = 0,
+    client: Annotated[str | None, typer.Option(help="Column that names the client of each row.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to be predicted.")] = None,
+    sensitive: Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")] = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Train several methods on the same data, clients and batches, and write one report."""
+    with _sentences():
+        from evenly.experiment.plan import Plan
+
+        plan = Plan(
+            name="compare",
+            data=_source(data, client, label, sensitive),
+            methods=(algorithms,),
+            rounds=rounds,
+            seeds=_seeds(seeds),
+            model=model,
+            sampling=sampling,
+            training={"learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs},
+            evaluate_every=evaluate_every,
+            dropout=dropout,
+        )
+        comparison, folder, rows = _run(plan, out, force, as_json)
+        from evenly.terminal import results_table
+
+        _finish(folder, rows, as_json, results_table(comparison))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="An experiment such as qffl/synthetic; `evenly list` shows them.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A short version, to see that it works.")] = False,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, instead of the experiment's own.")] = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment of a paper and print the paper's figures beside ours."""
+    with _sentences():
+        from evenly.experiment.config import read_packaged
+        from evenly.experiment.reproduce import side_by_side
+        from evenly.terminal import reproduction_table, results_table
+
+        experiment = read_packaged(name)
+        plan = experiment.plan(name, quick=quick, seeds=None if seeds is None else len(_seeds(seeds)))
+        comparison, folder, rows = _run(plan, out, force, as_json)
+        lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
+        shown = f"{experiment.title}. Mean ± standard deviation over seeds" + (" (quick version: not comparable)" if quick else "")
+        _finish(folder, rows, as_json, results_table(comparison), reproduction_table(lines, shown))
+
+
+@app.command()
+def tune(
+    data: Annotated[str, typer.Option(help="A data set, or a .csv or .parquet file.")] = "synthetic",
+    grid: Annotated[str, typer.Option(help="Values of q to try; 0 is always among them.")] = "0.001,0.01,0.1,1,2,5,10,15",
+    within: Annotated[float, typer.Option(help="How many points of average accuracy fairness may cost.")] = 1.0,
+    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 2000,
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
+    learning_rate: Annotated[float, typer.Option(help="Local step size.")] = 0.1,
+    batch_size: Annotated[int, typer.Option(help="Rows in a local step.")] = 10,
+    client: Annotated[str | None, typer.Option(help="Column that names the client of each row.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to be predicted.")] = None,
+    sensitive: Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")] = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Choose q on validation rows as q-FFL does: the least variance whose average stays within a margin of q = 0."""
+    with _sentences():
+        from evenly.experiment.choose import choose_fairest
+        from evenly.experiment.plan import Plan
+        from evenly.terminal import choice_table, results_table
+
+        values = ", ".join(dict.fromkeys(["0", *(v.strip() for v in grid.split(",") if v.strip())]))
+        plan = Plan(
+            name="tune",
+            data=_source(data, client, label, sensitive),
+            methods=(f"q-fedavg(q=[{values}])",),
+            rounds=rounds,
+            seeds=_seeds(seeds),
+            training={"learning_rate": learning_rate, "batch_size": batch_size},
+        )
+        comparison, folder, rows = _run(plan, out, force, as_json)
+        choice = choose_fairest(comparison, "q-fedavg(q=0)", within=within)
+        kept = comparison._replace(runs=[r for r in comparison.runs if r.label in (choice.baseline, choice.chosen)])
+        _finish(folder, rows, as_json, choice_table(choice), results_table(kept), extra={"chosen": choice.chosen})
+
+
+@app.command("list")
+def list_all() -> None:
+    """Show every method, sampling, model, data set, metric and experiment."""
+    with _sentences():
+        from evenly.clients.optimiser import OPTIMISERS
+        from evenly.experiment.config import packaged
+        from evenly.experiment.sources import LOADERS
+        from evenly.metrics import METRICS
+        from evenly.models import MODELS
+        from evenly.sampling import SAMPLINGS
+        from evenly.terminal import methods_table
+
+        console = Console()
+        console.print(methods_table())
+        parts = {
+            "sampling": SAMPLINGS,
+            "server and local optimisers": [f"{side}-{name}" for side in ("server", "local") for name in OPTIMISERS],
+            "models": MODELS,
+            "data sets": [*LOADERS, "any .csv or .parquet file"],
+            "metrics": METRICS,
+            "experiments": packaged(),
+        }
+        for title, names in parts.items():
+            console.print(f"[bold]{title}[/bold]: {', '.join(names)}")
+        console.print("Details: evenly describe NAME")
+
+
+@app.command()
+def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")]) -> None:
+    """Explain one method, sampling or metric: formula, settings, what clients reveal."""
+    with _sentences():
+        from evenly.algorithms import METHODS
+        from evenly.metrics import METRICS
+        from evenly.notation import unknown
+        from evenly.sampling import SAMPLINGS
+        from evenly.terminal import part_table, reveals, settings_table
+
+        console = Console()
+        if name in METHODS:
+            method = METHODS[name]
+            console.print(f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False)
+            console.print(settings_table(method))
+            console.print(f"Clients reveal, besides their update: {reveals(method)}.")
+            console.print(f"Try it: evenly compare --algorithms fedavg,{name}", highlight=False)
+        elif name in SAMPLINGS:
+            console.print(cleandoc(SAMPLINGS[name].__doc__ or ""), highlight=False)
+            console.print(part_table(name, SAMPLINGS[name]))
+        elif name in METRICS:
+            metric = METRICS[name]
+            direction = {1: "larger is better", -1: "smaller is fairer", 0: "neither direction is better"}[metric.better]
+            console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {direction}.", highlight=False)
+            console.print(cleandoc(metric.function.__doc__ or ""), highlight=False)
+        else:
+            raise unknown("method, sampling or metric", name, [*METHODS, *SAMPLINGS, *METRICS])
+
+
+def _source(data: str, client: str | None, label: str | None, sensitive: str | None) -> dict[str, Any]:
+    from evenly.experiment.sources import is_table, table_source
+    from evenly.notation import parse
+
+    if is_table(data):
+        return table_source(data, client=client, label=label, sensitive=[s.strip() for s in (sensitive or "").split(",") if s.strip()])
+    if client or label or sensitive:
+        raise ValueError(
+            f"--client, --label and --sensitive are for a table of your own, but --data is {data!r}. Give a .csv or .parquet file."
+        )
+    (part,) = parse(data)
+    return {"name": part.name, **part.settings}
+
+
+def _seeds(count: int) -> tuple[int, ...]:
+    if count < 1:
+        raise ValueError(f"seeds must be at least 1, got {count}.")
+    return tuple(range(count))
+
+
+def _run(plan: "Plan", out: Path | None, force: bool, as_json: bool) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
+    """Execute a plan into its folder: traces, rows, models and the report."""
+    from evenly.experiment.execute import execute
+    from evenly.experiment.files import write_rows
+    from evenly.experiment.store import Store
+    from evenly.report.page import write_report
+    from evenly.terminal import progress
+
+    plan.variants()  # mistakes are reported before anything is written
+    folder = out or Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
+    store = Store(folder, plan, force=force)
+    console = Console(stderr=True)
+    command = shlex.join(["evenly", *sys.argv[1:]])
+    try:
+        with progress(console, f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds") as report:
+            comparison = execute(plan, store, progress=report, command=command)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. What was finished is kept in {folder}; the same command with --out {folder} goes on from there.")
+        raise typer.Exit(130) from None
+    rows = write_rows(store, comparison)
+    write_report(comparison, folder / "report.html")
+    return comparison, folder, rows
+
+
+def _finish(folder: Path, rows: list[dict[str, Any]], as_json: bool, *tables: Any, extra: dict[str, Any] | None = None) -> None:
+    """Show the tables and say where everything is."""
+    console = Console(stderr=as_json)
+    for table in tables:
+        console.print(table)
+    report = folder / "report.html"
+    if as_json:
+        plain = [{**row, "value": row["value"] if isfinite(row["value"]) else None} for row in rows]  # JSON has no NaN
+        print(json.dumps({"schema": 1, "rows": plain, "report": str(report), **(extra or {})}))
+    console.print(f"Results: {folder / 'results.csv'}\nReport:  {report}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Turn the user's mistakes and the machine's limits into one sentence and exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        reason = f"{error.strerror}: {error.filename}. Nothing already written was lost." if isinstance(error, OSError) else str(error)
+        Console(stderr=True).print(f"error: {reason}", style="red", soft_wrap=True, highlight=False, markup=False)
+        raise typer.Exit(2) from None
+
+
+def main() -> None:
+    """Entry point. XLA's own threads slow small steps down; seeds use the other cores instead."""
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    app()

@@ -1,0 +1,116 @@
+"""Experiment files: TOML, checked key by key, resolved into a Plan.
+
+pydantic is used here and nowhere else, so that executing a plan does not need it.
+"""
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from evenly.experiment.plan import Plan
+from evenly.notation import unknown
+
+
+class Paper(BaseModel):
+    """Which figures of the paper stand beside ours: `rows` maps our labels to the paper's `objective`."""
+
+    model_config = ConfigDict(extra="forbid")
+    reference: str
+    dataset: str
+    rows: dict[str, str]
+
+
+class Quick(BaseModel):
+    """What `--quick` changes."""
+
+    model_config = ConfigDict(extra="forbid")
+    rounds: int = Field(gt=0)
+    seeds: int = Field(gt=0)
+
+
+class Experiment(BaseModel):
+    """One experiment file."""
+
+    model_config = ConfigDict(extra="forbid")
+    title: str
+    methods: list[str] = Field(min_length=1)
+    data: dict[str, Any]
+    rounds: int = Field(gt=0)
+    seeds: int = Field(gt=0, default=5)
+    model: str = ""
+    sampling: str = "weighted(clients=10)"
+    training: dict[str, Any] = {}
+    evaluate_every: int = Field(ge=0, default=0)
+    dropout: float = 0.0
+    notes: str = ""
+    paper: Paper | None = None
+    quick: Quick | None = None
+
+    def plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> Plan:
+        """The plan of this experiment, its quick variant or one with other seeds."""
+        short = self.quick if quick else None
+        if quick and short is None:
+            raise ValueError(f"{name} has no quick variant.")
+        number = seeds or (short.seeds if short else self.seeds)
+        return Plan(
+            name=name,
+            data=self.data,
+            methods=tuple(self.methods),
+            rounds=rounds or (short.rounds if short else self.rounds),
+            seeds=tuple(range(number)),
+            model=self.model,
+            sampling=self.sampling,
+            training=self.training,
+            evaluate_every=0 if short else self.evaluate_every,
+            dropout=self.dropout,
+        )
+
+
+def read(path: Path) -> Experiment:
+    """An experiment from a file; every mistake is named with file, key and, for an unknown key, the nearest legal one."""
+    try:
+        return _checked(tomllib.loads(path.read_text()), path.name)
+    except FileNotFoundError:
+        raise ValueError(f"There is no experiment file {str(path)!r}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path.name} is not valid TOML: {error}.") from None
+
+
+def packaged() -> list[str]:
+    """Names of the experiments that come with the package, such as qffl/synthetic."""
+    root = resources.files("evenly") / "experiments"
+    return sorted(
+        f"{paper.name}/{file.name[:-5]}"
+        for paper in root.iterdir()
+        if paper.is_dir()
+        for file in paper.iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def read_packaged(name: str) -> Experiment:
+    if name not in packaged():
+        raise unknown("experiment", name, packaged())
+    text = (resources.files("evenly") / "experiments" / f"{name}.toml").read_text()
+    return _checked(tomllib.loads(text), f"{name}.toml")
+
+
+def _checked(fields: dict[str, Any], where: str) -> Experiment:
+    try:
+        return Experiment.model_validate(fields)
+    except ValidationError as error:
+        # A misspelt key is also a missing one; the spelling is the better hint.
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise ValueError(f"{where}: {unknown('key', key, _keys(first['loc']))}") from None
+        given = "" if first["type"] == "missing" else f", got {first['input']!r}"
+        raise ValueError(f"{where}, key {key!r}: {first['msg']}{given}.") from None
+
+
+def _keys(location: tuple[int | str, ...]) -> list[str]:
+    model = {"paper": Paper, "quick": Quick}.get(str(location[0]), Experiment) if len(location) > 1 else Experiment
+    return [".".join([*map(str, location[:-1]), name]) for name in model.model_fields]

@@ -1,0 +1,162 @@
+"""Execute a plan: seeds side by side, each seed's runs in as few programs as possible, finished runs never again.
+
+`python -m evenly.experiment.execute plan.json OUT` does it where only the core packages are installed.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from evenly.algorithms import Variant
+from evenly.experiment.plan import Plan
+from evenly.experiment.results import Comparison, Run
+from evenly.experiment.sources import load
+from evenly.experiment.store import Store
+from evenly.federation import Federation
+from evenly.models import MODELS
+from evenly.saving import from_trace
+from evenly.simulate import companions, simulate
+from evenly.types import Algorithm, Seeds, Task, Trace
+
+Progress = Callable[[int, int], None]  # rounds done and rounds in all, over every program of the plan
+
+
+def execute(plan: Plan, store: Store | None = None, *, progress: Progress | None = None, command: str = "") -> Comparison:
+    """Train everything in a plan. With a store, every finished run is kept and an interrupted one resumes."""
+    began = time.monotonic()
+    variants = plan.variants()
+    members = [member for v in variants for member in v.members]
+    groups = companions(members)
+    first = load(plan.data, plan.seeds[0])
+    _check(first)
+    meter = _Meter(progress, plan.rounds * len(groups) * len(plan.seeds))
+
+    def one_seed(seed: int) -> list[Run]:
+        federation = first if seed == plan.seeds[0] else load(plan.data, seed)
+        task = choose_model(plan.model, federation)
+        traces = _train(plan, federation, task, members, groups, seed, store, meter)
+        if store:
+            for member, trace in zip(members, traces, strict=True):
+                store.save_model(f"{member.label}#{seed}", from_trace(trace, task, federation))
+        return _runs(variants, traces, seed)
+
+    # Threads, not processes: the compiled programs run outside Python's lock and are shared.
+    with ThreadPoolExecutor(max_workers=min(len(plan.seeds), os.cpu_count() or 1)) as pool:
+        by_seed = list(pool.map(one_seed, plan.seeds))
+    runs = [by_seed[s][i] for i in range(len(variants)) for s in range(len(plan.seeds))]
+    return Comparison(
+        name=plan.name,
+        federation=first,
+        partition=plan.data.get("client", "natural"),
+        model=type(choose_model(plan.model, first)).__name__,
+        runs=runs,
+        rounds=plan.rounds,
+        command=command,
+        seconds=time.monotonic() - began,
+        versions=versions(),
+    )
+
+
+def choose_model(name: str, federation: Federation) -> Task:
+    """The named model, or the plainest that fits: logistic for two classes, softmax for more."""
+    return MODELS[name or ("logistic" if len(federation.labels) == 2 else "softmax")](federation)
+
+
+def versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {"evenly": version("evenly"), "python": sys.version.split()[0], "jax": jax.__version__, "numpy": np.__version__}
+
+
+def _train(
+    plan: Plan,
+    federation: Federation,
+    task: Task,
+    members: list[Algorithm],
+    groups: list[list[int]],
+    seed: int,
+    store: Store | None,
+    meter: "_Meter",
+) -> list[Trace]:
+    traces: list[Trace | None] = [None] * len(members)
+    for group in groups:
+        keys = [f"{members[i].label}#{i}#{seed}" for i in group]
+        found = [store.load_trace(key, task) for key in keys] if store else [None] * len(group)
+        if any(trace is None for trace in found):
+            report = meter.start(plan.rounds)
+            found = simulate(
+                task,
+                federation,
+                [members[i] for i in group],
+                plan.rounds,
+                seeds=Seeds.all(seed),
+                evaluate_every=plan.evaluations,
+                dropout=plan.dropout,
+                progress=report,
+                checkpoint=store.checkpoint("|".join(keys)) if store else None,
+            )
+            for key, trace in zip(keys, found, strict=True):
+                if store:
+                    store.save_trace(key, trace)
+        else:
+            meter.start(plan.rounds)(plan.rounds, plan.rounds)
+        for i, trace in zip(group, found, strict=True):
+            traces[i] = trace
+    return [trace for trace in traces if trace is not None]
+
+
+def _runs(variants: list[Variant], traces: list[Trace], seed: int) -> list[Run]:
+    """One run per row of the comparison: methods made of several models are combined into one."""
+    runs, at = [], 0
+    for variant in variants:
+        own = traces[at : at + len(variant.members)]
+        at += len(own)
+        trace = variant.method.combine(own) if variant.method.combine else own[0]
+        runs.append(Run(variant.label, variant.method.name, variant.settings, seed, trace))
+    return runs
+
+
+def _check(federation: Federation) -> None:
+    empty = np.flatnonzero(federation.train.counts == 0)
+    if len(empty):
+        raise ValueError(f"Every client needs training rows, but {federation.names[empty[0]]!r} has none. Drop it or give it rows.")
+
+
+class _Meter:
+    """Adds up the progress of programs that run in several threads."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        self._lock = threading.Lock()
+
+    def start(self, rounds: int) -> Progress:
+        seen = 0
+
+        def report(done: int, of: int) -> None:
+            nonlocal seen
+            with self._lock:
+                self._done += done - seen
+                seen = done
+                if self._progress:
+                    self._progress(self._done, self._total)
+
+        return report
+
+
+def main() -> None:
+    """`python -m evenly.experiment.execute plan.json OUT`"""
+    if len(sys.argv) != 3:
+        sys.exit("usage: python -m evenly.experiment.execute plan.json OUT")
+    plan = Plan.from_json(Path(sys.argv[1]).read_text())
+    execute(plan, Store(Path(sys.argv[2]), plan), progress=lambda done, total: print(f"{done}/{total} rounds", file=sys.stderr))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Results as files: tidy rows in CSV and Parquet."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from evenly.experiment.results import Comparison, tidy
+from evenly.experiment.store import Store
+
+
+def write_rows(store: Store, comparison: Comparison) -> list[dict[str, Any]]:
+    """Write results.csv and results.parquet, and return their rows."""
+    rows = list(tidy(comparison))
+    table = pa.Table.from_pylist(rows)
+    store.write("results.parquet", lambda file: pyarrow.parquet.write_table(table, file))
+    store.write("results.csv", lambda file: pyarrow.csv.write_csv(table, file))
+    return rows

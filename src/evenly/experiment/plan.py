@@ -1,0 +1,80 @@
+"""A plan: everything that determines an experiment, as plain data.
+
+It is written to `plan.json`, so that a machine with only the core packages can execute it, and hashed, so that a folder
+of results is never continued with other settings.
+"""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from evenly.algorithms import Variant, variants
+from evenly.models import MODELS
+from evenly.notation import parse, parse_list, unknown
+from evenly.sampling import SAMPLINGS
+from evenly.types import Select
+
+SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to train on what, and for how long."""
+
+    name: str
+    data: dict[str, Any]  # "name" and the data set's settings, or "path" and the columns of a table
+    methods: tuple[str, ...]
+    rounds: int
+    seeds: tuple[int, ...]
+    model: str = ""  # "": logistic for two classes, softmax for more
+    sampling: str = "weighted(clients=10)"
+    training: dict[str, Any] = dataclasses.field(default_factory=dict)  # settings for all methods that have them
+    evaluate_every: int = 0  # 0: about fifty times
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, got {self.rounds}.")
+        if not self.seeds:
+            raise ValueError("At least one seed is needed, got none.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
+        if self.model and self.model not in MODELS:
+            raise unknown("model", self.model, MODELS)
+
+    def variants(self) -> list[Variant]:
+        """Every row of the comparison, sweeps expanded; the same row twice is an error."""
+        select = self._select()
+        found = [v for text in self.methods for part in parse_list(text) for v in variants(part, self.training, select)]
+        if not found:
+            raise ValueError("At least one method is needed, got none. `evenly list` shows them.")
+        labels = [v.label for v in found]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f"Method {label!r} is given twice. Every row of a comparison must differ.")
+        return found
+
+    def _select(self) -> Select:
+        (part,) = parse(self.sampling)
+        if part.name not in SAMPLINGS:
+            raise unknown("sampling", part.name, SAMPLINGS)
+        return SAMPLINGS[part.name](**part.settings)
+
+    @property
+    def evaluations(self) -> int:
+        """Rounds between evaluations."""
+        return self.evaluate_every or max(1, self.rounds // 50)
+
+    def to_json(self) -> str:
+        return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, indent=2, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> "Plan":
+        fields = json.loads(text)
+        if fields.pop("schema", None) != SCHEMA:
+            raise ValueError(f"This plan has another format than {SCHEMA}; it was written by another version of evenly.")
+        return Plan(**{**fields, "methods": tuple(fields["methods"]), "seeds": tuple(fields["seeds"])})
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]

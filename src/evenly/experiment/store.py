@@ -1,0 +1,98 @@
+"""A folder of results. Every file is written beside its place and renamed into it, so nothing half-made is ever read."""
+
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import numpy as np
+
+from evenly.experiment.plan import Plan
+from evenly.saving import Model, save
+from evenly.types import Task, Trace
+from evenly.writing import write_whole
+
+OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints")
+ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download")]
+
+
+class Store:
+    """The output folder of one plan. Opening it again with the same plan finds what is already there."""
+
+    def __init__(self, folder: Path, plan: Plan, *, force: bool = False) -> None:
+        self.folder = folder
+        self._claim(plan, force)
+
+    def _claim(self, plan: Plan, force: bool) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"The output {str(self.folder)!r} must be a folder, but it is a file. Choose another --out.")
+        held = self.folder / "plan.json"
+        if held.exists() and _same(held, plan):
+            return
+        if self.folder.exists() and any(self.folder.iterdir()):
+            if not held.exists():
+                raise ValueError(f"The folder {str(self.folder)!r} holds files that are not evenly's. Choose another --out.")
+            if not force:
+                raise ValueError(
+                    f"The folder {str(self.folder)!r} holds the results of other settings. "
+                    "Choose another --out, or replace them with --force."
+                )
+            self._clear()
+        self.write("plan.json", lambda file: file.write(plan.to_json().encode()))
+
+    def _clear(self) -> None:
+        for name in OWN:
+            path = self.folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def write(self, name: str, write: Callable[[IO[bytes]], Any]) -> Path:
+        """Write a file whole: it appears under its name only when complete."""
+        return write_whole(self.folder / name, write)
+
+    def checkpoint(self, key: str) -> Path:
+        return self.folder / "checkpoints" / f"{slug(key)}.npz"
+
+    def save_trace(self, key: str, trace: Trace) -> None:
+        leaves = {f"model{i}": leaf for i, leaf in enumerate(jax.tree.leaves(trace.model))}
+        header = json.dumps({"key": key, "upload": trace.upload, "download": trace.download})
+        arrays = {name: getattr(trace, name) for name in ARRAYS}
+        self.write(f"traces/{slug(key)}.npz", lambda file: np.savez_compressed(file, header=np.array(header), **arrays, **leaves))
+
+    def save_model(self, key: str, model: Model) -> None:
+        """Keep a trained model for `evenly.load`, unless it is there already."""
+        path = self.folder / "models" / f"{slug(key)}.npz"
+        if not path.exists():
+            save(model, path)
+
+    def load_trace(self, key: str, task: Task) -> Trace | None:
+        """A finished run, or None."""
+        path = self.folder / "traces" / f"{slug(key)}.npz"
+        if not path.exists():
+            return None
+        structure = jax.tree.structure(jax.eval_shape(task.init, jax.random.key(0)))
+        with np.load(path) as file:
+            header = json.loads(str(file["header"]))
+            leaves = [file[f"model{i}"] for i in range(structure.num_leaves)]
+            return Trace(
+                **{name: file[name] for name in ARRAYS},
+                upload=header["upload"],
+                download=header["download"],
+                model=jax.tree.unflatten(structure, leaves),
+            )
+
+
+def slug(key: str) -> str:
+    """A file name for a run: readable, safe, and different for different runs."""
+    readable = re.sub(r"[^A-Za-z0-9.=-]+", "_", key).strip("_")[:80]
+    return f"{readable}-{zlib.crc32(key.encode()):08x}"
+
+
+def _same(path: Path, plan: Plan) -> bool:
+    try:
+        return Plan.from_json(path.read_text()).fingerprint() == plan.fingerprint()
+    except (ValueError, TypeError, KeyError):
+        return False

@@ -1,0 +1,51 @@
+"""Whether a task fits a federation, found out from shapes alone before anything is trained."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from evenly.federation import Federation, Shard
+from evenly.types import Array, Task, Tree
+
+ROWS = 3
+
+
+@runtime_checkable
+class Probabilistic(Protocol):
+    """A task that knows how likely each class is."""
+
+    def probabilities(self, params: Tree, x: Array) -> Array: ...  # [n, classes]
+
+
+def check_task(task: Task, federation: Federation) -> None:
+    """Raise unless the task gives one loss and one class number per row, and as many classes as there are labels."""
+    name = type(task).__name__
+    if any(leaf is task for leaf in jax.tree.leaves(task)):
+        raise TypeError(f"A task must be a pytree, which {name} is not. Decorate the class with evenly.records.record.")
+    params = jax.eval_shape(task.init, jax.random.key(0))
+    if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(params)):
+        raise TypeError(f"{name}: init must give arrays of floats only; keep anything else in fields of the task.")
+    shard = _example(federation)
+    losses = jax.eval_shape(task.losses, params, shard)
+    outcome = jax.eval_shape(task.predict, params, shard.x)
+    _require_shape(name, "losses", losses, jnp.floating)
+    _require_shape(name, "predict", outcome, jnp.integer)
+    if isinstance(task, Probabilistic):
+        classes = jax.eval_shape(task.probabilities, params, shard.x).shape[1]
+        if classes != len(federation.labels):
+            raise ValueError(f"{name} has {classes} classes, but the data have {len(federation.labels)} labels. Give it as many.")
+
+
+def _example(federation: Federation) -> Shard:
+    x = jax.ShapeDtypeStruct((ROWS, *federation.x.shape[1:]), jax.dtypes.canonicalize_dtype(federation.x.dtype))
+    whole, real = jax.ShapeDtypeStruct((ROWS,), jnp.int32), jax.ShapeDtypeStruct((ROWS,), jnp.float32)
+    return Shard(x, whole, whole, real, real)
+
+
+def _require_shape(name: str, method: str, found: Any, kind: Any) -> None:
+    if found.shape != (ROWS,) or not jnp.issubdtype(found.dtype, kind):
+        raise ValueError(
+            f"{name}: {method} must give one {'number' if kind is jnp.floating else 'class number'} per row, "
+            f"but {ROWS} rows gave {found.dtype}{list(found.shape)}."
+        )

@@ -1,0 +1,80 @@
+"""How a metric develops over the rounds: the mean over seeds, and a band from the lowest seed to the highest."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from evenly.experiment.results import Comparison, Run
+from evenly.federation import SPLITS
+from evenly.metrics import accuracy, examples, measure
+from evenly.report.charts.theme import colour_of, finish, shape_of, values
+
+MOST_EVALUATIONS = 120
+SHAPED = 8  # evaluations marked with the method's shape
+TITLES = {
+    "average": ("Average accuracy over the rounds", "Average accuracy (%)"),
+    "worst10": ("Accuracy of the worst-served 10 % of clients over the rounds", "Mean accuracy of the worst 10 % (%)"),
+    "variance": ("Variance between clients over the rounds", "Variance of client accuracy (%²)"),
+}
+
+
+def convergence(comparison: Comparison, metric: str, labels: Sequence[str], split: str = "test") -> alt.LayerChart:
+    """One line per method; the metric is "average", "worst10" or "variance"."""
+    rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
+    title, unit = TITLES[metric]
+    x = alt.X("round:Q", axis=alt.Axis(title="Rounds of training", tickMinStep=1, format="~s"))
+    y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))
+    base = alt.Chart(values(rows)).encode(x=x, color=colour_of(labels))
+    band = base.mark_area(opacity=0.16).encode(y=alt.Y("low:Q", title=unit), y2="high:Q")
+    near = alt.selection_point(nearest=True, on="pointerover", clear="pointerout", empty=False, fields=["round", "method"])
+    points = base.mark_point(filled=True, size=55, opacity=1).encode(
+        y=y, shape=shape_of(labels), opacity=alt.condition(near, alt.value(1), alt.value(0)), tooltip=_tooltip(unit)
+    )
+    marked = base.transform_filter("datum.shaped").mark_point(filled=True, size=42, opacity=0.9).encode(y=y, shape=shape_of(labels))
+    line = base.mark_line(strokeWidth=2, clip=True).encode(y=y)
+    layers = [band, line, marked, points.add_params(near)]
+    return finish(alt.layer(*layers), title=title, description=f"{title}, {split} rows, one line per method.", height=240)
+
+
+def _tooltip(unit: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("method:N", title="Method"),
+        alt.Tooltip("round:Q", title="Round", format=",d"),
+        alt.Tooltip("mean:Q", title=unit, format=".1f"),
+        alt.Tooltip("span:N", title="Seeds"),
+    ]
+
+
+def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[dict[str, Any]]:
+    found: dict[int, list[float]] = {}
+    for run in comparison.of(label):
+        for done, value in _series(run, metric, split):
+            found.setdefault(done, []).append(value)
+    shaped = set(np.array(sorted(found))[_thin(len(found), SHAPED)].tolist())
+    return [
+        {
+            "method": label,
+            "round": done,
+            "mean": float(np.mean(seeds)),
+            "low": min(seeds),
+            "high": max(seeds),
+            "span": f"{min(seeds):.1f} to {max(seeds):.1f}" if len(seeds) > 1 else "one",
+            "shaped": done in shaped,
+        }
+        for done, seeds in sorted(found.items())
+    ]
+
+
+def _series(run: Run, metric: str, split: str) -> list[tuple[int, float]]:
+    """The metric at each evaluation where it is defined, at most 120 of them: a screen shows no more."""
+    kept = _thin(len(run.trace.rounds), MOST_EVALUATIONS)
+    tables = run.trace.tables[kept, SPLITS.index(split)]  # [evaluations, clients, groups, labels, outcomes]
+    measured = [measure(a, n)[metric] for a, n in zip(accuracy(tables), examples(tables), strict=True)]
+    return [(int(done), v) for done, v in zip(run.trace.rounds[kept], measured, strict=True) if np.isfinite(v)]
+
+
+def _thin(number: int, most: int) -> np.ndarray:
+    """Evenly spaced positions with both ends."""
+    return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int)) if number else np.zeros(0, int)

@@ -1,0 +1,83 @@
+"""Who shaped the model: each client's share of all weight given in training, against its share of the training rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.served import Influence, influence
+
+MOST_POINTS = 3000  # beyond that clients of similar size are drawn as one
+BINS = 40
+ROWS, WEIGHT = "Share of all training rows (%)", "Share of all weight in training (%)"
+
+
+def influence_chart(comparison: Comparison, labels: Sequence[str]) -> alt.LayerChart | None:
+    """One point per client and method; with very many clients, one per fortieth of them by size. None if no weights are known."""
+    found = {label: influence(comparison, label) for label in labels}
+    found = {label: share for label, share in found.items() if np.isfinite(share.weight).all()}
+    if not found:
+        return None
+    joined = len(found) * comparison.federation.clients > MOST_POINTS
+    rows = [row for label, share in found.items() for row in (_joined if joined else _single)(comparison, label, share)]
+    title = "How much each client counted in training"
+    description = f"{title}: its share of the training rows against its share of the weight, for each method."
+    return finish(alt.layer(*_diagonal(rows), _points(rows, labels)), title=title, description=description, height=340)
+
+
+def _axes() -> dict[str, Any]:
+    # Square-root axes spread out the many small clients and, unlike logarithms, have a place for 0.
+    root = alt.Scale(type="sqrt", nice=True)
+    return {
+        "x": alt.X("rows:Q", scale=root, axis=alt.Axis(title=ROWS, tickCount=6, format="~g")),
+        "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, tickCount=6, format="~g")),
+    }
+
+
+def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
+    end = max(row["rows"] for row in rows)
+    line = alt.Chart(values([{"rows": 0.0, "weight": 0.0}, {"rows": end, "weight": end}]))
+    word = alt.Chart(values([{"rows": end, "weight": end, "text": "exactly its share of rows"}]))
+    return [
+        line.mark_line(style="guide-line", strokeDash=[4, 3]).encode(**_axes()),
+        word.mark_text(style="guide-text", align="right", baseline="bottom", dx=-14, dy=2).encode(**_axes(), text="text:N"),
+    ]
+
+
+def _points(rows: list[dict[str, Any]], labels: Sequence[str]) -> alt.Chart:
+    return (
+        alt.Chart(values(rows))
+        .mark_point(filled=True, size=38, opacity=0.6)
+        .encode(
+            **_axes(),
+            color=colour_of(labels),
+            shape=shape_of(labels),
+            tooltip=[
+                alt.Tooltip("client:N", title="Client"),
+                alt.Tooltip("method:N", title="Method"),
+                alt.Tooltip("rows:Q", title=ROWS, format=".2f"),
+                alt.Tooltip("weight:Q", title=WEIGHT, format=".2f"),
+                alt.Tooltip("times:N", title="Compared with its rows"),
+            ],
+        )
+    )
+
+
+def _single(comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
+    return [_row(label, name, r, w) for name, r, w in zip(comparison.federation.names, share.rows, share.weight, strict=True)]
+
+
+def _joined(comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
+    order = np.argsort(share.rows, kind="stable")
+    return [
+        _row(label, f"{len(part):,} clients of this size (mean)", share.rows[part].mean(), share.weight[part].mean())
+        for part in np.array_split(order, BINS)
+    ]
+
+
+def _row(label: str, name: str, rows: float, weight: float) -> dict[str, Any]:
+    times = f"{weight / rows:.2f} times" if rows > 0 else "no rows"
+    return {"method": label, "client": name, "rows": float(100 * rows), "weight": float(100 * weight), "times": times}

@@ -1,0 +1,119 @@
+"""Colours and type of the charts and of the page, in one place.
+
+On the page, charts name colours as CSS variables, so that light, dark and print are one drawing. Saved charts have the
+light colours themselves. The series are Okabe and Ito's palette, safe for colour-blind readers, in shades that keep 3:1
+contrast with the background; every series also has its own shape.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+LIGHT = {
+    "paper": "#ffffff",
+    "card": "#f6f7f9",
+    "ink": "#16191d",
+    "soft": "#545b66",
+    "line": "#dfe3e8",
+    "accent": "#0b62a4",
+    "tint": "#dcecf9",
+    "muted": "#a3abb5",
+    "series-1": "#3c4654",
+    "series-2": "#0072b2",
+    "series-3": "#d55e00",
+    "series-4": "#008a64",
+    "series-5": "#b8598f",
+    "series-6": "#b57d00",
+    "series-7": "#2f8fcc",
+    "series-8": "#7a5cc0",
+}
+DARK = {
+    "paper": "#14171b",
+    "card": "#1d2126",
+    "ink": "#eceff3",
+    "soft": "#a9b2bd",
+    "line": "#343a42",
+    "accent": "#7cc0f2",
+    "tint": "#173a55",
+    "muted": "#6d7681",
+    "series-1": "#c3cad3",
+    "series-2": "#4aa3df",
+    "series-3": "#f0843c",
+    "series-4": "#2fbf94",
+    "series-5": "#e08cbb",
+    "series-6": "#e6b035",
+    "series-7": "#8fd0f7",
+    "series-8": "#ab92ec",
+}
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+SAVED_WIDTH = 640
+
+
+def config(colour: Callable[[str], str]) -> dict[str, Any]:
+    """The Vega-Lite configuration, with colours looked up by name."""
+    axis = {"domain": False, "ticks": False, "labelPadding": 6, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    ink = {"labelColor": colour("soft"), "titleColor": colour("ink"), "gridColor": colour("line")}
+    return {
+        "background": None,
+        "font": FONT,
+        "view": {"stroke": None},
+        "range": {"category": [colour(f"series-{i}") for i in range(1, 9)], "symbol": list(SHAPES)},
+        "axis": axis | ink,
+        # Upright and above the axis, a title takes no width from the plot: phones have none to spare.
+        "axisY": {"titleAngle": 0, "titleAnchor": "end", "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -10},
+        "legend": {"orient": "top", "columns": 3, "labelColor": colour("ink"), "labelLimit": 240, "title": None},
+        "title": {"anchor": "start", "color": colour("ink"), "fontSize": 15, "fontWeight": 600, "offset": 14},
+        "style": {
+            "guide-line": {"stroke": colour("soft"), "strokeWidth": 1.2},
+            "guide-text": {"fill": colour("soft"), "fontSize": 12},
+            "method-name": {"fill": colour("ink"), "fontSize": 13, "fontWeight": 600},
+            "others": {"fill": colour("muted"), "stroke": colour("muted")},
+        },
+    }
+
+
+def page_config() -> dict[str, Any]:
+    """For the page: colours are CSS variables, and the legend is the page's own, which wraps on a phone."""
+    found = config(lambda name: f"var(--{name})")
+    return found | {"legend": {"disable": True}}
+
+
+def saved_config() -> dict[str, Any]:
+    return config(LIGHT.__getitem__) | {"background": LIGHT["paper"]}
+
+
+def colour_of(labels: Sequence[str]) -> alt.Color:
+    """The colour of a method: the same in every chart that is given the same labels."""
+    return alt.Color("method:N", scale=alt.Scale(domain=list(labels)), legend=alt.Legend(title=None))
+
+
+def shape_of(labels: Sequence[str]) -> alt.Shape:
+    return alt.Shape("method:N", scale=alt.Scale(domain=list(labels), range=list(SHAPES)), legend=alt.Legend(title=None))
+
+
+def values(rows: list[dict[str, Any]]) -> alt.InlineData:
+    """Rows as chart data: rounded, and undefined numbers as null, since JSON has no NaN."""
+    return alt.InlineData(values=[{key: _plain(value) for key, value in row.items()} for row in rows])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.5g}") if np.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def finish(chart: alt.LayerChart, *, title: str, description: str, height: int) -> alt.LayerChart:
+    """Title, size and the words that a screen reader speaks."""
+    fitted = alt.AutoSizeParams(type="fit-x", contains="padding")
+    return chart.properties(title=title, description=description, width="container", height=height, autosize=fitted)
+
+
+def save_chart(chart: alt.LayerChart, path: str | Path) -> None:
+    """Write a chart as .svg, .png, .pdf, .html or .json, by the ending of the path."""
+    fixed = chart.properties(width=SAVED_WIDTH)
+    fixed.config = alt.Config(**saved_config())
+    fixed.save(str(path))

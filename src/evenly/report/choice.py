@@ -1,0 +1,58 @@
+"""Which methods a report talks about: what others are compared with, which one leads, and which are drawn in colour."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.metrics import METRICS
+from evenly.report.table import Values, final_values, over_seeds
+
+MOST_COLOURED = 8  # more colours and shapes cannot be told apart
+
+
+class Choice(NamedTuple):
+    """The methods that a report puts in front. `lead` is the baseline itself where there is nothing else."""
+
+    baseline: str
+    lead: str
+    chosen_on: str  # the split that chose the lead: "valid", "test", or "" where there was nothing to choose
+    coloured: tuple[str, ...]  # in the order of the comparison
+
+
+def choose(comparison: Comparison, values: Values) -> Choice:
+    """Compare with FedAvg (or the first method); lead with the method that serves the worst tenth best on validation rows.
+
+    Choosing on the test rows would flatter the lead; they are used only where there are no validation rows.
+    """
+    labels = comparison.labels
+    baseline = next((run.label for run in comparison.runs if run.algorithm == "fedavg"), labels[0])
+    others = [label for label in labels if label != baseline]
+    valid = final_values(comparison, "valid") if len(others) > 1 else values
+    split = "" if len(others) < 2 else "valid" if _defined(valid, others) else "test"
+    lead = best_of(valid if split == "valid" else values, others, "worst10") if others else baseline
+    return Choice(baseline, lead, split, _coloured(values, labels, baseline, lead))
+
+
+def best_of(values: Values, labels: list[str], metric: str) -> str:
+    """The label with the best mean; the first of equals, and the first of all if none is defined."""
+    better = METRICS[metric].better
+
+    def rank(label: str) -> float:
+        mean = over_seeds(values, label, metric).mean * better
+        return mean if np.isfinite(mean) else -np.inf
+
+    return max(labels, key=rank)
+
+
+def _defined(values: Values, labels: list[str]) -> bool:
+    return any(np.isfinite(over_seeds(values, label, "worst10").mean) for label in labels)
+
+
+def _coloured(values: Values, labels: list[str], baseline: str, lead: str) -> tuple[str, ...]:
+    if len(labels) <= MOST_COLOURED:
+        return tuple(labels)
+    winners = [best_of(values, labels, metric) for metric in ("average", "worst10", "variance_true", "variance")]
+    ranked = dict.fromkeys([baseline, lead, *winners, *labels])
+    kept = set(list(ranked)[:MOST_COLOURED])
+    return tuple(label for label in labels if label in kept)

@@ -1,0 +1,76 @@
+"""HTML with escaping by default: text is escaped unless it is already Html."""
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+VOID = {"meta", "link", "br"}
+
+
+class Html(str):
+    """Markup, safe to put into a page as it is."""
+
+
+def element(name: str, attributes: Mapping[str, str] | None = None, *children: str) -> Html:
+    """`<name attributes>children</name>`; attribute values and children that are not Html are escaped.
+
+    >>> element("p", {"class": "note"}, "1 < 2")
+    '<p class="note">1 &lt; 2</p>'
+    """
+    given = "".join(f' {key}="{html.escape(value)}"' for key, value in (attributes or {}).items())
+    return Html(f"<{name}{given}>" if name in VOID else f"<{name}{given}>{join(children)}</{name}>")
+
+
+def join(children: Sequence[str]) -> Html:
+    return Html("".join(child if isinstance(child, Html) else html.escape(child) for child in children))
+
+
+def data_block(identifier: str, value: Any) -> Html:
+    """JSON for a script to read. Escaped so that no text in it can end the block or open a comment."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Html(f'<script type="application/json" id="{html.escape(identifier)}">{text}</script>')
+
+
+def script(source: str) -> Html:
+    """A program of our own. It must hold no user text, and nothing that would end the element."""
+    if "</script" in source.lower() or "<!--" in source:
+        raise ValueError("A script on the page must not contain '</script' or '<!--'; write '<\\/script' instead.")
+    return Html(f"<script>{source}</script>")
+
+
+def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
+    """A list of terms and their values."""
+    return element("dl", None, *(element("div", None, element("dt", None, term), element("dd", None, text)) for term, text in pairs))
+
+
+def grid(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "") -> Html:
+    """A table whose first column names the row. On a phone each row becomes a card: cells carry their column's name.
+
+    The roles are spelled out because browsers drop a table's own when its display changes.
+    """
+    head = [element("th", {"scope": "col", "role": "columnheader"}, text) for text in heads]
+    body = [_row(heads, cells) for cells in rows]
+    return element(
+        "table",
+        {"class": f"cards {kind}".strip(), "role": "table"},
+        element("caption", None, caption),
+        element("thead", {"role": "rowgroup"}, element("tr", {"role": "row"}, *head)),
+        element("tbody", {"role": "rowgroup"}, *body),
+    )
+
+
+def _row(heads: Sequence[str], cells: Sequence[str]) -> Html:
+    first, *rest = cells
+    named = [
+        cell if isinstance(cell, Html) and cell.startswith("<td") else element("td", {"role": "cell", "data-head": plain(head)}, cell)
+        for head, cell in zip(heads[1:], rest, strict=True)
+    ]
+    return element("tr", {"role": "row"}, element("th", {"scope": "row", "role": "rowheader"}, first), *named)
+
+
+def plain(head: str) -> str:
+    """A column's name without markup."""
+    return head.partition("<")[0] if isinstance(head, Html) else head

@@ -1,0 +1,112 @@
+"""How each client is served: its accuracy, its rows and the weight that it got, averaged over seeds."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.algorithms import METHODS
+from evenly.experiment.results import Comparison, Run
+from evenly.federation import SPLITS
+from evenly.metrics import accuracy, examples, ratio
+
+NORMAL95 = 1.96
+
+
+class Served(NamedTuple):
+    """The clients under one method, means over seeds; NaN where a client has no rows."""
+
+    accuracy: np.ndarray  # [clients] percent
+    rows: np.ndarray  # [clients] rows that the accuracy is measured on
+    train: np.ndarray  # [clients] training rows
+
+
+class Client(NamedTuple):
+    """One badly served client."""
+
+    name: str
+    train: float
+    rows: float
+    accuracy: float  # percent
+    low: float
+    high: float
+    elsewhere: float  # its accuracy under the method that is compared with
+
+
+class Influence(NamedTuple):
+    """Each client's share of the training rows and of all weight given in training; both sum to 1."""
+
+    rows: np.ndarray  # [clients]
+    weight: np.ndarray  # [clients]
+
+
+def client_accuracy(run: Run, split: str = "test") -> tuple[np.ndarray, np.ndarray]:
+    """Every client's accuracy in percent after the last round, and the rows it is measured on."""
+    tables = run.trace.tables[-1, SPLITS.index(split)]
+    return 100 * accuracy(tables), examples(tables)
+
+
+def served(comparison: Comparison, label: str, split: str = "test") -> Served:
+    runs = [client_accuracy(run, split) for run in comparison.of(label)]
+    train = [client_accuracy(run, "train")[1] for run in comparison.of(label)]
+    accuracies = np.array([a for a, _ in runs])
+    known = np.isfinite(accuracies)
+    means = ratio(np.where(known, accuracies, 0).sum(0), known.sum(0))
+    return Served(means, np.mean([n for _, n in runs], axis=0), np.mean(train, axis=0))
+
+
+def worst_clients(comparison: Comparison, label: str, other: str, *, limit: int = 10, split: str = "test") -> list[Client]:
+    """The clients with the lowest accuracy under `label`, worst first, with their accuracy under `other`.
+
+    Among equals the client with more rows comes first: there the evidence is stronger.
+    """
+    own, elsewhere = served(comparison, label, split), served(comparison, other, split)
+    known = np.flatnonzero(np.isfinite(own.accuracy))
+    order = known[np.lexsort((known, -own.rows[known], own.accuracy[known]))][:limit]
+    low, high = wilson(own.accuracy / 100, own.rows)
+    return [
+        Client(
+            comparison.federation.names[k],
+            float(own.train[k]),
+            float(own.rows[k]),
+            float(own.accuracy[k]),
+            float(100 * low[k]),
+            float(100 * high[k]),
+            float(elsewhere.accuracy[k]),
+        )
+        for k in order
+    ]
+
+
+def wilson(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's 95 % interval for a share seen on so many rows. NaN without rows.
+
+    Rows of one seed are counted, not of all seeds together: the seeds test overlapping rows.
+
+    >>> [bound.round(3).tolist() for bound in wilson(np.array([0.0]), np.array([10]))]
+    [[0.0], [0.278]]
+    """
+    rows = np.where(rows > 0, rows, np.nan)
+    z2 = NORMAL95**2
+    centre = (share + z2 / (2 * rows)) / (1 + z2 / rows)
+    half = NORMAL95 / (1 + z2 / rows) * np.sqrt(share * (1 - share) / rows + z2 / (4 * rows**2))
+    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+
+
+def influence(comparison: Comparison, label: str) -> Influence:
+    """Shares of rows and of weight under one method, means over seeds. NaN if no weight is known."""
+    pairs = [(_row_share(run), _weight_share(run)) for run in comparison.of(label)]
+    return Influence(np.mean([rows for rows, _ in pairs], axis=0), np.mean([weight for _, weight in pairs], axis=0))
+
+
+def _row_share(run: Run) -> np.ndarray:
+    rows = client_accuracy(run, "train")[1]
+    return ratio(rows, rows.sum())
+
+
+def _weight_share(run: Run) -> np.ndarray:
+    trace = run.trace
+    if run.algorithm in METHODS and METHODS[run.algorithm].combine:
+        return np.full(trace.tables.shape[2], np.nan)  # several models, each with weights of its own
+    # The sum of the coefficients is part of some methods (FedSGD with q); shares compare them with all others.
+    total = np.bincount(trace.cohort.ravel(), trace.weights.ravel(), minlength=trace.tables.shape[2])
+    return ratio(total, total.sum())

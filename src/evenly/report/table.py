@@ -1,0 +1,125 @@
+"""The results table as data: for every method and metric the mean over seeds, its spread, and which value is best.
+
+The command line and the page both show this table, so it knows nothing of either.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.federation import SPLITS
+from evenly.metrics import METRICS, Metric, Spread, accuracy, examples, measure, spread
+
+MAIN_METRICS = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "variance_true")
+OTHER_METRICS = tuple(name for name in METRICS if name not in MAIN_METRICS)
+UNDEFINED = "n/a"
+
+Values = dict[str, dict[int, dict[str, float]]]  # label -> seed -> metric -> value, after the last round
+
+
+class Cell(NamedTuple):
+    """One method's value of one metric."""
+
+    metric: Metric
+    spread: Spread
+    best: bool  # the best mean of all methods
+    near: bool  # not the best, but over these seeds not clearly worse
+
+    @property
+    def text(self) -> str:
+        return format_spread(self.spread, self.metric)
+
+
+class Row(NamedTuple):
+    """One method."""
+
+    label: str
+    cells: dict[str, Cell]
+
+
+class Table(NamedTuple):
+    """One row per method, one column per metric."""
+
+    split: str
+    metrics: tuple[Metric, ...]
+    rows: tuple[Row, ...]
+    seeds: int
+
+
+def results_table(comparison: Comparison, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
+    """Mean and spread over seeds of every metric, on the clients' rows of one split."""
+    return table_of(final_values(comparison, split), metrics=metrics, split=split)
+
+
+def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
+    """The same table from values that are already measured."""
+    chosen = tuple(METRICS[name] for name in metrics)
+    columns = {metric.name: _column(values, metric) for metric in chosen}
+    rows = tuple(Row(label, {name: column[label] for name, column in columns.items()}) for label in values)
+    return Table(split, chosen, rows, max((len(seeds) for seeds in values.values()), default=0))
+
+
+def final_values(comparison: Comparison, split: str = "test") -> Values:
+    """Every metric of every run after its last round. All that a table needs; measured once."""
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
+    values: Values = {label: {} for label in comparison.labels}
+    for run in comparison.runs:
+        tables = run.trace.tables[-1, SPLITS.index(split)]
+        values[run.label][run.seed] = measure(accuracy(tables), examples(tables))
+    return values
+
+
+def over_seeds(values: Values, label: str, metric: str) -> Spread:
+    return spread(np.array([seed[metric] for seed in values[label].values()]))
+
+
+def difference(values: Values, label: str, other: str, metric: str) -> Spread:
+    """The change from `other` to `label`, seed by seed.
+
+    Methods share data, cohorts and batches of a seed, so most of the variation between seeds cancels in the difference.
+    """
+    common = [seed for seed in values[label] if seed in values[other]]
+    return spread(np.array([values[label][s][metric] - values[other][s][metric] for s in common]))
+
+
+def is_clear(change: Spread) -> bool:
+    """Whether the 95 % interval of a change leaves out 0. A single seed has no interval and shows nothing clearly."""
+    return bool(np.isfinite(change.half_width) and abs(change.mean) > change.half_width)
+
+
+def _column(values: Values, metric: Metric) -> dict[str, Cell]:
+    found = {label: over_seeds(values, label, metric.name) for label in values}
+    ranked = [s.mean * metric.better for s in found.values() if np.isfinite(s.mean)]
+    # One method, or a metric without a better side, has no best value.
+    top = max(ranked) if metric.better and len(found) > 1 and ranked else None
+    best = {label for label, s in found.items() if top is not None and s.mean * metric.better == top}
+    return {label: Cell(metric, s, label in best, _near(values, label, best, metric)) for label, s in found.items()}
+
+
+def _near(values: Values, label: str, best: set[str], metric: Metric) -> bool:
+    if not best or label in best:
+        return False
+    change = difference(values, label, min(best), metric.name)
+    return bool(np.isfinite(change.half_width)) and not is_clear(change)
+
+
+def format_spread(value: Spread, metric: Metric) -> str:
+    """Mean and half the width of the 95 % interval: "71.3 ± 2.1"; no interval for a single seed; "n/a" if undefined."""
+    if not np.isfinite(value.mean):
+        return UNDEFINED
+    mean = format_value(value.mean, metric)
+    return f"{mean} ± {format_value(value.half_width, metric)}" if np.isfinite(value.half_width) else mean
+
+
+def format_value(value: float, metric: Metric) -> str:
+    """A number with the digits that suit the metric: one for percentages and degrees, three for indices."""
+    if not np.isfinite(value):
+        return UNDEFINED
+    digits = 1 if "%" in metric.range or "°" in metric.range else 3
+    if "%²" in metric.range and abs(value) >= 100:
+        digits = 0
+    shown = f"{value:.{digits}f}"
+    return f"{0:.{digits}f}" if float(shown) == 0 else shown  # no "-0.0"

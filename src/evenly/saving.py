@@ -1,0 +1,189 @@
+"""A trained model in one file, and its predictions for new rows.
+
+A file is an npz: a JSON header (format, task, labels, encoder, leaves) and one array per leaf of the parameters. There is
+no pickle in it, so reading a file cannot run code. It is written beside its place and renamed into it.
+"""
+
+import dataclasses
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evenly.encoding import Categorical, Encoder, Numeric
+from evenly.federation import Federation, as_features
+from evenly.models import TASKS, Probabilistic, check_task
+from evenly.records import record, static
+from evenly.types import Task, Trace, Tree
+from evenly.writing import write_whole
+
+FORMAT = 1
+COLUMNS = {"numeric": Numeric, "categorical": Categorical}
+
+
+@record
+class Model:
+    """A trained model with what it takes to use it: how rows become numbers, and what its classes are called."""
+
+    task: Task = static()
+    params: Tree
+    labels: tuple[str, ...] = static()
+    shape: tuple[int, ...] = static()  # of one example
+    dtype: str = static(default="float32")  # of the features
+    encoder: Encoder | None = static(default=None)  # None: trained on arrays
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features; empty where the model was trained on arrays."""
+        return () if self.encoder is None else self.encoder.features
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """The label of each row of a table (encoded as in training) or of an array of features. [n]"""
+        outcome = self.task.predict(self.params, self._examples(rows))
+        return np.array(self.labels)[np.asarray(outcome)]
+
+    def probabilities(self, rows: Any) -> np.ndarray:
+        """How likely each label is, in the order of `labels`. [n, classes]"""
+        if not isinstance(self.task, Probabilistic):
+            raise TypeError(f"{type(self.task).__name__} gives no probabilities, only labels; use predict, or train a softmax or logistic.")
+        return np.asarray(self.task.probabilities(self.params, self._examples(rows)))
+
+    def _examples(self, rows: Any) -> Any:
+        if getattr(rows, "columns", None) is not None:
+            if self.encoder is None:
+                raise TypeError(f"This model was trained on arrays, so give an array of shape [n, {_shown(self.shape)}], not a table.")
+            return jax.numpy.asarray(self.encoder.encode(rows))
+        x = as_features(rows)
+        if x.shape[1:] != self.shape:
+            raise ValueError(f"Rows must have shape [n, {_shown(self.shape)}], as in training; got {list(x.shape)}.")
+        kept = x.astype(self.dtype)
+        if not np.array_equal(kept, x):
+            raise ValueError(f"Features must be {self.dtype}, as in training; got {x.dtype} with values that {self.dtype} cannot hold.")
+        return jax.numpy.asarray(kept)
+
+
+def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
+    """The model that a run ended with."""
+    check_task(task, federation)
+    _check_leaves(_described(trace.model), _described(_skeleton(task)), "The trace", type(task).__name__)
+    return Model(
+        task=task,
+        params=trace.model,
+        labels=federation.labels,
+        shape=federation.x.shape[1:],
+        dtype=str(federation.x.dtype),
+        encoder=federation.encoder,
+    )
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write a model to a file, whole or not at all."""
+    header = {
+        "format": FORMAT,
+        "task": _task_to_json(model.task),
+        "labels": model.labels,
+        "shape": model.shape,
+        "dtype": model.dtype,
+        "encoder": None if model.encoder is None else [_column_to_json(c) for c in model.encoder.columns],
+        "leaves": _described(model.params),
+    }
+    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(model.params))}
+    write_whole(Path(path), lambda file: np.savez(file, header=np.array(json.dumps(header)), **arrays))  # pyright: ignore[reportArgumentType]
+
+
+def load(path: str | Path, *, task: Task | None = None) -> Model:
+    """Read a model. `task` is needed where the model was the user's own: code is not stored."""
+    path = Path(path)
+    header, leaves = _read(path)
+    task = task or _task_from_json(path, header["task"])
+    skeleton = _skeleton(task)
+    _check_leaves(header["leaves"], _described(skeleton), f"The model in {path.name}", type(task).__name__)
+    columns = header["encoder"]
+    return Model(
+        task=task,
+        params=jax.tree.unflatten(jax.tree.structure(skeleton), leaves),
+        labels=tuple(header["labels"]),
+        shape=tuple(header["shape"]),
+        dtype=header["dtype"],
+        encoder=None if columns is None else Encoder(columns=tuple(_column_from_json(c) for c in columns)),
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no model file {str(path)!r}. Give the path that evenly.save wrote.")
+    damaged = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
+            newest = int(header["format"])
+    except damaged as error:
+        raise ValueError(
+            f"{path.name} is not a whole model file written by evenly.save ({type(error).__name__}); save it again."
+        ) from error
+    if newest > FORMAT:
+        raise ValueError(f"{path.name} has format {newest}, but this evenly reads up to {FORMAT}. Update evenly to read it.")
+    described = header.get("leaves", [])
+    if {"task", "labels", "shape", "dtype", "encoder"} - header.keys() or len(described) != len(leaves):
+        raise ValueError(f"{path.name} is not a whole model file written by evenly.save (its header is incomplete); save it again.")
+    # npz knows only NumPy's own types: bfloat16, say, comes back as plain bytes.
+    return header, [leaf.view(jax.numpy.dtype(d["dtype"])) for leaf, d in zip(leaves, described, strict=True)]
+
+
+def _skeleton(task: Task) -> Tree:
+    """The parameters' structure, shapes and types, without computing them."""
+    return jax.eval_shape(task.init, jax.random.key(0))
+
+
+def _described(params: Tree) -> list[dict[str, Any]]:
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return [{"path": jax.tree_util.keystr(at), "shape": list(leaf.shape), "dtype": str(leaf.dtype)} for at, leaf in leaves]
+
+
+def _check_leaves(found: list[dict[str, Any]], wanted: list[dict[str, Any]], what: str, task: str) -> None:
+    if found != wanted:
+        raise ValueError(
+            f"{what} must have the parameters that {task} has ({_listed(wanted)}), but has {_listed(found)}. "
+            "Use the task that it was trained with."
+        )
+
+
+def _listed(leaves: list[dict[str, Any]]) -> str:
+    shown = ", ".join(f"{d['path']} {d['dtype']}{d['shape']}" for d in leaves[:6])
+    return f"{shown}, and {len(leaves) - 6} more" if len(leaves) > 6 else shown
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def _task_to_json(task: Task) -> dict[str, Any] | None:
+    for name, kind in TASKS.items():
+        if type(task) is kind:
+            settings = {f.name: getattr(task, f.name) for f in dataclasses.fields(kind)}
+            return {"name": name, "settings": {k: v if isinstance(v, str | int | tuple) else float(v) for k, v in settings.items()}}
+    return None
+
+
+def _task_from_json(path: Path, stored: dict[str, Any] | None) -> Task:
+    if stored is None:
+        raise ValueError(f"{path.name} holds a model of your own, whose code is not stored. Give it again: load(path, task=...).")
+    if stored["name"] not in TASKS:
+        raise ValueError(f"{path.name} holds a {stored['name']!r} model, which this evenly does not know; it knows {', '.join(TASKS)}.")
+    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["settings"].items()}
+    return TASKS[stored["name"]](**settings)
+
+
+def _column_to_json(column: Numeric | Categorical) -> dict[str, Any]:
+    kind = next(name for name, cls in COLUMNS.items() if isinstance(column, cls))
+    return {"kind": kind, **{f.name: getattr(column, f.name) for f in dataclasses.fields(column)}}  # pyright: ignore[reportArgumentType]
+
+
+def _column_from_json(stored: dict[str, Any]) -> Numeric | Categorical:
+    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items() if k != "kind"}
+    return COLUMNS[stored["kind"]](**settings)

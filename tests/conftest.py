@@ -1,0 +1,50 @@
+"""What every test shares: a quiet JAX, one tiny federation, and simulations that are made once and read often.
+
+Compiling is what tests pay for. Programs are compiled without most optimisations and kept in a cache between test runs
+(`.jax_cache`, or wherever JAX_COMPILATION_CACHE_DIR points), and `simulated` remembers every run it made.
+"""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from evenly.federation import Federation
+from evenly.models import Softmax
+from evenly.types import Trace
+from tests import federations
+from tests.simulations import Simulated
+
+quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
+settings.register_profile("local", max_examples=40, **quiet)
+settings.register_profile("ci", max_examples=40, derandomize=True, **quiet)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Federation:
+    """Six clients of 4 to 40 rows, three classes, two groups; the smallest has no validation rows."""
+    return federations.tiny()
+
+
+@pytest.fixture(scope="session")
+def task(tiny: Federation) -> Softmax:
+    return Softmax(features=tiny.x.shape[1], classes=len(tiny.labels))
+
+
+@pytest.fixture(scope="session")
+def simulated(tiny: Federation, task: Softmax) -> Simulated:
+    """Runs of softmax regression on the tiny federation, each made only once."""
+    return Simulated(task, tiny)
+
+
+@pytest.fixture(scope="session")
+def some_trace(simulated: Simulated) -> Trace:
+    return simulated("q-fedavg(q=1)", rounds=12)

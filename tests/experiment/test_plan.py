@@ -1,0 +1,80 @@
+"""Plans: sweeps expand, mistakes are named, JSON keeps everything."""
+
+import dataclasses
+
+import pytest
+
+from evenly.experiment.plan import Plan
+
+
+def plan(**changes):
+    base = {"name": "test", "data": {"name": "synthetic"}, "methods": ("fedavg,q-fedavg(q=[0, 1])",), "rounds": 10, "seeds": (0,)}
+    return Plan(**{**base, **changes})
+
+
+def test_sweeps_become_one_row_each():
+    assert [v.label for v in plan().variants()] == ["fedavg", "q-fedavg(q=0)", "q-fedavg(q=1)"]
+
+
+def test_training_settings_reach_methods_that_have_them():
+    (first, *_) = plan(training={"learning_rate": 0.5, "batch_size": 7}).variants()
+    assert first.members[0].work.learning_rate == 0.5
+    assert first.members[0].work.batch_size == 7
+
+
+def test_a_method_keeps_its_own_setting():
+    (only,) = plan(methods=("fedavg(learning_rate=0.2)",), training={"learning_rate": 0.5}).variants()
+    assert only.members[0].work.learning_rate == 0.2
+
+
+def test_device_specific_q_is_one_row_with_eight_models():
+    (only,) = plan(methods=("multi-q",)).variants()
+    assert len(only.members) == 8
+    assert only.label == "multi-q"
+
+
+def test_json_keeps_everything():
+    original = plan(sampling="uniform(clients=3)", dropout=0.1, evaluate_every=2)
+    again = Plan.from_json(original.to_json())
+    assert again == original
+    assert again.fingerprint() == original.fingerprint()
+
+
+@pytest.mark.parametrize("field", ["rounds", "seeds", "methods", "sampling", "dropout", "training", "data"])
+def test_every_setting_changes_the_fingerprint(field):
+    other = {
+        "rounds": 11, "seeds": (0, 1), "methods": ("fedavg",), "sampling": "full", "dropout": 0.2,
+        "training": {"epochs": 2}, "data": {"name": "synthetic", "seed": 1},
+    }  # fmt: skip
+    assert dataclasses.replace(plan(), **{field: other[field]}).fingerprint() != plan().fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rounds": 0}, "rounds must be at least 1, got 0"),
+        ({"seeds": ()}, "At least one seed"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"model": "softmx"}, "Did you mean 'softmax'"),
+    ],
+)
+def test_bad_plans_are_refused(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plan(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"methods": ("fedavgg",)}, "Did you mean 'fedavg'"),
+        ({"methods": ("q-fedavg(q=-1)",)}, "q-fedavg: q must be at least 0, got -1. Use q = 0 for FedAvg"),
+        ({"methods": ("q-fedavg(q=[])",)}, "at least one value"),
+        ({"methods": ("fedavg,fedavg",)}, "given twice"),
+        ({"methods": ("fedavg(weights=size)",)}, "sizes would count twice"),
+        ({"methods": ("",)}, "At least one method"),
+        ({"sampling": "unifrom"}, "Did you mean 'uniform'"),
+    ],
+)
+def test_bad_methods_are_refused(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plan(**changes).variants()

@@ -1,0 +1,66 @@
+"""The output folder: other people's files are safe, results of other settings are not overwritten, nothing is half-written."""
+
+import dataclasses
+import errno
+import os
+
+import pytest
+
+from evenly.experiment.plan import Plan
+from evenly.experiment.store import Store, slug
+
+PLAN = Plan(name="test", data={"name": "synthetic"}, methods=("fedavg",), rounds=3, seeds=(0,))
+OTHER = dataclasses.replace(PLAN, rounds=4)
+
+
+def test_the_same_plan_may_open_its_folder_again(tmp_path):
+    Store(tmp_path / "out", PLAN)
+    Store(tmp_path / "out", PLAN)
+
+
+def test_results_of_other_settings_are_refused(tmp_path):
+    Store(tmp_path / "out", PLAN)
+    with pytest.raises(ValueError, match="holds the results of other settings"):
+        Store(tmp_path / "out", OTHER)
+
+
+def test_force_replaces_only_our_own_files(tmp_path):
+    folder = tmp_path / "out"
+    Store(folder, PLAN).write("results.csv", lambda file: file.write(b"old"))
+    (folder / "notes.txt").write_text("mine")
+    Store(folder, OTHER, force=True)
+    assert not (folder / "results.csv").exists()
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_of_somebody_else_is_refused_even_with_force(tmp_path, force):
+    (tmp_path / "thesis.doc").write_text("irreplaceable")
+    with pytest.raises(ValueError, match="not evenly's"):
+        Store(tmp_path, PLAN, force=force)
+    assert (tmp_path / "thesis.doc").read_text() == "irreplaceable"
+
+
+def test_an_output_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "out").write_text("x")
+    with pytest.raises(ValueError, match="must be a folder"):
+        Store(tmp_path / "out", PLAN)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
+    store = Store(tmp_path / "out", PLAN)
+    store.write("results.csv", lambda file: file.write(b"old"))
+
+    def fill_the_disk(file):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results.csv")
+
+    with pytest.raises(OSError, match="No space left"):
+        store.write("results.csv", fill_the_disk)
+    assert (tmp_path / "out" / "results.csv").read_bytes() == b"old"
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["plan.json", "results.csv"]
+
+
+def test_file_names_are_safe_and_distinct():
+    assert slug("a/../b#1") != slug("a/../b#2")
+    assert "/" not in slug("a/../b#1")

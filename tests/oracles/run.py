@@ -1,0 +1,91 @@
+"""A whole federated run in NumPy float64, on the cohorts and batches that the simulator's host side draws."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.federation import Federation
+from evenly.simulate.plan import Planner
+from evenly.types import Algorithm, Seeds
+from tests.oracles import client, server
+
+
+class Visit(NamedTuple):
+    """One client in one round."""
+
+    who: int
+    returned: bool
+    batches: list  # of (x, y)
+
+
+class Run(NamedTuple):
+    model: np.ndarray
+    models: list  # after each round
+    weights: np.ndarray  # [rounds, K], 0 where an update did not count
+
+
+def visits(federation: Federation, algorithm: Algorithm, rounds: int, seeds: Seeds, dropout: float) -> list[list[Visit]]:
+    planner = Planner(federation, algorithm.work, algorithm.select, seeds=seeds, dropout=dropout)
+    steps = rounds * planner.steps_per_round()
+    block = planner.block(0, rounds, rounds=rounds, steps=steps, stops=np.array([rounds]), evaluate=np.array([True]))
+    result = []
+    for t in range(rounds):
+        seats = []
+        for k in range(planner.slots):
+            v = t * planner.slots + k
+            rows = [r[r < len(federation.y)] for r in block.rows[block.first_step[v] : block.first_step[v + 1]]]
+            pieces = [(federation.x[r].astype(np.float64), federation.y[r]) for r in rows]
+            seats.append(Visit(int(block.cohort[t, k]), bool(block.returned[t, k]), pieces))
+        result.append(seats)
+    return result
+
+
+class Settings(NamedTuple):
+    method: str
+    rate: float = 0.1
+    q: float = 0.0
+    mu: float = 0.0
+    by_size: bool = False
+    server_momentum: float | None = None  # decay; the server's rate is 1
+
+
+def run(federation: Federation, algorithm: Algorithm, settings: Settings, rounds: int, *, seeds=None, dropout=0.0, broken=()) -> Run:
+    """The run; clients in `broken` are left out whenever they are chosen."""
+    features = federation.x.shape[1]
+    w = np.zeros((features + 1) * len(federation.labels))
+    velocity = np.zeros_like(w)
+    models, weights = [], []
+    for seats in visits(federation, algorithm, rounds, seeds or Seeds(), dropout):
+        present = [i for i, seat in enumerate(seats) if seat.returned and seat.who not in broken]
+        row = np.zeros(len(seats))
+        if present:
+            new, row[present] = one_round(federation, [seats[i] for i in present], w, settings)
+            if settings.server_momentum is not None:
+                velocity = settings.server_momentum * velocity + (w - new)
+                new = w - velocity
+            w = new
+        models.append(w)
+        weights.append(row)
+    return Run(w, models, np.array(weights))
+
+
+def one_round(federation: Federation, seats: list[Visit], w: np.ndarray, s: Settings) -> tuple[np.ndarray, np.ndarray]:
+    """The model after one round, and the share each client had in its direction."""
+    data = [(federation.x[federation.train.of(v.who)].astype(np.float64), federation.y[federation.train.of(v.who)]) for v in seats]
+    n = np.array([len(y) for _, y in data], np.float64)
+    F = np.array([client.loss(w, x, y) for x, y in data])
+    L = 1 / s.rate
+    shares = n / n.sum() if s.by_size else np.ones(len(n)) / len(n)
+    tilted = F**s.q / (F**s.q).sum()
+    if s.method in ("fedsgd", "q-fedsgd"):
+        gradients = [client.gradient(w, x, y) for x, y in data]
+        if s.method == "q-fedsgd":
+            return server.q_fedsgd(w, F, gradients, s.q, L).model, tilted
+        if s.q:
+            return server.fixed_step(w, F, gradients, s.q, s.rate), F**s.q / len(F)
+        return server.fedsgd(w, gradients, s.rate, shares), shares
+    trained = [client.local_sgd(w, v.batches, s.rate, s.mu) for v in seats]
+    if s.method == "q-fedavg":
+        return server.q_fedavg(w, trained, F, s.q, L).model, tilted
+    assert s.method in ("fedavg", "fedprox")
+    return (server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)), shares

@@ -1,0 +1,55 @@
+"""Simulations that tests share, and how two of them are compared."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from evenly.algorithms import variants
+from evenly.federation import Federation
+from evenly.notation import parse_list
+from evenly.sampling import Weighted
+from evenly.simulate import simulate
+from evenly.types import Algorithm, Seeds, Task, Trace
+
+COHORT = Weighted(clients=3)  # of six: small enough that rounds differ
+COMMON = {"batch_size": 5}  # several batches for most clients, the last one partial
+
+
+def algorithms(text: str) -> list[Algorithm]:
+    """Every run that the notation stands for, with the sampling and batches of the tests unless it names others."""
+    return [m for composition in parse_list(text) for v in variants(composition, COMMON, COHORT) for m in v.members]
+
+
+class Simulated:
+    """simulated(text, rounds=...) is the trace of one run; simulated.all(...) those of several runs made together."""
+
+    def __init__(self, task: Task, federation: Federation) -> None:
+        self.task, self.federation = task, federation
+        self._made: dict[str, list[Trace]] = {}
+
+    def __call__(self, text: str, rounds: int, **options: Any) -> Trace:
+        (trace,) = self.all(text, rounds, **options)
+        return trace
+
+    def all(self, text: str, rounds: int, **options: Any) -> list[Trace]:
+        name = f"{text} {rounds} {options}"
+        if name not in self._made:
+            self._made[name] = simulate(self.task, self.federation, algorithms(text), rounds, **{"seeds": Seeds(), **options})
+        return self._made[name]
+
+
+def flat(model: Any) -> np.ndarray:
+    """A model as one vector; for softmax regression the weights, row by row, then the biases."""
+    leaves = model if isinstance(model, list) else [model]
+    ordered = [leaf[name] for leaf in leaves for name in ("w", "b")]
+    return np.concatenate([np.asarray(a, np.float64).ravel() for a in ordered])
+
+
+def same_bits(a: Trace, b: Trace) -> None:
+    """Fail unless two traces are equal to the last bit, everywhere."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for name in Trace._fields:
+        for x, y in zip(jax.tree.leaves(getattr(a, name)), jax.tree.leaves(getattr(b, name)), strict=True):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+            assert np.asarray(x).dtype == np.asarray(y).dtype, name

@@ -1,0 +1,226 @@
+"""The command line as a person meets it: what it prints, what it writes, and one sentence with exit code 2 for every mistake."""
+
+import errno
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from evenly.cli import app
+
+runner = CliRunner()
+SMALL = ["--rounds", "4", "--seeds", "2", "--data", "synthetic(clients=6)", "--sampling", "weighted(clients=3)"]
+
+
+def run(*arguments, code=0):
+    result = runner.invoke(app, list(arguments))
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """One comparison that several tests look at."""
+    out = tmp_path_factory.mktemp("cli") / "out"
+    result = run("compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out), "--json")
+    return out, result
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A small table of a user's own, with gaps."""
+    draw = np.random.Generator(np.random.Philox(1))
+    n = 240
+    frame = pd.DataFrame(
+        {"hospital": draw.choice(["north", "south", "west"], n), "sex": draw.choice(["f", "m"], n), "age": draw.normal(50, 10, n)}
+    )
+    frame["smokes"] = draw.choice(["yes", "no"], n)
+    frame["ill"] = (frame.age + draw.normal(0, 5, n) > 50).map({True: "ill", False: "well"})
+    frame.loc[::17, "age"] = np.nan
+    path = tmp_path / "patients.csv"
+    frame.to_csv(path, index=False)
+    return path, frame
+
+
+def sentence(result):
+    """The one line an error consists of."""
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in result.output
+    return lines[0]
+
+
+def test_compare_writes_rows_traces_models_and_report(small):
+    out, _ = small
+    assert {"plan.json", "report.html", "results.csv", "results.parquet", "traces", "models"} <= {p.name for p in out.iterdir()}
+    assert len(list((out / "traces").iterdir())) == 6
+
+
+def test_rows_follow_the_schema(small):
+    out, _ = small
+    frame = pd.read_parquet(out / "results.parquet")
+    wanted = "schema experiment run label algorithm params data partition seed round split level name metric value".split()
+    assert list(frame.columns) == wanted
+    assert set(frame.level) == {"model", "client"}
+    assert set(frame.split) == {"train", "valid", "test"}
+    assert len(pd.read_csv(out / "results.csv")) == len(frame)
+
+
+def test_json_goes_to_stdout_and_the_rest_to_stderr(small):
+    out, result = small
+    printed = json.loads(result.stdout)
+    assert printed["schema"] == 1
+    assert printed["report"] == str(out / "report.html")
+    assert {row["label"] for row in printed["rows"]} == {"fedavg", "q-fedavg(q=0)", "q-fedavg(q=1)"}
+    assert "fedavg" in result.stderr
+
+
+def test_the_same_command_again_trains_nothing(small, monkeypatch):
+    out, _ = small
+    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    run("compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out))
+
+
+def test_other_settings_do_not_overwrite_results(small):
+    out, _ = small
+    before = (out / "results.csv").read_bytes()
+    result = run("compare", *SMALL, "--algorithms", "fedavg", "--out", str(out), code=2)
+    assert "holds the results of other settings" in sentence(result)
+    assert (out / "results.csv").read_bytes() == before
+
+
+def test_a_users_own_table(table, tmp_path):
+    path, _ = table
+    out = tmp_path / "out"
+    columns = ["--client", "hospital", "--label", "ill", "--sensitive", "sex"]
+    result = run("compare", "--data", str(path), *columns, "--rounds", "3", "--seeds", "1", "--out", str(out))
+    assert "Report:" in result.stdout
+    rows = pd.read_parquet(out / "results.parquet")
+    assert set(rows.name) == {"", "north", "south", "west"}
+
+
+def test_a_saved_model_predicts_new_rows(table, tmp_path):
+    import evenly
+
+    path, frame = table
+    out = tmp_path / "out"
+    run("compare", "--data", str(path), "--client", "hospital", "--label", "ill", "--rounds", "30", "--seeds", "1", "--out", str(out))
+    model = evenly.load(sorted((out / "models").glob("fedavg*.npz"))[0])
+    predicted = model.predict(frame.drop(columns=["ill", "hospital"]))
+    assert set(predicted) <= {"ill", "well"}
+    assert (predicted == frame.ill).mean() > 0.7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--algorithms", "fedavgg"], "Did you mean 'fedavg'"),
+        (["--algorithms", "q-fedavg(qq=1)"], "Did you mean 'q'"),
+        (["--algorithms", "q-fedavg(q=-1)"], "q must be at least 0, got -1"),
+        (["--algorithms", "fedavg(weights=size)"], "sizes would count twice"),
+        (["--algorithms", "fedavg+unifrm"], "Did you mean 'uniform'"),
+        (["--rounds", "0"], "rounds must be at least 1"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--model", "svm"], "needs a label with two classes, got 10"),
+        (["--data", "syntetic"], "Did you mean 'synthetic'"),
+        (["--data", "synthetic(kinds=iid)"], "Did you mean 'kind'"),
+        (["--data", "nowhere.csv", "--client", "a", "--label", "b"], "There is no file 'nowhere.csv'"),
+        (["--client", "hospital"], "for a table of your own"),
+        (["--learning-rate", "-1"], "learning_rate must be above 0"),
+        (["--dropout", "2"], "dropout must be at least 0 and below 1"),
+        (["--sampling", "uniform(clients=0)"], "clients must be a whole number of at least 1"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_exit_code_two(arguments, words, tmp_path):
+    out = tmp_path / "out"
+    result = run("compare", *arguments, "--out", str(out), code=2)
+    assert words in sentence(result)
+    assert not (out / "results.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f.assign(ill="ill"), "at least two classes"),
+        (lambda f: f.drop(columns="hospital"), "must have the column 'hospital'"),
+        (lambda f: f.assign(hospital=f.hospital.where(f.index != 3)), "must be filled in every row; row 3"),
+        (lambda f: f.assign(age=f.age.where(f.index != 5, np.inf)), "finite"),
+        (lambda f: f.iloc[:0], "at least one row"),
+    ],
+)
+def test_bad_tables_get_one_sentence(change, words, table, tmp_path):
+    path, frame = table
+    change(frame).to_csv(path, index=False)
+    out = tmp_path / "out"
+    result = run("compare", "--data", str(path), "--client", "hospital", "--label", "ill", "--out", str(out), code=2)
+    assert words in sentence(result)
+
+
+def test_a_table_needs_its_columns_named(table):
+    result = run("compare", "--data", str(table[0]), code=2)
+    assert "needs --client and --label" in sentence(result)
+
+
+def test_a_file_that_is_not_text_gets_one_sentence(tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(b"a,b\n\xff\xfe\xfa,1\n")
+    result = run("compare", "--data", str(path), "--client", "a", "--label", "b", "--out", str(tmp_path / "out"), code=2)
+    assert "must be UTF-8" in sentence(result)
+
+
+def test_a_full_disk_loses_nothing_already_written(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    arguments = ["compare", *SMALL, "--algorithms", "fedavg", "--out", str(out)]
+    real, written = os.replace, []
+
+    def full_after_three(source, target):
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        written.append(str(target))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", full_after_three)
+    result = run(*arguments, code=2)
+    assert "No space left on device" in sentence(result)
+    assert all(os.path.getsize(path) > 0 for path in written)
+    monkeypatch.setattr(os, "replace", real)
+    run(*arguments)  # space was made: the same command goes on
+    assert (out / "report.html").exists()
+
+
+def test_list_and_describe_cover_the_registry():
+    from evenly.algorithms import METHODS
+    from evenly.metrics import METRICS
+    from evenly.sampling import SAMPLINGS
+
+    listed = run("list").stdout
+    for name in (*METHODS, *METRICS, *SAMPLINGS):
+        assert name in listed
+        assert run("describe", name).stdout.strip()
+
+
+def test_describe_an_unknown_name():
+    assert "Did you mean 'q-fedavg'" in sentence(run("describe", "q-fedavgg", code=2))
+
+
+def test_reproduce_prints_paper_and_ours(tmp_path, monkeypatch):
+    from evenly.experiment import config
+
+    experiment = config.read_packaged("qffl/synthetic")
+    short = experiment.model_copy(update={"quick": config.Quick(rounds=3, seeds=2)})
+    monkeypatch.setattr(config, "read_packaged", lambda name: short)
+    result = run("reproduce", "qffl/synthetic", "--quick", "--out", str(tmp_path / "out"))
+    for word in ("paper", "ours", "difference", "724 ± 72", "472 ± 14"):
+        assert word in result.stdout
+
+
+def test_tune_names_the_chosen_q(tmp_path):
+    result = run(
+        "tune", "--data", "synthetic(clients=12)", "--grid", "1,5", "--rounds", "20", "--seeds", "1", "--out", str(tmp_path / "o"), "--json"
+    )
+    assert json.loads(result.stdout)["chosen"] in {"q-fedavg(q=0)", "q-fedavg(q=1)", "q-fedavg(q=5)"}
+    assert "chosen" in result.stderr
