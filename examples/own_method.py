@@ -4,13 +4,10 @@ Here a client counts in proportion to exp(loss / temperature): as the temperatur
 falls only the worst-served client counts. Run it with `python examples/own_method.py`.
 """
 
-from evenly.algorithms import Method, algorithm, register
+import evenly
+from evenly.algorithms import Method, register
 from evenly.algorithms.shares import softmax_shares
-from evenly.datasets import synthetic
-from evenly.metrics import accuracy, examples, measure
-from evenly.models import Softmax
 from evenly.records import is_number, leaf, record, require
-from evenly.sampling import Weighted
 from evenly.simulate import simulate
 from evenly.types import Array, Census, Effort, Signals, Tree
 
@@ -48,15 +45,13 @@ register(METHOD)
 
 
 def main() -> None:
-    federation = synthetic(clients=30)
-    task = Softmax(features=60, classes=10)
-    every = Weighted(clients=10)
+    federation = evenly.synthetic()
+    task = evenly.models.Softmax(features=60, classes=10)
     print(f"{'method':24} {'average':>8} {'worst 10 %':>11} {'variance':>9}")
-    for batch in (["fedavg"], ["urgent(temperature=1)", "urgent(temperature=0.3)"]):  # a batch shares one compiled program
-        traces = simulate(task, federation, [algorithm(f"{text}+{every.name}") for text in batch], rounds=100)
-        for text, trace in zip(batch, traces, strict=True):
-            tables = trace.tables[-1, 2]
-            found = measure(accuracy(tables), examples(tables))
+    for batch in (["fedavg"], ["urgent(temperature=1)", "urgent(temperature=0.5)"]):  # a batch shares one compiled program
+        algorithms = [evenly.algorithm(text, learning_rate=0.01) for text in batch]
+        for text, trace in zip(batch, simulate(task, federation, algorithms, rounds=1000), strict=True):
+            found = evenly.final_metrics(trace, "test")
             print(f"{text:24} {found['average']:8.1f} {found['worst10']:11.1f} {found['variance']:9.0f}")
 
 

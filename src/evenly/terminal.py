@@ -12,10 +12,13 @@ from evenly.algorithms import METHODS, Method, settings_of
 from evenly.experiment.choose import Choice
 from evenly.experiment.execute import Progress as Report
 from evenly.experiment.reproduce import Line
-from evenly.experiment.results import Comparison, over_seeds
-from evenly.metrics import METRICS, Spread
+from evenly.experiment.results import Comparison
+from evenly.metrics import METRICS
+from evenly.report import table as results
+from evenly.report.table import format_value
 
-SHOWN = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "angle")
+# Short names: the table must fit into eighty columns.
+SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
 
 
 @contextmanager
@@ -31,37 +34,19 @@ def progress(console: Console, what: str) -> Iterator[Report]:
         yield report
 
 
-def number(value: float) -> str:
-    """A number as tables show it: undefined is n/a, large ones without decimals."""
-    if value != value:
-        return "n/a"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 1 else f"{value:.3f}"
-
-
-def with_spread(value: Spread) -> str:
-    return number(value.mean) + (f" ± {number(value.half_width)}" if value.seeds > 1 else "")
-
-
 def results_table(comparison: Comparison, split: str = "test") -> Table:
-    """One row per method, one column per metric; the best of each column is bold."""
-    seeds = len(comparison.seeds)
-    interval = f", mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ", one seed"
-    table = Table(
-        title=f"{comparison.federation.name}: {split} accuracy of {comparison.federation.clients} clients{interval}", title_justify="left"
-    )
+    """One row per method, one column per metric; the best of each column is bold, those not clearly worse underlined."""
+    values = results.results_table(comparison, metrics=tuple(SHOWN), split=split)
+    interval = f"mean ± 95 % interval over {values.seeds} seeds" if values.seeds > 1 else "one seed, so no intervals"
+    about = f"{split} accuracy in percent of {comparison.federation.clients} clients after {comparison.rounds:,} rounds; {interval}"
+    table = Table(title=f"{comparison.federation.name}: {about}", title_justify="left")
     table.add_column("method", overflow="fold")
-    for name in SHOWN:
-        table.add_column(METRICS[name].title, justify="right")
-    values = {label: over_seeds(comparison, label, split) for label in comparison.labels}
-    for label in comparison.labels:
-        cells = [Text(with_spread(values[label][m]), style="bold" if _is_best(m, label, values) else "") for m in SHOWN]
-        table.add_row(label, *cells)
+    for short in SHOWN.values():
+        table.add_column(short, justify="right")
+    for row in values.rows:
+        cells = (Text(c.text, style="bold" if c.best else "underline" if c.near else "") for c in row.cells.values())
+        table.add_row(row.label, *cells)
     return table
-
-
-def _is_best(metric: str, label: str, values: dict[str, dict[str, Spread]]) -> bool:
-    better = METRICS[metric].better
-    return bool(better) and len(values) > 1 and better * values[label][metric].mean >= max(better * v[metric].mean for v in values.values())
 
 
 def reproduction_table(lines: list[Line], title: str) -> Table:
@@ -72,9 +57,11 @@ def reproduction_table(lines: list[Line], title: str) -> Table:
     for name in ("paper", "ours", "difference"):
         table.add_column(name, justify="right")
     for line in sorted(lines, key=lambda item: (item.split != "test", item.label)):
-        deviation = f" ± {number(line.paper_deviation)}" if line.paper_deviation is not None else ""
-        ours = number(line.ours.mean) + (f" ± {number(line.ours.deviation)}" if line.ours.seeds > 1 else "")
-        table.add_row(line.split, line.label, METRICS[line.metric].title, number(line.paper) + deviation, ours, f"{line.difference:+.3g}")
+        metric = METRICS[line.metric]
+        paper = f" ± {format_value(line.paper_deviation, metric)}" if line.paper_deviation is not None else ""
+        ours = f" ± {format_value(line.ours.deviation, metric)}" if line.ours.seeds > 1 else ""
+        shown = format_value(line.paper, metric) + paper, format_value(line.ours.mean, metric) + ours, f"{line.difference:+.3g}"
+        table.add_row(line.split, line.label, metric.title, *shown)
     return table
 
 
@@ -87,7 +74,8 @@ def choice_table(choice: Choice) -> Table:
     for label in choice.average:
         mark = "chosen" if label == choice.chosen else "baseline" if label == choice.baseline else ""
         allowed = "yes" if choice.allowed[label] else "no"
-        table.add_row(label, number(choice.average[label]), number(choice.variance[label]), allowed, mark)
+        seen = format_value(choice.average[label], METRICS["average"]), format_value(choice.variance[label], METRICS["variance"])
+        table.add_row(label, *seen, allowed, mark)
     return table
 
 

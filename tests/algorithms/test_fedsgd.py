@@ -39,10 +39,11 @@ def test_with_q_it_is_the_fixed_step_solver(case: Round, rate: float, q: float):
     np.testing.assert_allclose(moved.apply(FedSGD(weights="equal", q=q)).model, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("q", [None, 0.0])
 @pytest.mark.parametrize("weights", ["size", "equal"])
 @given(case=rounds())
-def test_q_zero_weighs_like_fedavg(case: Round, weights: str):
-    plain, average = case.apply(FedSGD(weights=weights)), case.apply(FedAvg(weights=weights))
+def test_without_q_it_weighs_like_fedavg(case: Round, weights: str, q: float | None):
+    plain, average = case.apply(FedSGD(weights=weights, q=q)), case.apply(FedAvg(weights=weights))
     np.testing.assert_array_equal(plain.weights, average.weights)
     np.testing.assert_array_equal(plain.model, average.model)
 

@@ -44,33 +44,3 @@ def script(source: str) -> Html:
 def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
     """A list of terms and their values."""
     return element("dl", None, *(element("div", None, element("dt", None, term), element("dd", None, text)) for term, text in pairs))
-
-
-def grid(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "") -> Html:
-    """A table whose first column names the row. On a phone each row becomes a card: cells carry their column's name.
-
-    The roles are spelled out because browsers drop a table's own when its display changes.
-    """
-    head = [element("th", {"scope": "col", "role": "columnheader"}, text) for text in heads]
-    body = [_row(heads, cells) for cells in rows]
-    return element(
-        "table",
-        {"class": f"cards {kind}".strip(), "role": "table"},
-        element("caption", None, caption),
-        element("thead", {"role": "rowgroup"}, element("tr", {"role": "row"}, *head)),
-        element("tbody", {"role": "rowgroup"}, *body),
-    )
-
-
-def _row(heads: Sequence[str], cells: Sequence[str]) -> Html:
-    first, *rest = cells
-    named = [
-        cell if isinstance(cell, Html) and cell.startswith("<td") else element("td", {"role": "cell", "data-head": plain(head)}, cell)
-        for head, cell in zip(heads[1:], rest, strict=True)
-    ]
-    return element("tr", {"role": "row"}, element("th", {"scope": "row", "role": "rowheader"}, first), *named)
-
-
-def plain(head: str) -> str:
-    """A column's name without markup."""
-    return head.partition("<")[0] if isinstance(head, Html) else head

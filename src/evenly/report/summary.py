@@ -30,7 +30,7 @@ def summarise(values: Values, choice: Choice) -> Summary:
         return Summary("No client has test rows, so nothing can be said about how evenly the clients are served.", "")
     if choice.lead == choice.baseline:
         return Summary(_single(values, choice.baseline), "There is no other method to compare it with.")
-    return Summary(_against(values, choice), " ".join(filter(None, (_seeds(values, choice), _chosen(values, choice)))))
+    return Summary(against(values, choice.baseline, choice.lead), " ".join(filter(None, (_seeds(values, choice), _chosen(values, choice)))))
 
 
 def _single(values: Values, label: str) -> str:
@@ -45,19 +45,21 @@ def _chosen(values: Values, choice: Choice) -> str:
     if not choice.chosen_on:
         return ""
     rows = "validation rows" if choice.chosen_on == "valid" else "the test rows themselves, which flatters it"
-    return f"{choice.lead} stands for the {len(values) - 1} methods compared with {choice.baseline}: it does best for the worst-served 10 % on {rows}."
+    others = len(values) - 1
+    return f"{choice.lead} stands for the {others} methods compared with {choice.baseline}: it serves the worst 10 % best on {rows}."
 
 
-def _against(values: Values, choice: Choice) -> str:
-    clauses = [_clause(values, choice, metric) for metric in ("variance", "worst10")]
-    return f"Compared with {choice.baseline}, {choice.lead} {clauses[0]} and {clauses[1]}; {_average(values, choice)}."
+def against(values: Values, baseline: str, label: str) -> str:
+    """One method compared with the baseline, in a sentence. A verb is used only where the seeds bear it out."""
+    clauses = [_clause(values, baseline, label, metric) for metric in ("variance", "worst10")]
+    return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {_average(values, baseline, label)}."
 
 
-def _clause(values: Values, choice: Choice, metric: str) -> str:
-    before, after = _value(values, choice.baseline, metric), _value(values, choice.lead, metric)
+def _clause(values: Values, baseline: str, label: str, metric: str) -> str:
+    before, after = _value(values, baseline, metric), _value(values, label, metric)
     unit = " %" if metric != "variance" else ""
     span = f"from {before}{unit} to {after}{unit}"
-    change = difference(values, choice.lead, choice.baseline, metric)
+    change = difference(values, label, baseline, metric)
     if not np.isfinite(change.mean) or UNDEFINED in (before, after):
         return f"cannot be compared in {NAMES[metric]}"
     if before == after:
@@ -67,8 +69,8 @@ def _clause(values: Values, choice: Choice, metric: str) -> str:
     return f"{'raises' if change.mean > 0 else 'lowers'} {NAMES[metric]} {span}"
 
 
-def _average(values: Values, choice: Choice) -> str:
-    change = difference(values, choice.lead, choice.baseline, "average")
+def _average(values: Values, baseline: str, label: str) -> str:
+    change = difference(values, label, baseline, "average")
     if not np.isfinite(change.mean):
         return "the averages cannot be compared"
     points = points_text(change)

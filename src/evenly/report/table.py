@@ -110,16 +110,20 @@ def format_spread(value: Spread, metric: Metric) -> str:
     """Mean and half the width of the 95 % interval: "71.3 ± 2.1"; no interval for a single seed; "n/a" if undefined."""
     if not np.isfinite(value.mean):
         return UNDEFINED
-    mean = format_value(value.mean, metric)
-    return f"{mean} ± {format_value(value.half_width, metric)}" if np.isfinite(value.half_width) else mean
+    mean, digits = format_value(value.mean, metric), _digits(value.mean, metric)
+    return f"{mean} ± {value.half_width:.{digits}f}" if np.isfinite(value.half_width) else mean
+
+
+def _digits(value: float, metric: Metric) -> int:
+    if "%²" in metric.range and abs(value) >= 100:
+        return 0
+    return 1 if "%" in metric.range or "°" in metric.range else 3
 
 
 def format_value(value: float, metric: Metric) -> str:
     """A number with the digits that suit the metric: one for percentages and degrees, three for indices."""
     if not np.isfinite(value):
         return UNDEFINED
-    digits = 1 if "%" in metric.range or "°" in metric.range else 3
-    if "%²" in metric.range and abs(value) >= 100:
-        digits = 0
+    digits = _digits(value, metric)
     shown = f"{value:.{digits}f}"
     return f"{0:.{digits}f}" if float(shown) == 0 else shown  # no "-0.0"

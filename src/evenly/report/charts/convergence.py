@@ -8,15 +8,15 @@ import numpy as np
 
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import SPLITS
-from evenly.metrics import accuracy, examples, measure
+from evenly.metrics import METRICS, accuracy, examples
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 
 MOST_EVALUATIONS = 120
 SHAPED = 8  # evaluations marked with the method's shape
 TITLES = {
-    "average": ("Average accuracy over the rounds", "Average accuracy (%)"),
-    "worst10": ("Accuracy of the worst-served 10 % of clients over the rounds", "Mean accuracy of the worst 10 % (%)"),
-    "variance": ("Variance between clients over the rounds", "Variance of client accuracy (%²)"),
+    "average": ("Average accuracy by round", "Average accuracy (%)"),
+    "worst10": ("Worst-served 10 % of clients by round", "Mean accuracy of the worst 10 % (%)"),
+    "variance": ("Variance between clients by round", "Variance of client accuracy (%²)"),
 }
 
 
@@ -24,7 +24,7 @@ def convergence(comparison: Comparison, metric: str, labels: Sequence[str], spli
     """One line per method; the metric is "average", "worst10" or "variance"."""
     rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
     title, unit = TITLES[metric]
-    x = alt.X("round:Q", axis=alt.Axis(title="Rounds of training", tickMinStep=1, format="~s"))
+    x = alt.X("round:Q", axis=alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d"))
     y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))
     base = alt.Chart(values(rows)).encode(x=x, color=colour_of(labels))
     band = base.mark_area(opacity=0.16).encode(y=alt.Y("low:Q", title=unit), y2="high:Q")
@@ -35,7 +35,7 @@ def convergence(comparison: Comparison, metric: str, labels: Sequence[str], spli
     marked = base.transform_filter("datum.shaped").mark_point(filled=True, size=42, opacity=0.9).encode(y=y, shape=shape_of(labels))
     line = base.mark_line(strokeWidth=2, clip=True).encode(y=y)
     layers = [band, line, marked, points.add_params(near)]
-    return finish(alt.layer(*layers), title=title, description=f"{title}, {split} rows, one line per method.", height=240)
+    return finish(layers, title=title, description=f"{title}, {split} rows, one line per method.", height=240)
 
 
 def _tooltip(unit: str) -> list[alt.Tooltip]:
@@ -71,8 +71,13 @@ def _series(run: Run, metric: str, split: str) -> list[tuple[int, float]]:
     """The metric at each evaluation where it is defined, at most 120 of them: a screen shows no more."""
     kept = _thin(len(run.trace.rounds), MOST_EVALUATIONS)
     tables = run.trace.tables[kept, SPLITS.index(split)]  # [evaluations, clients, groups, labels, outcomes]
-    measured = [measure(a, n)[metric] for a, n in zip(accuracy(tables), examples(tables), strict=True)]
+    measured = [_measured(metric, a, n) for a, n in zip(accuracy(tables), examples(tables), strict=True)]
     return [(int(done), v) for done, v in zip(run.trace.rounds[kept], measured, strict=True) if np.isfinite(v)]
+
+
+def _measured(metric: str, accuracies: np.ndarray, counts: np.ndarray) -> float:
+    known = np.isfinite(accuracies)
+    return METRICS[metric].function(accuracies[known], counts[known]) if known.any() else float("nan")
 
 
 def _thin(number: int, most: int) -> np.ndarray:

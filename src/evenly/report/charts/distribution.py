@@ -13,8 +13,8 @@ from evenly.report.served import client_accuracy
 
 BIN = 5  # percentage points
 MOST_POINTS = 4000  # beyond that single clients cannot be seen, and the page would grow without bound
-ROW_HEIGHT = 108
-BAR, LINE, NAME, STRIP = 0.58, 0.66, 0.76, 0.2  # heights above and below a method's base line, in rows
+ROW_HEIGHT = 124
+BAR, LINE, NAME, STRIP = 0.46, 0.5, 0.56, 0.16  # heights above and below a method's base line, in rows
 GOLDEN = 0.618
 
 
@@ -25,7 +25,7 @@ def distribution(comparison: Comparison, labels: Sequence[str], split: str = "te
         layers.append(_clients(comparison, labels, split))
     layers += [_marks(comparison, labels, split), _names(labels)]
     return finish(
-        alt.layer(*layers).resolve_scale(color="shared"),
+        layers,
         title=f"How {split} accuracy is spread over the clients",
         description=f"Histogram of the clients' {split} accuracy for each of {len(labels)} methods.",
         height=ROW_HEIGHT * len(labels),
@@ -38,7 +38,7 @@ def _x(field: str) -> alt.X:
 
 
 def _y(field: str, rows: int) -> alt.Y:
-    return alt.Y(f"{field}:Q", scale=alt.Scale(domain=[0.7 - rows, 0.98], nice=False, zero=False), axis=None)
+    return alt.Y(f"{field}:Q", scale=alt.Scale(domain=[0.76 - rows, 0.74], nice=False, zero=False), axis=None)
 
 
 def _bars(comparison: Comparison, labels: Sequence[str], split: str) -> alt.Chart:
@@ -107,7 +107,7 @@ def _points(comparison: Comparison, run: Run, row: int, split: str) -> list[dict
     # Spread evenly instead of at random, so that the same results give the same page.
     return [
         {"method": run.label, "client": names[k], "accuracy": accuracies[k], "rows": counts[k], "seed": run.seed, "y": _strip(row, k)}
-        for k in np.flatnonzero(np.isfinite(accuracies))
+        for k in np.flatnonzero(np.isfinite(accuracies)).tolist()
     ]
 
 
@@ -126,7 +126,7 @@ def _marks(comparison: Comparison, labels: Sequence[str], split: str) -> alt.Cha
             if np.isfinite(value):
                 rows.append({"method": label, "what": METRICS[name].title, "value": value, "base": -i - STRIP - 0.05, "top": -i + LINE})
     domain = [METRICS["average_devices"].title, METRICS["worst10"].title]
-    dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=domain, range=[[1, 0], [4, 3]]), legend=alt.Legend(title=None))
+    dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=domain, range=[[1, 0], [4, 3]]))
     where = alt.Tooltip("value:Q", title="Accuracy (%)", format=".1f")
     return (
         alt.Chart(values(rows))

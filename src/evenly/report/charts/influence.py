@@ -25,16 +25,25 @@ def influence_chart(comparison: Comparison, labels: Sequence[str]) -> alt.LayerC
     rows = [row for label, share in found.items() for row in (_joined if joined else _single)(comparison, label, share)]
     title = "How much each client counted in training"
     description = f"{title}: its share of the training rows against its share of the weight, for each method."
-    return finish(alt.layer(*_diagonal(rows), _points(rows, labels)), title=title, description=description, height=340)
+    return finish([*_diagonal(rows), _points(rows, labels)], title=title, description=description, height=340)
 
 
-def _axes() -> dict[str, Any]:
+def _axes(rows: list[dict[str, Any]]) -> dict[str, Any]:
     # Square-root axes spread out the many small clients and, unlike logarithms, have a place for 0.
-    root = alt.Scale(type="sqrt", nice=True)
+    root = alt.Scale(type="sqrt")
+    ticks = _ticks(max(max(row["rows"], row["weight"]) for row in rows))
     return {
-        "x": alt.X("rows:Q", scale=root, axis=alt.Axis(title=ROWS, tickCount=6, format="~g")),
-        "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, tickCount=6, format="~g")),
+        "x": alt.X("rows:Q", scale=root, axis=alt.Axis(title=ROWS, values=ticks, format="~g")),
+        "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, values=ticks, format="~g")),
     }
+
+
+def _ticks(end: float) -> list[float]:
+    """0 and the steps 1, 2, 5, 10, … of two decades: even enough on a square-root axis."""
+    if end <= 0:
+        return [0.0]
+    steps = [float(f"{digit}e{power}") for power in range(-6, 3) for digit in (1, 2, 5)]
+    return [0.0, *(step for step in steps if end / 90 <= step <= end)]
 
 
 def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
@@ -42,8 +51,8 @@ def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
     line = alt.Chart(values([{"rows": 0.0, "weight": 0.0}, {"rows": end, "weight": end}]))
     word = alt.Chart(values([{"rows": end, "weight": end, "text": "exactly its share of rows"}]))
     return [
-        line.mark_line(style="guide-line", strokeDash=[4, 3]).encode(**_axes()),
-        word.mark_text(style="guide-text", align="right", baseline="bottom", dx=-14, dy=2).encode(**_axes(), text="text:N"),
+        line.mark_line(style="guide-line", strokeDash=[4, 3]).encode(**_axes(rows)),
+        word.mark_text(style="guide-text", align="right", baseline="bottom", dx=-14, dy=2).encode(**_axes(rows), text="text:N"),
     ]
 
 
@@ -52,7 +61,7 @@ def _points(rows: list[dict[str, Any]], labels: Sequence[str]) -> alt.Chart:
         alt.Chart(values(rows))
         .mark_point(filled=True, size=38, opacity=0.6)
         .encode(
-            **_axes(),
+            **_axes(rows),
             color=colour_of(labels),
             shape=shape_of(labels),
             tooltip=[

@@ -7,7 +7,7 @@ contrast with the background; every series also has its own shape.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import altair as alt
 import numpy as np
@@ -55,7 +55,15 @@ SAVED_WIDTH = 640
 
 def config(colour: Callable[[str], str]) -> dict[str, Any]:
     """The Vega-Lite configuration, with colours looked up by name."""
-    axis = {"domain": False, "ticks": False, "labelPadding": 6, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
+    axis = {
+        "domain": False,
+        "ticks": False,
+        "labelPadding": 6,
+        "labelFlush": False,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    }
     ink = {"labelColor": colour("soft"), "titleColor": colour("ink"), "gridColor": colour("line")}
     return {
         "background": None,
@@ -68,10 +76,10 @@ def config(colour: Callable[[str], str]) -> dict[str, Any]:
         "legend": {"orient": "top", "columns": 3, "labelColor": colour("ink"), "labelLimit": 240, "title": None},
         "title": {"anchor": "start", "color": colour("ink"), "fontSize": 15, "fontWeight": 600, "offset": 14},
         "style": {
-            "guide-line": {"stroke": colour("soft"), "strokeWidth": 1.2},
-            "guide-text": {"fill": colour("soft"), "fontSize": 12},
-            "method-name": {"fill": colour("ink"), "fontSize": 13, "fontWeight": 600},
-            "others": {"fill": colour("muted"), "stroke": colour("muted")},
+            "guide-line": {"color": colour("soft"), "strokeWidth": 1.2},
+            "guide-text": {"color": colour("soft"), "fontSize": 12},
+            "method-name": {"color": colour("ink"), "fontSize": 13, "fontWeight": 600},
+            "others": {"color": colour("muted")},
         },
     }
 
@@ -88,11 +96,11 @@ def saved_config() -> dict[str, Any]:
 
 def colour_of(labels: Sequence[str]) -> alt.Color:
     """The colour of a method: the same in every chart that is given the same labels."""
-    return alt.Color("method:N", scale=alt.Scale(domain=list(labels)), legend=alt.Legend(title=None))
+    return alt.Color("method:N", scale=alt.Scale(domain=list(labels)))
 
 
 def shape_of(labels: Sequence[str]) -> alt.Shape:
-    return alt.Shape("method:N", scale=alt.Scale(domain=list(labels), range=list(SHAPES)), legend=alt.Legend(title=None))
+    return alt.Shape("method:N", scale=alt.Scale(domain=list(labels)))
 
 
 def values(rows: list[dict[str, Any]]) -> alt.InlineData:
@@ -106,9 +114,10 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
-def finish(chart: alt.LayerChart, *, title: str, description: str, height: int) -> alt.LayerChart:
-    """Title, size and the words that a screen reader speaks."""
+def finish(layers: Sequence[alt.Chart], *, title: str, description: str, height: int) -> alt.LayerChart:
+    """Layers as one chart with a title, a size and the words that a screen reader speaks."""
     fitted = alt.AutoSizeParams(type="fit-x", contains="padding")
+    chart = cast("alt.LayerChart", alt.layer(*layers))  # it would be a FacetChart only if a layer were one
     return chart.properties(title=title, description=description, width="container", height=height, autosize=fitted)
 
 

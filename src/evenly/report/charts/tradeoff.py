@@ -10,8 +10,8 @@ from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.table import Values
 
 TITLES = {
-    "variance": ("Accuracy and evenness", "Variance of client accuracy (%²): lower is more even"),
-    "worst10": ("Accuracy and the worst-served clients", "Mean accuracy of the worst 10 % (%): higher is better"),
+    "variance": ("Accuracy and evenness", "Variance between clients (%²): lower is more even"),
+    "worst10": ("Accuracy and the worst-served clients", "Worst-served 10 % (%): higher is better"),
 }
 AVERAGE = "Average accuracy (%): further right is better"
 
@@ -24,23 +24,31 @@ def tradeoff(measured: Values, metric: str, labels: Sequence[str]) -> alt.LayerC
         row = _row(measured, label, metric)
         if row["average"] is not None:
             (coloured if label in labels else grey).append(row)
-    layers = [*_marks(grey, unit, [], style="others"), *_marks(coloured, unit, labels)]
-    return finish(alt.layer(*layers), title=title, description=f"{title}: one point for each of {len(measured)} methods.", height=300)
+    layers = (_others(grey, unit) if grey else []) + _named(coloured, unit, labels)
+    return finish(layers, title=title, description=f"{title}: one point for each of {len(measured)} methods.", height=300)
 
 
-def _marks(rows: list[dict[str, Any]], unit: str, labels: Sequence[str], style: str | None = None) -> list[alt.Chart]:
-    x = alt.X("average:Q", axis=alt.Axis(title=AVERAGE, tickCount=6), scale=alt.Scale(zero=False, padding=18))
-    y = alt.Y("other:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False, padding=18))
-    base = alt.Chart(values(rows))
-    if labels:
-        base = base.encode(color=colour_of(labels))
-    named = {"style": style} if style else {}
-    across = base.mark_rule(opacity=0.55, strokeWidth=1.6, **named).encode(
-        x=alt.X("average_low:Q", title=AVERAGE), x2="average_high:Q", y=y
+def _others(rows: list[dict[str, Any]], unit: str) -> list[alt.Chart]:
+    x, y = _axes(unit)
+    return [alt.Chart(values(rows)).mark_point(filled=True, size=36, opacity=0.8, style="others").encode(x=x, y=y, tooltip=_tooltip(unit))]
+
+
+def _named(rows: list[dict[str, Any]], unit: str, labels: Sequence[str]) -> list[alt.Chart]:
+    x, y = _axes(unit)
+    base = alt.Chart(values(rows)).encode(color=colour_of(labels))
+    lines = base.mark_rule(opacity=0.55, strokeWidth=1.6)
+    return [
+        lines.encode(x=alt.X("average_low:Q", title=AVERAGE), x2="average_high:Q", y=y),
+        lines.encode(x=x, y=alt.Y("other_low:Q", title=unit), y2="other_high:Q"),
+        base.mark_point(filled=True, size=130, opacity=1).encode(x=x, y=y, shape=shape_of(labels), tooltip=_tooltip(unit)),
+    ]
+
+
+def _axes(unit: str) -> tuple[alt.X, alt.Y]:
+    room = alt.Scale(zero=False, padding=18)
+    return alt.X("average:Q", axis=alt.Axis(title=AVERAGE, tickCount=6), scale=room), alt.Y(
+        "other:Q", axis=alt.Axis(title=unit, tickCount=5), scale=room
     )
-    along = base.mark_rule(opacity=0.55, strokeWidth=1.6, **named).encode(x=x, y=alt.Y("other_low:Q", title=unit), y2="other_high:Q")
-    points = base.mark_point(filled=True, size=130 if labels else 40, opacity=1, **named).encode(x=x, y=y, tooltip=_tooltip(unit))
-    return [across, along, points.encode(shape=shape_of(labels)) if labels else points] if rows else []
 
 
 def _tooltip(unit: str) -> list[alt.Tooltip]:

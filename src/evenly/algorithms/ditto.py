@@ -1,0 +1,21 @@
+"""Ditto: a shared model by FedAvg, and for every client a personal one that is pulled towards it.
+
+Li, Hu, Beirami, Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021. Only clients that
+take part in a round move their personal model; a client that never took part is served the first model. The authors'
+option of choosing lambda per client on validation rows is a sweep over `pull`.
+"""
+
+from evenly.algorithms.fedavg import FedAvg, follow_sampling
+from evenly.algorithms.method import Method
+from evenly.clients.personal import PersonalTraining
+
+METHOD = Method(
+    name="ditto",
+    title="Ditto",
+    reference="Li et al., Ditto, ICML 2021",
+    formula="vₖ ← vₖ − η(∇Fₖ(vₖ) + λ(vₖ − w));  w⁺ = Σ aₖ wₖ",
+    rule=FedAvg,
+    work=PersonalTraining,
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+)

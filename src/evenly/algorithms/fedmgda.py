@@ -1,0 +1,102 @@
+"""FedMGDA+: a step that no client should mind.
+
+Hu et al., "Federated Learning Meets Multi-Objective Optimization", IEEE TNSE 2022. With normalised updates
+g_k / ||g_k||, lambda minimises ||sum lambda_k g_k / ||g_k|| ||^2 on the simplex, within epsilon of its centre:
+epsilon = 0 is the mean of normalised updates, epsilon = 1 is MGDA. This method needs the updates themselves: weights
+come from their inner products, so they cannot be summed blindly, and all of a cohort's updates are held at once.
+
+Departures. Public codes disagree on centre and epsilon: PropFair's has 1/K and 0.2, easyFL's n_k/n and 0.1; `weights`
+and `epsilon` choose. A client whose update is zero is left out of the round.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from evenly import trees
+from evenly.algorithms.fedavg import follow_sampling
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import shares
+from evenly.records import is_number, leaf, record, require, static
+from evenly.sampling import Full
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+ITERATIONS = 400
+BISECTIONS = 40
+
+
+@record
+class FedMGDA:
+    """Weigh normalised updates so that their sum is as short as possible."""
+
+    epsilon: float = leaf(default=0.1, doc="how far weights may be from their centre: 0 is the centre, 1 any weights")
+    server_rate: float = leaf(default=1.0, doc="step size along the weighted sum of normalised updates")
+    weights: str = static(default="size", doc="centre of the weights: 'size' or 'equal'; by default equal where clients are sampled by size")
+
+    def __post_init__(self) -> None:
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+        if is_number(self.epsilon):
+            require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, got {self.epsilon}.")
+        if is_number(self.server_rate):
+            require(self.server_rate > 0, f"server_rate must be above 0, got {self.server_rate}.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"gram", "examples"} if self.weights == "size" else {"gram"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        length = jnp.sqrt(jnp.maximum(jnp.diagonal(signals.gram), 0.0))
+        moving = signals.returned & (length > 0)
+        inverse = jnp.where(moving, 1.0 / jnp.where(moving, length, 1.0), 0.0)
+        centre = shares(signals.examples if self.weights == "size" else jnp.ones(moving.shape), moving)
+        lambdas = shortest(signals.gram * inverse[:, None] * inverse[None, :], centre, self.epsilon, moving)
+        return lambdas * inverse, state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return trees.scale(total, self.server_rate), state
+
+
+def shortest(gram: Array, centre: Array, epsilon: Array | float, mask: Array) -> Array:
+    """argmin of x' gram x over x >= 0, sum x = 1, |x - centre| <= epsilon, by accelerated projected gradient. [K]"""
+    low, high = jnp.maximum(centre - epsilon, 0.0), jnp.where(mask, centre + epsilon, 0.0)
+    low = jnp.where(mask, low, 0.0)
+    rate = 1.0 / jnp.maximum(jnp.trace(gram), 1e-12)  # the trace bounds the largest eigenvalue
+
+    def iterate(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, ahead = carry
+        new = onto_box(ahead - rate * (gram @ ahead), low, high)
+        return new, new + (i / (i + 3.0)) * (new - x)
+
+    start = onto_box(centre, low, high)
+    return jax.lax.fori_loop(0, ITERATIONS, iterate, (start, start))[0]
+
+
+def onto_box(y: Array, low: Array, high: Array) -> Array:
+    """The nearest x with low <= x <= high and sum 1: x = clip(y + tau), tau by bisection."""
+
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, b = bounds
+        middle = (a + b) / 2
+        short = jnp.clip(y + middle, low, high).sum() < 1.0
+        return jnp.where(short, middle, a), jnp.where(short, b, middle)
+
+    a, b = jax.lax.fori_loop(0, BISECTIONS, halve, (jnp.min(low - y) - 1.0, jnp.max(high - y) + 1.0))
+    return jnp.clip(y + (a + b) / 2, low, high)
+
+
+METHOD = Method(
+    name="fedmgda",
+    title="FedMGDA+",
+    reference="Hu et al., Federated Learning Meets Multi-Objective Optimization, IEEE TNSE 2022",
+    formula="λ = argmin ‖Σ λₖ gₖ/‖gₖ‖‖², |λ − λ⁰| ≤ ε;  w⁺ = w − η Σ λₖ gₖ/‖gₖ‖",
+    rule=FedMGDA,
+    select=Full(),
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+)

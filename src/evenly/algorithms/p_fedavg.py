@@ -1,0 +1,103 @@
+"""p-FedAvg: weights that depend only on the order of the clients' losses.
+
+Iacob, "Relative Fair Federated Learning" (p-FFL). With the c clients that returned sorted by the loss of the received model,
+w+ = sum_i p_i w_(i), where the largest loss always gets the largest weight:
+
+    gini        p_i proportional to 2i - 1           losses ascending     (arithmetic with first 1, difference 2)
+    arithmetic  p_i proportional to first + (i-1) d  losses ascending
+    harmonic    p_i proportional to 1 + ... + 1/i    losses ascending
+    geometric   p_i proportional to z^(i-1)          losses descending, 0 < z <= 1
+
+Departures. The paper's geometric formula sums to z, not 1: the exponent starts at 0 here. It does not say in which order
+the harmonic weights go; the code's ascending is taken. Clients with equal losses share the mean of their weights, so that
+the order in which clients arrive never matters. The public code passes sizes where losses are expected, so with sampling
+by size it ordered clients *by their number of rows*: `sort_key = n` does the same.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import shares
+from evenly.records import is_number, leaf, record, require, static
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+FAMILIES = ("gini", "arithmetic", "harmonic", "geometric")
+
+
+@record
+class PFedAvg:
+    """Weigh by the rank of the loss."""
+
+    family: str = static(default="gini", doc=f"one of {', '.join(FAMILIES)}")
+    first: float = leaf(default=1.0, doc="arithmetic: weight of the client with the smallest loss, before normalising")
+    difference: float = leaf(default=2.0, doc="arithmetic: how much each next client weighs more; 0 is FedAvg")
+    ratio: float = leaf(default=0.5, doc="geometric: z, how much each next-better client weighs less; 1 is FedAvg")
+    sort_key: str = static(default="loss", doc="'loss', or 'n' to order by size as the author's code does")
+    weights: str = static(default="equal", doc="'equal', or 'size' to multiply by n_k where clients are not sampled by size")
+
+    def __post_init__(self) -> None:
+        require(self.family in FAMILIES, f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}.")
+        require(self.sort_key in ("loss", "n"), f"sort_key must be 'loss' or 'n', got {self.sort_key!r}.")
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+        if is_number(self.ratio):
+            require(0 < self.ratio <= 1, f"ratio must be above 0 and at most 1, got {self.ratio}. Use 1 for FedAvg.")
+        if is_number(self.first) and is_number(self.difference):
+            require(self.first > 0 and self.difference >= 0, f"first must be above 0 and difference at least 0, got {self.first} and {self.difference}.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        sizes = {"examples"} if self.weights == "size" or self.sort_key == "n" else set()
+        return frozenset(sizes | ({"loss"} if self.sort_key == "loss" else set()))
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        key = signals.loss if self.sort_key == "loss" else signals.examples
+        count = signals.returned.sum()
+        order = jnp.argsort(jnp.where(signals.returned, key, jnp.inf))  # those who did not return come last
+        ascending = shared_by_equals(key[order], self._by_rank(jnp.arange(key.shape[0]), count))
+        by_client = jnp.zeros(key.shape).at[order].set(ascending)
+        sizes = signals.examples if self.weights == "size" else 1.0
+        return shares(by_client * sizes, signals.returned), state
+
+    def _by_rank(self, rank: Array, count: Array) -> Array:
+        """Unnormalised weight of each rank, 0 for the smallest loss; ranks beyond the last client weigh nothing."""
+        if self.family == "geometric":
+            # exp(k log z) instead of z^k: exact at z = 1, and no trouble at a negative exponent of padding.
+            raw = jnp.exp(jnp.maximum(count - 1 - rank, 0) * jnp.log(self.ratio))
+        elif self.family == "harmonic":
+            raw = jnp.cumsum(1.0 / (rank + 1.0))
+        else:
+            first, difference = (1.0, 2.0) if self.family == "gini" else (self.first, self.difference)
+            raw = first + rank * difference
+        return jnp.where(rank < count, raw, 0.0)
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return total, state
+
+
+def shared_by_equals(sorted_keys: Array, values: Array) -> Array:
+    """Replace the values of equal neighbours by their mean. [K]"""
+    starts = jnp.concatenate([jnp.ones(1, bool), sorted_keys[1:] != sorted_keys[:-1]])
+    # Slots without a client (value 0) form blocks of their own, so that they never dilute a real one.
+    starts = starts | jnp.concatenate([jnp.zeros(1, bool), (values[1:] == 0) != (values[:-1] == 0)])
+    block = jnp.cumsum(starts) - 1
+    total = jax.ops.segment_sum(values, block, values.shape[0])
+    return (total / jnp.maximum(jax.ops.segment_sum(jnp.ones_like(values), block, values.shape[0]), 1.0))[block]
+
+
+
+
+METHOD = Method(
+    name="p-fedavg",
+    title="p-FedAvg",
+    reference="Iacob, Relative Fair Federated Learning (p-FFL)",
+    formula="w⁺ = Σ pᵢ w₍ᵢ₎, clients sorted by loss, p fixed (Gini, geometric, harmonic)",
+    rule=PFedAvg,
+)

@@ -1,0 +1,99 @@
+"""The sections that let a reader judge and repeat the results: the data, the settings, the command."""
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.federation import SPLITS
+from evenly.report.grid import Column, grid
+from evenly.report.markup import Html, definitions, element
+from evenly.report.sections import section
+
+MOST_NAMES = 12
+MOST_EXCLUDED = 20
+MOST_SETTINGS = 40
+WORDS = {"train": "training", "valid": "validation", "test": "test"}
+
+
+def data_card(comparison: Comparison) -> Html:
+    """What the clients hold."""
+    federation = comparison.federation
+    rows = {name: federation.split(name).counts for name in SPLITS}
+    total = sum(int(counts.sum()) for counts in rows.values())
+    parts = ", ".join(f"{int(counts.sum()):,} {WORDS[name]}" for name, counts in rows.items())
+    pairs = [
+        ("Data", federation.name),
+        ("Clients by", comparison.partition),
+        ("Clients", f"{federation.clients:,}"),
+        ("Rows", f"{total:,} ({parts})"),
+        ("Training rows of a client", _sizes(rows["train"])),
+        ("Test rows of a client", _sizes(rows["test"])),
+        ("Classes", _names(federation.labels)),
+        ("Groups", _names(federation.groups) if len(federation.groups) > 1 else "none given"),
+    ]
+    empty = int((rows["test"] == 0).sum())
+    if empty:
+        pairs.append(("Clients without test rows", f"{empty:,}, left out of every test figure"))
+    if len(federation.central):
+        pairs.append(("Central test set", f"{len(federation.central):,} rows"))
+    return section("data", "Data", definitions(pairs))
+
+
+def _sizes(counts: np.ndarray) -> str:
+    if not len(counts):
+        return "none"
+    return f"{counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return f"{len(names):,}: {', '.join(names[:MOST_NAMES])}{more}"
+
+
+def settings(comparison: Comparison) -> Html:
+    """How it was run, and how to run it again."""
+    pairs = [
+        ("Model", comparison.model),
+        ("Rounds", f"{comparison.rounds:,}"),
+        ("Seeds", ", ".join(map(str, comparison.seeds))),
+        ("Time", _time(comparison.seconds)),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in comparison.versions.items())),
+    ]
+    parts: list[str] = [definitions(pairs)]
+    if comparison.command:
+        parts += [element("h3", None, "The command"), element("pre", {"tabindex": "0"}, element("code", None, comparison.command))]
+    parts += _methods(comparison)
+    return section("settings", "Settings", *parts)
+
+
+def _methods(comparison: Comparison) -> list[Html]:
+    chosen = {run.label: run.settings for run in comparison.runs if run.settings}
+    if not chosen:
+        return []
+    rows = [(label, ", ".join(f"{k} = {v}" for k, v in given.items())) for label, given in list(chosen.items())[:MOST_SETTINGS]]
+    caption = "Settings of each method; all others have their defaults."
+    if len(chosen) > MOST_SETTINGS:
+        caption += f" The first {MOST_SETTINGS} of {len(chosen)}."
+    return [grid(caption, [Column("Method"), Column("Settings", words=True)], rows)]
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def excluded(comparison: Comparison) -> Html:
+    """Updates that were left out because they were not finite; nothing where there were none."""
+    found = {label: np.sum([run.trace.excluded for run in comparison.of(label)], axis=0) for label in comparison.labels}
+    entries = [(label, k, int(times[k])) for label, times in found.items() for k in np.flatnonzero(times)]
+    if not entries:
+        return Html("")
+    entries.sort(key=lambda entry: -entry[2])
+    rows = [(label, comparison.federation.names[k], f"{times:,}") for label, k, times in entries[:MOST_EXCLUDED]]
+    words = (
+        f"{sum(times for _, _, times in entries):,} updates or losses were not finite numbers and did not count, over all seeds. "
+        "That usually means that training diverged there; a smaller learning rate helps."
+    )
+    caption = "Who was left out, and how often." + (f" The {MOST_EXCLUDED} most frequent." if len(entries) > MOST_EXCLUDED else "")
+    table = grid(caption, [Column("Method"), Column("Client", words=True), Column("Times")], rows)
+    return section("excluded", "Excluded updates", element("p", None, words), table)

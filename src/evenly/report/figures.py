@@ -1,0 +1,136 @@
+"""The sections of the page that are charts."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import altair as alt
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.report.charts import convergence, distribution, influence_chart, tradeoff
+from evenly.report.choice import Choice
+from evenly.report.markup import Html, element
+from evenly.report.sections import section
+from evenly.report.table import Values
+
+# Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of `theme.SHAPES`.
+OUTLINES = (
+    "M0,-1A1,1 0 1 1 0,1A1,1 0 1 1 0,-1Z",
+    "M-.9,-.9H.9V.9H-.9Z",
+    "M0,-.95L1,.85H-1Z",
+    "M0,-1.1L.85,0L0,1.1L-.85,0Z",
+    "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
+    "M0,.95L1,-.85H-1Z",
+    "M.95,0L-.85,1V-1Z",
+    "M-.95,0L.85,1V-1Z",
+)
+
+
+class Figure(NamedTuple):
+    """A chart with its place on the page."""
+
+    identifier: str
+    chart: alt.LayerChart
+    caption: str
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        spec = self.chart.to_dict()
+        spec.pop("config", None)  # the page brings its own
+        return spec
+
+
+class Charts(NamedTuple):
+    """The chart sections, and the specifications that the page's script draws."""
+
+    sections: list[Html]
+    specs: dict[str, dict[str, Any]]
+
+
+def charts(comparison: Comparison, values: Values, choice: Choice) -> Charts:
+    """All figures, in the order in which they are read."""
+    if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
+        return Charts([], {})
+    several = len(comparison.seeds) > 1
+    lines, bands = (f" {word} reach from the lowest seed to the highest." if several else "" for word in ("Lines", "Bands"))
+    groups = [
+        ("distribution", "How evenly are the clients served?", _distribution(comparison, choice)),
+        ("tradeoff", "What does fairness cost?", _tradeoff(values, choice, lines)),
+        ("rounds", "How did it develop?", _rounds(comparison, choice, bands)),
+        ("influence", "Who shaped the model?", _influence(comparison, choice)),
+    ]
+    built = [(key, title, figures) for key, title, figures in groups if figures]
+    sections = [_section(key, title, figures, choice, len(values)) for key, title, figures in built]
+    return Charts(sections, {figure.identifier: figure.spec for _, _, figures in built for figure in figures})
+
+
+def _distribution(comparison: Comparison, choice: Choice) -> list[Figure]:
+    caption = (
+        "Bars count the clients in each step of 5 points (mean over seeds); dots are single clients. The solid line is the mean of "
+        "all clients, the dashed line that of the worst-served 10 %. The narrower and the further right, the better."
+    )
+    return [Figure("chart-distribution", distribution(comparison, choice.coloured), caption)]
+
+
+def _tradeoff(values: Values, choice: Choice, span: str) -> list[Figure]:
+    captions = {
+        "variance": f"The lower right is best: accurate and even.{span}",
+        "worst10": f"The upper right is best: accurate, also for those served worst.{span}",
+    }
+    return [Figure(f"chart-tradeoff-{m}", tradeoff(values, m, choice.coloured), text) for m, text in captions.items()]
+
+
+def _rounds(comparison: Comparison, choice: Choice, span: str) -> list[Figure]:
+    captions = {
+        "average": f"Over all test rows.{span}",
+        "worst10": f"The tenth of the clients with the lowest accuracy at that round.{span}",
+        "variance": f"How far the clients' accuracies lie apart; lower is more even.{span}",
+    }
+    return [Figure(f"chart-rounds-{m}", convergence(comparison, m, choice.coloured), text) for m, text in captions.items()]
+
+
+def _influence(comparison: Comparison, choice: Choice) -> list[Figure]:
+    chart = influence_chart(comparison, choice.coloured)
+    caption = (
+        "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
+        "A client that was never chosen lies at 0. Mean over seeds; axes grow with the square root."
+    )
+    return [Figure("chart-influence", chart, caption)] if chart is not None else []
+
+
+def _section(key: str, title: str, figures: Sequence[Figure], choice: Choice, methods: int) -> Html:
+    few = len(choice.coloured) < methods
+    # Names stand inside the distribution; everything else needs the legend.
+    legend = [] if key == "distribution" else [_legend(choice.coloured, others=few and key == "tradeoff")]
+    note = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best in some respect."
+    notes = [element("p", {"class": "soft"}, note)] if few and key != "tradeoff" else []
+    body = element("div", {"class": f"figures of-{len(figures)}"}, *map(_figure, figures))
+    return section(key, title, *notes, *legend, body)
+
+
+def _figure(figure: Figure) -> Html:
+    title = str(figure.chart.title)
+    save = [
+        element("button", {"type": "button", "data-save": kind, "aria-label": f"Save “{title}” as {kind.upper()}"}, kind.upper())
+        for kind in ("svg", "png")
+    ]
+    return element(
+        "figure",
+        {"aria-labelledby": f"{figure.identifier}-title"},
+        element(
+            "div", {"class": "head"}, element("h3", {"id": f"{figure.identifier}-title"}, title), element("span", {"class": "save"}, *save)
+        ),
+        element("div", {"class": "chart", "id": figure.identifier}),
+        element("figcaption", None, figure.caption),
+    )
+
+
+def _legend(labels: Sequence[str], *, others: bool) -> Html:
+    items = [element("li", None, _swatch(OUTLINES[i], f"series-{i + 1}"), label) for i, label in enumerate(labels)]
+    grey = [element("li", None, _swatch(OUTLINES[0], "muted"), "all other methods")] if others else []
+    return element("ul", {"class": "legend", "aria-label": "Methods"}, *items, *grey)
+
+
+def _swatch(outline: str, colour: str) -> Html:
+    path = element("path", {"d": outline, "fill": f"var(--{colour})"})
+    return element("svg", {"viewBox": "-1.2 -1.2 2.4 2.4", "width": "12", "height": "12", "aria-hidden": "true"}, path)

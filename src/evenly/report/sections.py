@@ -1,0 +1,202 @@
+"""The sections of the page that are words and tables."""
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.metrics import METRICS
+from evenly.report.choice import Choice
+from evenly.report.grid import Column, Entry, grid
+from evenly.report.markup import Html, element, join
+from evenly.report.reveal import Revealed, revealed
+from evenly.report.served import Client, served, worst_clients
+from evenly.report.summary import against, noise_note, summarise
+from evenly.report.table import MAIN_METRICS, OTHER_METRICS, Cell, Table, Values, difference, format_value, over_seeds, table_of
+
+BETTER = {1: "higher is better", -1: "lower is fairer", 0: "chance alone"}
+TILES = {"average": "Average accuracy", "worst10": "Worst-served 10 % of clients", "variance": "Variance between clients"}
+MOST_CLIENTS = 10
+NARROW = "\u00a0%"  # a number and its percent sign stay on one line
+
+
+def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
+    """Title, what was found, and the three numbers that matter most."""
+    summary = summarise(values, choice)
+    cautions = [element("p", {"class": "soft"}, summary.cautions.replace(" %", NARROW))] if summary.cautions else []
+    return element(
+        "header",
+        None,
+        element("p", {"class": "kicker"}, "evenly · how evenly a federated model serves its clients"),
+        element("h1", None, comparison.name),
+        element("p", {"class": "lead"}, summary.finding.replace(" %", NARROW)),
+        *cautions,
+        element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in TILES)),
+    )
+
+
+def _tile(values: Values, choice: Choice, name: str) -> Html:
+    metric = METRICS[name]
+    unit = "" if name == "variance" else " %"
+    before, after = (format_value(over_seeds(values, label, name).mean, metric) for label in (choice.baseline, choice.lead))
+    parts = [element("h2", None, TILES[name])]
+    if choice.lead == choice.baseline:
+        return element("div", {"class": "tile"}, *parts, element("p", {"class": "number"}, f"{after}{unit}"))
+    arrow = element("span", {"class": "soft"}, f"{before}{unit} ", element("span", {"aria-label": "to"}, "→"), " ")
+    change = difference(values, choice.lead, choice.baseline, name)
+    low, high = (_signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))
+    interval = (
+        f"change: {low} to {high} (95 % interval)"
+        if np.isfinite(change.half_width)
+        else f"change: {_signed(format_value(change.mean, metric))}"
+    )
+    return element(
+        "div",
+        {"class": "tile"},
+        *parts,
+        element("p", {"class": "number"}, arrow, element("strong", None, f"{after}{unit}")),
+        element("p", {"class": "soft"}, f"{choice.baseline} to {choice.lead}"),
+        element("p", {"class": "soft"}, interval),
+    )
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", "−") if text.startswith("-") or text == "n/a" else f"+{text}"
+
+
+def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
+    """The table; with many methods the coloured ones first and all of them behind a click."""
+    shown = {label: values[label] for label in choice.coloured}
+    everything = table_of(values, metrics=MAIN_METRICS)
+    rows = tuple(row for row in everything.rows if row.label in shown)
+    parts = [_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, on the clients' own test rows.")]
+    parts.append(_key(everything))
+    note = noise_note(values, choice, _median_rows(comparison, choice.baseline))
+    if note:
+        parts.append(element("aside", None, element("strong", None, "Small test sets. "), note))
+    parts += _each(values, choice)
+    if len(rows) < len(values):
+        parts.append(_folded(f"All {len(values)} methods", _table(everything, "Every method, the same columns.")))
+    others = table_of(values if len(values) <= 40 else shown, metrics=OTHER_METRICS)
+    parts.append(_folded("More metrics", _table(others, "Further measures of how evenly the clients are served."), _formulas()))
+    return section("results", "Results", *parts)
+
+
+def _each(values: Values, choice: Choice) -> list[Html]:
+    """The other methods in words; the leading one has the opening."""
+    others = [label for label in choice.coloured if label not in (choice.baseline, choice.lead)]
+    if not others:
+        return []
+    items = [element("li", None, against(values, choice.baseline, label).replace(" %", NARROW)) for label in others]
+    return [element("h3", None, "The other methods"), element("ul", {"class": "words"}, *items)]
+
+
+def _median_rows(comparison: Comparison, label: str) -> float:
+    rows = served(comparison, label).rows
+    return float(np.median(rows[rows > 0])) if (rows > 0).any() else 0.0
+
+
+def _table(table: Table, caption: str) -> Html:
+    columns = [Column("Method"), *(Column(_title(m.title), BETTER[m.better]) for m in table.metrics)]
+    return grid(caption, columns, [[row.label, *(_entry(row.cells[m.name]) for m in table.metrics)] for row in table.rows])
+
+
+def _title(text: str) -> str:
+    return text[:1].upper() + text[1:].replace(" %", NARROW)
+
+
+def _entry(cell: Cell) -> Entry:
+    spoken = {True: " (best)", False: ""}[cell.best] + (" (not clearly worse than the best)" if cell.near else "")
+    value = element("span", {"class": "nowrap"}, cell.text)
+    return Entry(join([value, element("span", {"class": "spoken"}, spoken)]), "best" if cell.best else "near" if cell.near else "")
+
+
+def _key(table: Table) -> Html:
+    spread = (
+        f"Mean over {table.seeds} seeds ± half of the 95 % interval for that mean (Student's t). "
+        if table.seeds > 1
+        else "One seed, so there are no intervals. "
+    )
+    unit = "Accuracies in percent, variances in percent squared. "
+    marks: list[str] = []
+    if len(table.rows) > 1:
+        marks = [element("span", {"class": "swatch best"}, "best")]
+        if table.seeds > 1:
+            near = " the 95 % interval of the seed-by-seed difference from the best includes 0."
+            marks += [" ", element("span", {"class": "swatch near"}, "not clearly worse"), near]
+    return element("p", {"class": "soft key"}, spread, unit, *marks)
+
+
+def _formulas() -> Html:
+    rows = [(_title(m.title), m.formula, m.range) for m in METRICS.values()]
+    columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True)]
+    return grid("How they are computed: aₖ is a client's accuracy, nₖ its rows, m the number of clients.", columns, rows)
+
+
+def _folded(title: str, *children: Html) -> Html:
+    return element("details", None, element("summary", None, title), *children)
+
+
+def section(identifier: str, title: str, *children: str) -> Html:
+    heading = element("h2", {"id": f"{identifier}-title"}, title)
+    return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
+
+
+def worst_served(comparison: Comparison, choice: Choice) -> Html:
+    """The clients that each method fails, by name; the leading method's list is open."""
+    intro = (
+        "The clients with the lowest test accuracy, means over seeds. The range behind an accuracy is what chance alone allows "
+        "with that many test rows (Wilson's 95 % interval): where it is wide, the client may be served better than it looks."
+    )
+    order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
+    parts = [_clients(comparison, label, choice) for label in order]
+    return section("clients", "Worst-served clients", element("p", None, intro), *parts)
+
+
+def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:
+    other = choice.baseline if label != choice.baseline else choice.lead
+    found = worst_clients(comparison, label, other, limit=MOST_CLIENTS)
+    columns = [Column("Client"), Column("Training rows"), Column("Test rows"), Column("Accuracy", "%"), Column("Chance allows", "%")]
+    columns += [Column(f"With {other}", "%")] if other != label else []
+    rows = [_client(client, other != label) for client in found]
+    table = grid(f"Worst served by {label}.", columns, rows, kind="compact") if rows else element("p", None, "No client has test rows.")
+    open_ = {"open": ""} if label == choice.lead else {}
+    return element("details", open_, element("summary", None, f"Under {label}"), table)
+
+
+def _client(client: Client, compared: bool) -> list[str]:
+    cells = [client.name, _count(client.train), _count(client.rows), f"{client.accuracy:.1f}", f"{client.low:.0f} to {client.high:.0f}"]
+    return cells + ([f"{client.elsewhere:.1f}" if np.isfinite(client.elsewhere) else "n/a"] if compared else [])
+
+
+def _count(rows: float) -> str:
+    return f"{rows:,.0f}" if rows == round(rows) else f"{rows:,.1f}"
+
+
+def privacy(comparison: Comparison, choice: Choice) -> Html:
+    """What each method makes clients reveal."""
+    intro = (
+        "Besides its update, a client that takes part in a round tells the server the following. Where clients are sampled by "
+        "size, the server also knows how many training rows each client has."
+    )
+    columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
+    rows = [_reveals(revealed(comparison, label)) for label in choice.coloured]
+    return section("privacy", "What clients reveal", element("p", None, intro), grid("Per client and round.", columns, rows))
+
+
+def _reveals(found: Revealed) -> list[str]:
+    if found.needs is None:
+        words = element("span", None, "not known: the method is not in the registry")
+    elif not found.needs:
+        words = element("span", None, "nothing more")
+    else:
+        words = element("ul", None, *(element("li", None, text) for text in found.words))
+    return [found.label, words, size_text(found.upload), size_text(found.download)]
+
+
+def size_text(size: float) -> str:
+    """Bytes in words; "n/a" where nothing was recorded."""
+    if not np.isfinite(size):
+        return "n/a"
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:.0f} bytes"

@@ -1,0 +1,219 @@
+"""What every method promises, driven by the registry: a new method is tested here without a new line."""
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evenly import trees
+from evenly.algorithms import METHODS, Variant, variants
+from evenly.models import Softmax
+from evenly.notation import Part
+from evenly.records import replace
+from evenly.sampling import Full
+from evenly.simulate import simulate
+from evenly.simulate.program import advance
+from evenly.types import Algorithm, Census, Effort, Rule, Select, Shard, Signals, Work
+from tests.simulations import COHORT, COMMON, Simulated, same_bits
+
+EVERY = pytest.mark.parametrize("name", METHODS)
+SAMPLED = pytest.mark.parametrize("select", [COHORT, Full()], ids=["by size", "full"])
+
+K = 4
+CENSUS = Census(np.array([3, 9, 14, 20, 10, 32]), np.ones((6, 2, 3), int))
+DRAW = np.random.default_rng(7)
+SIGNALS = Signals(
+    client=jnp.array([4, 0, 3, 5]),
+    returned=jnp.ones(K, bool),
+    examples=jnp.array([10.0, 3.0, 20.0, 32.0]),
+    loss=jnp.array([0.4, 2.5, 1.1, 0.9]),
+    table=jnp.asarray(DRAW.integers(1, 9, (K, 2, 3, 3))),
+    choice=jnp.array([0, 1, 1, 0]),
+)
+VECTORS = {"w": jnp.asarray(DRAW.normal(size=(K, 2, 3)), jnp.float32), "b": jnp.asarray(DRAW.normal(size=(K, 3)), jnp.float32)}
+EFFORT = Effort(square_norm=jax.vmap(trees.square_norm)(VECTORS))
+ALWAYS = {"client", "returned"}  # what the server knows without being told
+
+
+def variant(name: str, select: Select = COHORT, **settings: Any) -> Variant:
+    return variants((Part(name, settings),), COMMON, select)[0]
+
+
+def applied(rule: Rule, signals: Signals = SIGNALS, effort: Effort = EFFORT) -> tuple[np.ndarray, Any]:
+    """The weights and the change of one round."""
+    weights, state = rule.weigh(rule.init(CENSUS), signals)
+    total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
+    change, _ = rule.step(state, signals, effort, total)
+    return np.asarray(weights), change
+
+
+def assert_close(a: Any, b: Any, tolerance: float = 1e-6) -> None:
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+def swept(name: str) -> list[str]:
+    return [s.name for s in METHODS[name].settings.values() if s.swept]
+
+
+@EVERY
+def test_it_builds_with_its_defaults(name: str):
+    for member in variants((Part(name, {}),))[0].members:
+        assert isinstance(member, Algorithm)
+        assert isinstance(member.work, Work)
+        assert isinstance(member.rule, Rule)
+        assert isinstance(member.select, Select)
+        assert member.label
+
+
+@EVERY
+@SAMPLED
+def test_a_needed_signal_cannot_be_left_out(name: str, select: Select):
+    for member in variant(name, select).members:
+        for signal in member.rule.needs:
+            assert signal in Signals._fields + Effort._fields
+            # Refused in one way or another: what matters is that no weights come out.
+            if signal in Effort._fields:
+                with pytest.raises((TypeError, ValueError, AttributeError)):
+                    applied(member.rule, effort=EFFORT._replace(**{signal: None}))
+            else:
+                with pytest.raises((TypeError, ValueError, AttributeError)):
+                    applied(member.rule, SIGNALS._replace(**{signal: None}))
+
+
+@EVERY
+@SAMPLED
+def test_a_signal_that_is_not_needed_changes_nothing(name: str, select: Select):
+    for member in variant(name, select).members:
+        unneeded = set(Signals._fields + Effort._fields) - member.rule.needs - ALWAYS
+        signals = SIGNALS._replace(**{s: None for s in unneeded if s in Signals._fields})
+        effort = EFFORT._replace(**{s: None for s in unneeded if s in Effort._fields})
+        weights, change = applied(member.rule)
+        without, changed = applied(member.rule, signals, effort)
+        np.testing.assert_array_equal(weights, without)
+        assert_close(change, changed, 0)
+
+
+@EVERY
+@SAMPLED
+def test_permuting_clients_permutes_weights(name: str, select: Select):
+    order = np.array([2, 0, 3, 1])
+    shuffled = jax.tree.map(lambda leaf: leaf[order], SIGNALS)
+    for member in variant(name, select).members:
+        weights, _ = member.rule.weigh(member.rule.init(CENSUS), SIGNALS)
+        permuted, _ = member.rule.weigh(member.rule.init(CENSUS), shuffled)
+        np.testing.assert_allclose(permuted, weights[order], rtol=1e-6)
+
+
+@EVERY
+@SAMPLED
+def test_a_dropped_client_equals_absence(name: str, select: Select):
+    gone = jnp.array([True, False, True, True])
+    stayed = np.flatnonzero(gone)
+    for member in variant(name, select).members:
+        masked, change = applied(member.rule, SIGNALS._replace(returned=gone))
+        assert masked[1] == 0
+        signals, effort = (jax.tree.map(lambda leaf: leaf[stayed], part) for part in (SIGNALS, EFFORT))
+        weights, state = member.rule.weigh(member.rule.init(CENSUS), signals)
+        np.testing.assert_allclose(masked[stayed], weights, rtol=1e-6)
+        total = jax.tree.map(lambda leaf, w=weights: jnp.tensordot(w, leaf[stayed], 1), VECTORS)
+        assert_close(change, member.rule.step(state, signals, effort, total)[0])
+
+
+@EVERY
+@SAMPLED
+def test_weights_are_finite_not_negative_and_zero_when_nobody_returned(name: str, select: Select):
+    for member in variant(name, select).members:
+        weights, change = applied(member.rule)
+        assert (weights >= 0).all()
+        assert np.isfinite(weights).all()
+        assert weights.any()
+        assert bool(trees.all_finite(change))
+        nobody, nothing = applied(member.rule, SIGNALS._replace(returned=jnp.zeros(K, bool)))
+        assert not nobody.any()
+        assert all(not leaf.any() for leaf in jax.tree.leaves(nothing))
+
+
+def with_leaf(algorithm: Algorithm, setting: str, factor: float) -> Algorithm:
+    """The algorithm with one number changed; the rule keeps its other numbers."""
+    part = "rule" if hasattr(algorithm.rule, setting) else "work"
+    holder = getattr(algorithm, part)
+    value = getattr(holder, setting)
+    return replace(algorithm, **{part: replace(holder, **{setting: (0.5 if value is None else value + 0.25) * factor})})
+
+
+@EVERY
+def test_leaves_can_be_stacked_and_vmapped(name: str):
+    task = Softmax(features=2, classes=3)
+    batch = Shard(jnp.asarray(DRAW.normal(size=(4, 2)), jnp.float32), jnp.array([0, 2, 1, 1]), jnp.zeros(4, int), jnp.ones(4), jnp.ones(4))
+    received = jax.tree.map(lambda leaf: leaf[0], VECTORS)
+
+    def one_round(algorithm: Algorithm) -> Any:
+        rule, work = algorithm.rule, algorithm.work
+        local = work.start(task, received, work.remember(received))
+        for _ in range(2):
+            local = work.step(task, received, local, batch)
+        weights, state = rule.weigh(rule.init(CENSUS), SIGNALS)
+        total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
+        return weights, rule.step(state, SIGNALS, EFFORT, total)[0], work.finish(task, received, local)[0]
+
+    for setting in swept(name):
+        runs = [with_leaf(variant(name).members[-1], setting, factor) for factor in (1.0, 2.0, 4.0)]
+        found = jax.vmap(one_round)(trees.stack(runs))
+        alone = [one_round(run) for run in runs]
+        for r, own in enumerate(alone):
+            assert_close(trees.take(found, r), own, 1e-5)
+        assert any(not np.allclose(a, b) for a, b in zip(jax.tree.leaves(alone[0]), jax.tree.leaves(alone[2]), strict=True)), setting
+
+
+@EVERY
+def test_three_rounds_are_finite_and_the_same_bits_twice(name: str, simulated: Simulated):
+    members = variant(name).members
+    first, second = (simulate(simulated.task, simulated.federation, members, 3) for _ in range(2))
+    start = simulated.task.init(jax.random.key(0))
+    for one, other, member in zip(first, second, members, strict=True):
+        same_bits(one, other)
+        assert bool(trees.all_finite(one.model))
+        assert any((a != b).any() for a, b in zip(jax.tree.leaves(one.model), jax.tree.leaves(start), strict=True)), "the model moved"
+        assert one.weights.shape == (3, member.select.slots(simulated.federation.census()))
+        assert np.isfinite(one.weights).all()
+        assert not one.excluded.any()
+        assert one.upload >= one.download > 0
+
+
+@EVERY
+def test_changing_a_number_does_not_compile_again(name: str, simulated: Simulated):
+    (member, *_) = variant(name).members
+    for setting in swept(name):
+        simulate(simulated.task, simulated.federation, [with_leaf(member, setting, 1.0)], 2)
+        compiled = advance._cache_size()
+        simulate(simulated.task, simulated.federation, [with_leaf(member, setting, 2.0)], 3)
+        assert advance._cache_size() == compiled, setting
+
+
+@EVERY
+def test_it_has_a_story(name: str):
+    method = METHODS[name]
+    assert re.fullmatch(r"[a-z][a-z0-9-]*", name)
+    assert method.name == name
+    assert method.title
+    assert re.search(r"\b(19|20)\d\d\b", method.reference), "the reference names a year"
+    assert "=" in method.formula or ";" in method.formula
+    assert inspect.getdoc(method.rule)
+
+
+@EVERY
+def test_every_setting_is_documented(name: str):
+    method = METHODS[name]
+    for part, hidden in ((method.rule, set()), (method.work, {"options"})):
+        for field in dataclasses.fields(part):  # pyright: ignore[reportArgumentType]
+            if not field.metadata.get("static"):
+                assert field.metadata.get("doc") or field.name in hidden, f"{part.__name__}.{field.name}"
+    for setting in method.settings.values():
+        assert not setting.doc.endswith("."), "a phrase, as it stands in a table"
+        assert setting.doc[0] != setting.doc[0].upper() or not setting.doc[0].isalpha() or setting.doc.startswith("L,"), setting.doc

@@ -1,0 +1,76 @@
+"""What every sampling promises, driven by the registry."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from evenly.randomness import Draws
+from evenly.sampling import SAMPLINGS
+from evenly.types import Census, Select
+
+COUNTS = np.array([5, 1, 9, 30, 2, 8, 16])
+CENSUS = Census(COUNTS, COUNTS.reshape(-1, 1, 1))
+EVERY = pytest.mark.parametrize("name", SAMPLINGS)
+
+
+def built(name: str) -> Select:
+    return SAMPLINGS[name](**({"clients": 3} if name in ("uniform", "weighted") else {"share": 0.5} if name == "fraction" else {}))
+
+
+def cohorts(select: Select, rounds: range, seed: int = 0) -> list[np.ndarray]:
+    draws, state, result = Draws(seed, "cohort"), select.init(CENSUS), []
+    for t in rounds:
+        cohort, state = select(state, draws.at(t))
+        result.append(np.array(cohort))
+    return result
+
+
+@EVERY
+def test_it_is_a_select(name: str):
+    assert isinstance(SAMPLINGS[name](), Select)
+
+
+@EVERY
+def test_cohorts_have_as_many_seats_as_promised_and_hold_registered_clients_once(name: str):
+    select = built(name)
+    for cohort in cohorts(select, range(200)):
+        assert cohort.shape == (select.slots(CENSUS),)
+        assert len(set(cohort)) == len(cohort)
+        assert cohort.min() >= 0
+        assert cohort.max() < len(COUNTS)
+
+
+@EVERY
+def test_the_same_key_draws_the_same_cohort(name: str):
+    for one, other in zip(cohorts(built(name), range(20)), cohorts(built(name), range(20)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@EVERY
+def test_a_round_does_not_depend_on_the_rounds_before_it(name: str):
+    np.testing.assert_array_equal(cohorts(built(name), range(10))[7], cohorts(built(name), range(7, 8))[0])
+
+
+@EVERY
+def test_another_seed_draws_other_cohorts_unless_everyone_takes_part(name: str):
+    same = all((a == b).all() for a, b in zip(cohorts(built(name), range(20)), cohorts(built(name), range(20), seed=1), strict=True))
+    assert same == (built(name).slots(CENSUS) == len(COUNTS))
+
+
+@EVERY
+def test_first_seats_follow_sizes_exactly_where_the_sampling_says_so(name: str):
+    select = built(name)
+    if select.slots(CENSUS) == len(COUNTS):
+        assert not select.by_size  # everyone takes part: there is no draw to follow sizes
+        return
+    first = np.bincount([c[0] for c in cohorts(select, range(3000))], minlength=len(COUNTS)) / 3000
+    expected = COUNTS / COUNTS.sum() if select.by_size else np.full(len(COUNTS), 1 / len(COUNTS))
+    np.testing.assert_allclose(first, expected, atol=0.035)  # three deviations of sqrt(0.24 / 3000)
+
+
+@EVERY
+def test_every_setting_is_documented(name: str):
+    for field in dataclasses.fields(SAMPLINGS[name]):
+        assert field.metadata.get("doc") or field.name == "by_size", field.name
+    assert SAMPLINGS[name].__doc__

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from evenly.randomness import Draws
+from evenly.sampling import Fraction, Full, Uniform, Weighted
+from evenly.types import Census, Select
+from tests.oracles import sampling
+
+COUNTS = np.array([1, 2, 3, 6])
+P = COUNTS / COUNTS.sum()
+
+
+def census(counts: np.ndarray = COUNTS) -> Census:
+    return Census(counts, counts.reshape(-1, 1, 1))
+
+
+def drawn(select: Select, rounds: int, counts: np.ndarray = COUNTS) -> np.ndarray:
+    draws, state = Draws(3, "cohort"), select.init(census(counts))
+    cohorts = []
+    for t in range(rounds):
+        cohort, state = select(state, draws.at(t))
+        cohorts.append(cohort)
+    return np.array(cohorts)
+
+
+def test_weighted_draws_have_the_probabilities_of_drawing_one_by_one():
+    # 4000 rounds: the deviation of a frequency is at most sqrt(0.25 / 4000) = 0.008.
+    cohorts = drawn(Weighted(clients=2), 4000)
+    included = np.array([(cohorts == k).any(1).mean() for k in range(4)])
+    np.testing.assert_allclose(included, sampling.inclusion(P, 2), atol=0.03)
+    first = np.bincount(cohorts[:, 0], minlength=4) / len(cohorts)
+    np.testing.assert_allclose(first, P, atol=0.03)
+
+
+def test_the_oracles_two_forms_agree():
+    generator = np.random.default_rng(0)
+    cohorts = np.array([sampling.draw_one_by_one(P, 2, generator) for _ in range(4000)])
+    included = np.array([(cohorts == k).any(1).mean() for k in range(4)])
+    np.testing.assert_allclose(included, sampling.inclusion(P, 2), atol=0.03)
+    assert sampling.inclusion(P, 2).sum() == pytest.approx(2)
+
+
+def test_with_replacement_a_client_can_be_drawn_twice_and_every_seat_has_probability_p():
+    cohorts = drawn(Weighted(clients=3, replace=True), 4000)
+    assert (np.sort(cohorts, 1)[:, 1:] == np.sort(cohorts, 1)[:, :-1]).any()
+    for seat in range(3):
+        np.testing.assert_allclose(np.bincount(cohorts[:, seat], minlength=4) / 4000, P, atol=0.03)
+
+
+@pytest.mark.parametrize("select", [Uniform(clients=2), Fraction(share=0.5)], ids=["uniform", "fraction"])
+def test_equal_chances_ignore_sizes(select: Select):
+    cohorts = drawn(select, 4000)
+    included = np.array([(cohorts == k).any(1).mean() for k in range(4)])
+    np.testing.assert_allclose(included, 0.5, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    "share, clients, expected",
+    [(0.7, 5, 3), (0.7, 10, 7), (0.1, 5, 1), (0.29, 100, 29), (1.0, 4, 4), (0.001, 10, 1)],
+)
+def test_a_fraction_is_rounded_down_but_never_to_nobody(share: float, clients: int, expected: int):
+    # 0.7 of 5 is 3.5, so 3; 0.7 * 10 and 0.29 * 100 are a hair below 7 and 29 in binary.
+    assert Fraction(share=share).slots(census(np.ones(clients, int))) == expected
+    assert drawn(Fraction(share=share), 1, np.ones(clients, int)).shape == (1, expected)
+
+
+@pytest.mark.parametrize("kind", [Uniform, Weighted])
+def test_asking_for_more_clients_than_there_are_takes_all(kind: type):
+    assert kind(clients=10).slots(census()) == 4
+    assert (np.sort(drawn(kind(clients=10), 5), 1) == np.arange(4)).all()
+
+
+def test_full_takes_everyone_in_order():
+    np.testing.assert_array_equal(drawn(Full(), 3), np.tile(np.arange(4), (3, 1)))
+
+
+def test_only_weighted_counts_sizes():
+    assert Weighted().by_size
+    assert not any(select.by_size for select in (Full(), Uniform(), Fraction()))

@@ -1,0 +1,52 @@
+"""A run is cut into blocks for memory's sake only: the cuts must not show."""
+
+import pytest
+
+from evenly.simulate import run, simulate
+from tests.simulations import Simulated, algorithms, same_bits
+
+TEXT, ROUNDS = "q-fedavg(q=1)", 11
+
+
+@pytest.mark.parametrize("rows, cells", [(1, 2**22), (700, 2**22), (2**21, 1), (700, 1), (2**21, 2000)])
+@pytest.mark.parametrize("every", [0, 2])
+def test_the_result_does_not_depend_on_the_size_of_blocks(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, rows: int, cells: int, every: int
+):
+    expected = simulated(TEXT, ROUNDS, evaluate_every=every)
+    monkeypatch.setattr(run, "LARGEST_BLOCK_ROWS", rows)
+    monkeypatch.setattr(run, "LARGEST_BLOCK_CELLS", cells)
+    seen = []
+    (trace,) = simulate(
+        simulated.task, simulated.federation, algorithms(TEXT), ROUNDS, evaluate_every=every, progress=lambda done, _: seen.append(done)
+    )
+    same_bits(trace, expected)
+    assert seen[-1] == ROUNDS
+    assert seen == sorted(set(seen)), "every block moves on"
+    assert len(seen) > 1 or (every == 0 and rows == 2**21), "the limits took effect"
+    if rows == 1:
+        assert len(seen) == ROUNDS
+
+
+@pytest.mark.parametrize(
+    "rounds, every, expected",
+    [(5, 0, [0, 5]), (5, 2, [0, 2, 4, 5]), (4, 2, [0, 2, 4]), (3, 10, [0, 3]), (3, 1, [0, 1, 2, 3]), (1, 1, [0, 1])],
+)
+def test_evaluations_fall_where_they_were_asked_for(simulated: Simulated, rounds: int, every: int, expected: list[int]):
+    trace = simulated(TEXT, rounds, evaluate_every=every)
+    assert trace.rounds.tolist() == expected
+    assert trace.tables.shape == (len(expected), 3, 6, 2, 3, 3)
+    assert trace.losses.shape == (len(expected), 3, 6)
+    assert trace.central.shape == (len(expected), 2, 3, 3)
+    assert trace.cohort.shape == trace.weights.shape == (rounds, 3)
+
+
+def test_a_shorter_run_is_the_beginning_of_a_longer_one(simulated: Simulated):
+    long, short = simulated(TEXT, ROUNDS, evaluate_every=2), simulated(TEXT, 4, evaluate_every=2)
+    assert (long.tables[:3] == short.tables).all()
+    assert (long.weights[:4] == short.weights).all()
+
+
+def test_a_run_needs_a_round(simulated: Simulated):
+    with pytest.raises(ValueError, match=r"^rounds must be at least 1, got 0\.$"):
+        simulate(simulated.task, simulated.federation, algorithms(TEXT), 0)

@@ -1,0 +1,184 @@
+"""A run that was stopped goes on to the same bits; a checkpoint that is not its own is never trusted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evenly.simulate import checkpoint, run, simulate
+from evenly.types import Seeds, Trace
+from tests import federations
+from tests.simulations import Simulated, algorithms, same_bits
+
+TEXT, ROUNDS = "q-fedavg(q=1)+server-momentum(learning_rate=0.5)", 12
+ROOT = Path(__file__).parents[2]
+
+
+class Stopped(Exception):
+    """Raised where a user would press Ctrl-C."""
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks_saved_at_once(monkeypatch: pytest.MonkeyPatch):
+    small_blocks(monkeypatch.setattr)
+
+
+def small_blocks(setattr: Callable) -> None:
+    setattr(run, "LARGEST_BLOCK_ROWS", 250)  # two rounds
+    setattr(run, "CHECKPOINT_SECONDS", 0.0)
+
+
+def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None = None, **options: object) -> Trace:
+    def progress(done: int, rounds: int) -> None:
+        if seen is not None:
+            seen.append(done)
+        if done >= stop_after:
+            raise Stopped
+
+    federation = federations.tiny()
+    from evenly.models import Softmax
+
+    task = Softmax(features=5, classes=3)
+    runs = algorithms(TEXT)
+    return simulate(task, federation, runs, ROUNDS, **{"evaluate_every": 3, "progress": progress, "checkpoint": path, **options})[0]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Trace:
+    patch = pytest.MonkeyPatch()
+    small_blocks(patch.setattr)
+    trace = go(None)
+    patch.undo()
+    return trace
+
+
+@pytest.mark.parametrize("after", [4, 8, 11])
+def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path, undisturbed: Trace, after: int):
+    path, seen = tmp_path / "deep" / "run.npz", []
+    with pytest.raises(Stopped):
+        go(path, stop_after=after)
+    assert path.exists()
+    same_bits(go(path, seen=seen), undisturbed)
+    assert min(seen) > 2, "it went on instead of starting over"
+    assert list(path.parent.iterdir()) == [], "nothing is left behind"
+
+
+def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, undisturbed: Trace):
+    path = tmp_path / "run.npz"
+    for after in (4, 7, 10):
+        with pytest.raises(Stopped):
+            go(path, stop_after=after)
+    same_bits(go(path), undisturbed)
+
+
+def test_an_undisturbed_run_with_a_checkpoint_has_the_same_bits_and_leaves_no_file(tmp_path: Path, undisturbed: Trace):
+    same_bits(go(tmp_path / "run.npz"), undisturbed)
+    assert list(tmp_path.iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import tests.conftest
+from tests.simulate import test_checkpoints as t
+t.small_blocks(setattr)
+original = t.checkpoint.write
+def write(path, fingerprint, done, tree):
+    original(path, fingerprint, done, tree)
+    if done >= 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+t.checkpoint.write = write
+t.go(Path(sys.argv[1]))
+"""
+
+
+def test_a_run_killed_by_the_system_resumes_in_another_process(tmp_path: Path, undisturbed: Trace):
+    path, seen = tmp_path / "run.npz", []
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT, env=dict(os.environ), capture_output=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    same_bits(go(path, seen=seen), undisturbed)
+    assert min(seen) > 6, "the other process's checkpoint was recognised"
+
+
+def saved(path: Path) -> Path:
+    with pytest.raises(Stopped):
+        go(path, stop_after=8)
+    return path
+
+
+def rewrite(path: Path, change: Callable[[dict], None]) -> None:
+    with np.load(path) as file:
+        content = dict(file)
+    change(content)
+    with open(path, "wb") as file:
+        np.savez(file, **content)
+
+
+def reheaded(**changes: object) -> Callable[[dict], None]:
+    def change(content: dict) -> None:
+        content["header"] = np.array(json.dumps({**json.loads(str(content["header"])), **changes}))
+
+    return change
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(b"not a checkpoint at all"),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "all but the end": lambda path: path.write_bytes(path.read_bytes()[:-10]),
+    "a flipped byte": lambda path: path.write_bytes(flipped(path.read_bytes())),
+    "an array": lambda path: np.save(path.open("wb"), np.arange(3)),
+    "no header": lambda path: rewrite(path, lambda content: content.pop("header")),
+    "a header that is not JSON": lambda path: rewrite(path, lambda content: content.update(header=np.array("{"))),
+    "a header that is a list": lambda path: rewrite(path, lambda content: content.update(header=np.array("[1]"))),
+    "a missing leaf": lambda path: rewrite(path, lambda content: content.pop("leaf1")),
+    "another format": lambda path: rewrite(path, reheaded(format=0)),
+    "another run": lambda path: rewrite(path, reheaded(fingerprint="0" * 32)),
+}
+
+
+def flipped(content: bytes) -> bytes:
+    # In the middle of the first array's numbers, which only the archive's checksum can notice.
+    at = content.index(b"NUMPY") + 200
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_or_foreign_checkpoint_means_starting_over(tmp_path: Path, undisturbed: Trace, damage: str):
+    path, seen = saved(tmp_path / "run.npz"), []
+    DAMAGES[damage](path)
+    same_bits(go(path, seen=seen), undisturbed)
+    assert min(seen) <= 2, "it started over"
+
+
+def test_what_was_saved_is_read_back(tmp_path: Path):
+    path, tree = tmp_path / "some.npz", {"a": np.arange(3, dtype=np.float32), "b": (np.array(True), np.zeros((2, 0)))}
+    checkpoint.write(path, "me", 7, tree)
+    done, leaves = checkpoint.read(path, "me")
+    assert done == 7
+    for leaf, expected in zip(leaves, [tree["a"], *tree["b"]], strict=True):
+        np.testing.assert_array_equal(leaf, expected)
+        assert leaf.dtype == expected.dtype
+    assert checkpoint.read(path, "you") is None
+    assert checkpoint.read(tmp_path / "none.npz", "me") is None
+
+
+@pytest.mark.parametrize("change", [{"seeds": Seeds(batches=1)}, {"evaluate_every": 4}, {"dropout": 0.1}], ids=str)
+def test_another_runs_checkpoint_is_not_used(tmp_path: Path, change: dict):
+    path, seen = saved(tmp_path / "run.npz"), []
+    same_bits(go(path, seen=seen, **change), go(None, **change))
+    assert min(seen) <= 2
+
+
+def test_the_fingerprint_tells_data_and_settings_apart(simulated: Simulated):
+    tiny, other = simulated.federation, federations.with_broken_clients(simulated.federation, (0,))
+    one, two = algorithms("q-fedavg(q=[0, 1])")
+    names = {checkpoint.fingerprint(f, a) for f in (tiny, other) for a in (one, two)}
+    assert len(names) == 4
+    assert checkpoint.fingerprint(tiny, one) == checkpoint.fingerprint(federations.tiny(), algorithms("q-fedavg(q=[0, 1])")[0])

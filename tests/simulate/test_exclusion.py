@@ -1,0 +1,104 @@
+"""Clients whose training breaks are left out and counted; what cannot be weighed is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evenly import trees
+from evenly.federation import Federation
+from evenly.models import Softmax
+from evenly.records import record, static
+from evenly.simulate import simulate
+from tests import federations
+from tests.oracles import run as oracle
+from tests.oracles.run import Settings
+from tests.simulations import algorithms, flat
+
+ROUNDS = 8
+BROKEN = 5  # the largest client: drawn often, and with enough batches to overflow in its first round
+
+
+@pytest.fixture(scope="module")
+def broken() -> Federation:
+    return federations.with_broken_clients(federations.tiny(), (BROKEN,))
+
+
+@pytest.mark.parametrize(
+    "text, settings",
+    [
+        ("fedavg", Settings("fedavg")),
+        ("fedavg+uniform(clients=3)", Settings("fedavg", by_size=True)),
+        ("q-fedavg(q=0.5)", Settings("q-fedavg", q=0.5)),
+        ("q-fedsgd(q=0.5)", Settings("q-fedsgd", q=0.5)),
+    ],
+)
+def test_a_client_whose_update_is_not_finite_is_left_out_and_counted(task: Softmax, broken: Federation, text: str, settings: Settings):
+    (algorithm,) = algorithms(text)
+    (trace,) = simulate(task, broken, [algorithm], ROUNDS)
+    drawn = np.array([(trace.cohort == k).sum() for k in range(6)])
+    assert drawn[BROKEN] > 1
+    if text.startswith("q-fedsgd"):
+        # Its one gradient at the zero model is huge but finite: it counts in the first round, and damps it to nothing.
+        assert np.isfinite(flat(trace.model)).all()
+        return
+    np.testing.assert_array_equal(trace.excluded, np.where(np.arange(6) == BROKEN, drawn, 0))
+    assert (trace.weights[trace.cohort == BROKEN] == 0).all()
+    with np.errstate(all="ignore"):
+        expected = oracle.run(broken, algorithm, settings, ROUNDS, broken=(BROKEN,))
+    np.testing.assert_allclose(trace.weights, expected.weights, atol=1e-5)
+    np.testing.assert_allclose(flat(trace.model), expected.model, atol=1e-5)
+    full = (trace.cohort != BROKEN).any(1)
+    np.testing.assert_allclose(trace.weights.sum(1)[full], 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["fedavg+server-adam", "q-fedavg(q=[0, 1])"])
+def test_when_everyone_breaks_nothing_changes(task: Softmax, text: str):
+    # The smallest clients would train on a single batch and stay finite, so all rows are one client's here.
+    federation = federations.with_broken_clients(federations.tiny(), tuple(range(6)))
+    traces = simulate(task, federation, algorithms(text.replace("+server", "(epochs=3)+server").replace("q=[0, 1]", "q=[0, 1], epochs=3")), 4)
+    for trace in traces:
+        assert not flat(trace.model).any()
+        assert not trace.weights.any()
+        assert trace.excluded.sum() == trace.cohort.size
+
+
+@record
+class NegativeLoss:
+    """A loss that no method with powers of losses can use."""
+
+    softmax: Softmax = static()
+    below: float = 5.0
+    joint: bool = static(default=True)
+    reduction: str = static(default="mean")
+
+    def init(self, key):
+        return self.softmax.init(key)
+
+    def losses(self, params, shard):
+        return self.softmax.losses(params, shard) - self.below
+
+    def penalty(self, params):
+        return 0.0
+
+    def predict(self, params, x):
+        return self.softmax.predict(params, x)
+
+
+@pytest.mark.parametrize("text", ["q-fedavg(q=1)", "q-fedsgd(q=2)", "fedsgd(q=2)", "q-fedavg(q=[1, 2])"])
+def test_a_negative_loss_is_refused(task: Softmax, tiny: Federation, text: str):
+    with pytest.raises(ValueError, match=r"^(q-)?fed.*: the weights of round 0 are not finite\. A loss was negative or too large"):
+        simulate(NegativeLoss(softmax=task), tiny, algorithms(text), 3)
+
+
+def test_a_negative_loss_does_not_matter_where_losses_are_not_used(task: Softmax, tiny: Federation):
+    (shifted,), (plain,) = (simulate(t, tiny, algorithms("fedavg"), 3) for t in (NegativeLoss(softmax=task), task))
+    np.testing.assert_allclose(flat(shifted.model), flat(plain.model), atol=1e-6)
+
+
+def test_finite_is_told_run_by_run():
+    tree = {"a": jnp.array([[1.0, jnp.nan, 2.0]]), "b": jnp.array([1.0, 1.0, jnp.inf])}
+    assert trees.all_finite(tree, -1).tolist() == [True, False, False]
+    assert trees.square_norm({"a": jnp.array([[1.0, 2.0]]), "b": jnp.array([2.0, 3.0])}, -1).tolist() == [5.0, 13.0]
+    assert not bool(trees.all_finite(tree))
+    assert bool(trees.all_finite(jax.tree.map(jnp.zeros_like, tree)))
