@@ -5,8 +5,7 @@ import numpy as np
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
 from evenly.report.grid import Column, grid
-from evenly.report.markup import Html, definitions, element
-from evenly.report.sections import section
+from evenly.report.markup import Html, definitions, element, section
 
 MOST_NAMES = 12
 MOST_EXCLUDED = 20

@@ -1,0 +1,270 @@
+"""q-FedAvg on the synthetic federation: evenly beside a plain PyTorch loop, and 25 runs together beside one.
+
+    python benchmarks/synthetic.py [--rounds 200] [--repeats 5] [--json FILE]
+
+Both learn the same thing: the same rows, the same cohorts, the same batches in the same order, from zero. What is timed
+differs in PyTorch's favour: its batches are drawn beforehand, while evenly's time includes drawing them, moving the data
+and evaluating every client before the first round and after the last.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Small steps lose more to a second thread than they gain. Both must be set before JAX is imported.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+os.environ.setdefault("NPROC", "1")  # threads of XLA's CPU pool
+
+import machine
+import numpy as np
+
+from evenly.algorithms import algorithm
+from evenly.datasets import synthetic
+from evenly.federation import Federation
+from evenly.models import Softmax
+from evenly.simulate import simulate
+from evenly.simulate.plan import Planner
+from evenly.types import Algorithm, Seeds, Trace
+
+CLIENTS, BATCH, RATE, Q = 10, 10, 0.1, 1.0
+GRID_Q, GRID_RATE = (0.0, 0.1, 1.0, 2.0, 5.0), (0.01, 0.03, 0.1, 0.2, 0.3)
+CHECKED_ROUNDS = 20  # after that, rounding errors grow: the problem is chaotic at this rate
+TOLERANCE = 1e-4
+TARGET_RATIO, TARGET_TOGETHER = 20.0, 8.0
+
+
+class Timed(NamedTuple):
+    """One repetition: its time, and the share of the machine that others used meanwhile."""
+
+    seconds: float
+    others: float
+
+
+class Torch:
+    """The PyTorch loop in its own process, which sleeps while evenly is timed."""
+
+    def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
+        np.savez(folder / "plan.npz", **plan)
+        command = [sys.executable, str(Path(__file__).with_name("torch_loop.py")), str(folder / "plan.npz")]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def run(self, rounds: int, threads: int) -> dict[str, Any]:
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps({"rounds": rounds, "threads": threads}) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("The PyTorch loop stopped; its message is above.")
+        return json.loads(line)
+
+
+def method(q: float, rate: float) -> Algorithm:
+    return algorithm(f"q-fedavg(q={q}, learning_rate={rate}, batch_size={BATCH})+weighted(clients={CLIENTS})")
+
+
+def plan(federation: Federation, rounds: int) -> dict[str, Any]:
+    """The cohorts and batches that evenly will draw, for the loop to use."""
+    one = method(Q, RATE)
+    planner = Planner(federation, one.work, one.select, seeds=Seeds(), dropout=0.0)
+    nothing = np.zeros(0, np.int32)
+    block = planner.block(0, rounds, rounds=rounds, steps=rounds * planner.steps_per_round(), stops=nothing, evaluate=nothing)
+    return {
+        "x": federation.x, "y": federation.y, "classes": len(federation.labels), "rate": RATE, "q": Q, "batch": BATCH,
+        "train": federation.train.rows, "offsets": federation.train.offsets,
+        "cohort": block.cohort, "first_step": block.first_step, "rows": block.rows,
+    }  # fmt: skip
+
+
+def accuracies(federation: Federation, model: dict[str, Any]) -> dict[str, float]:
+    """Percent of test rows predicted right: over rows, and mean and variance over clients."""
+    right = (federation.x @ np.asarray(model["w"]) + np.asarray(model["b"])).argmax(1) == federation.y
+    each = np.array([100 * right[federation.test.of(k)].mean() for k in range(federation.clients)])
+    return {"rows": 100 * float(right[federation.test.rows].mean()), "clients": float(each.mean()), "variance": float(each.var())}
+
+
+def largest_difference(a: dict[str, Any], b: dict[str, Any]) -> float:
+    return max(float(np.abs(np.asarray(a[name]) - np.asarray(b[name])).max()) for name in ("w", "b"))
+
+
+def summary(rounds: int, timed: list[Timed]) -> dict[str, Any]:
+    """Median and range in ms per round, and the most that others used of the machine in any repetition."""
+    ms = sorted(1e3 * t.seconds / rounds for t in timed)
+    return {
+        "ms_per_round": round(float(np.median(ms)), 3),
+        "range": [round(ms[0], 3), round(ms[-1], 3)],
+        "others": round(max(t.others for t in timed), 2),
+    }
+
+
+class Benchmark:
+    """The contenders, set up once and then timed in turn."""
+
+    def __init__(self, rounds: int, torch: Torch | None, federation: Federation) -> None:
+        self.rounds, self.torch, self.federation = rounds, torch, federation
+        self.task = Softmax(features=federation.x.shape[1], classes=len(federation.labels))
+        self.one, self.many = [method(Q, RATE)], [method(q, rate) for q in GRID_Q for rate in GRID_RATE]
+        self.models: dict[str, dict[str, Any]] = {}
+        self.memory: dict[str, float] = {}
+
+    def evenly(self, algorithms: list[Algorithm], rounds: int) -> list[Trace]:
+        return simulate(self.task, self.federation, algorithms, rounds)
+
+    def first(self, algorithms: list[Algorithm]) -> float:
+        """Seconds of a first call, compilation included."""
+        start = time.perf_counter()
+        self.evenly(algorithms, self.rounds)
+        return time.perf_counter() - start
+
+    def timed(self, name: str) -> Timed:
+        processes = [os.getpid(), *([self.torch.process.pid] if self.torch else [])]
+        before, start = machine.ticks(*processes), time.perf_counter()
+        seconds = None
+        if name.startswith("torch"):
+            assert self.torch
+            reply = self.torch.run(self.rounds, threads=int(name[-1]))
+            seconds, self.models["torch"], self.memory["torch"] = reply["seconds"], reply, reply["megabytes"]
+        else:
+            traces = self.evenly(self.one if name == "evenly" else self.many, self.rounds)
+            self.models[name] = traces[0].model
+        seconds = time.perf_counter() - start if seconds is None else seconds
+        return Timed(seconds, machine.others(before, machine.ticks(*processes)))
+
+    def agreement(self) -> float:
+        """The largest difference between the two libraries' parameters after a few rounds."""
+        assert self.torch
+        rounds = min(CHECKED_ROUNDS, self.rounds)
+        return largest_difference(self.evenly(self.one, rounds)[0].model, self.torch.run(rounds, threads=1))
+
+
+def measure(bench: Benchmark, repeats: int, patience: float) -> dict[str, Any]:
+    """Time everything, one repetition of each contender after another."""
+    first = {"evenly": round(bench.first(bench.one), 2)}
+    bench.memory["evenly"] = machine.peak_megabytes()
+    first["evenly25"] = round(bench.first(bench.many), 2)
+    bench.memory["evenly25"] = machine.peak_megabytes()
+    names = ["evenly", *(["torch1", "torch2"] if bench.torch else []), "evenly25"]
+    found: dict[str, Any] = {}
+    if bench.torch:
+        found["largest_difference"] = bench.agreement()
+    timed: dict[str, list[Timed]] = {name: [] for name in names}
+    for i in range(repeats):
+        for name in names:
+            machine.wait_for_quiet(patience)
+            timed[name].append(bench.timed(name))
+            say(f"{i + 1}/{repeats} {name}: {1e3 * timed[name][-1].seconds / bench.rounds:.2f} ms per round")
+    for name in names:
+        found[name] = {**summary(bench.rounds, timed[name]), "first_seconds": first.get(name)}
+    found["memory_megabytes"] = {name: round(value) for name, value in bench.memory.items()}
+    found["accuracy"] = {name: accuracies(bench.federation, model) for name, model in bench.models.items() if name != "evenly25"}
+    return found
+
+
+def conclusions(found: dict[str, Any]) -> dict[str, Any]:
+    """The two ratios, and whether they reach their targets."""
+    one = found["evenly"]["ms_per_round"]
+    together = round(found["evenly25"]["ms_per_round"] / one, 2)
+    ratios: dict[str, Any] = {"together": together, "together_reached": together <= TARGET_TOGETHER}
+    if "torch1" in found:
+        best = min("torch1", "torch2", key=lambda name: found[name]["ms_per_round"])
+        faster = round(found[best]["ms_per_round"] / one, 1)
+        ratios |= {"best_torch": best, "faster": faster, "faster_reached": faster >= TARGET_RATIO}
+        ratios["agreement_reached"] = found["largest_difference"] < TOLERANCE
+    return ratios
+
+
+def table(found: dict[str, Any]) -> str:
+    """The results as a Markdown table."""
+    titles = {"evenly": "evenly, one run", "torch1": "PyTorch loop, 1 thread", "torch2": "PyTorch loop, 2 threads"}
+    titles["evenly25"] = "evenly, 25 runs together"
+    lines = ["| contender | ms per round | range | first call, s | peak memory, MB |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name, title in titles.items():
+        if name in found:
+            row, memory = found[name], found["memory_megabytes"][name.rstrip("12") if "torch" in name else name]
+            first = "" if row["first_seconds"] is None else f"{row['first_seconds']:.1f}"
+            low, high = row["range"]
+            lines.append(f"| {title} | {row['ms_per_round']:.2f} | {low:.2f} to {high:.2f} | {first} | {memory} |")
+    return "\n".join(lines)
+
+
+def sentences(found: dict[str, Any]) -> str:
+    """What the table says, in words."""
+    ratios = found["ratios"]
+    lines = [f"25 runs together take {ratios['together']:.1f} times as long as one run (target: at most {TARGET_TOGETHER:g})."]
+    if "faster" in ratios:
+        ours, theirs = found["accuracy"]["evenly"], found["accuracy"]["torch"]
+        lines.insert(0, f"evenly is {ratios['faster']:.1f} times as fast as the PyTorch loop (target: at least {TARGET_RATIO:g}).")
+        lines.append(
+            f"After {min(CHECKED_ROUNDS, found['rounds'])} rounds the parameters differ by at most {found['largest_difference']:.1e}."
+        )
+        lines.append(
+            f"Mean test accuracy of the clients at the end: {ours['clients']:.1f} % (evenly), {theirs['clients']:.1f} % (PyTorch)."
+        )
+    busiest = max(found[name]["others"] for name in ("evenly", "torch1", "torch2", "evenly25") if name in found)
+    quiet = "the machine was quiet" if busiest < machine.QUIET else "the machine was NOT quiet, so the times are upper bounds"
+    lines.append(f"Other processes used up to {100 * busiest:.0f} % of the machine during a repetition: {quiet}.")
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def has_torch() -> bool:
+    found = "torch" in machine.versions("torch")
+    if not found:
+        say("PyTorch is not installed, so only evenly is timed. `pip install torch` in this environment adds the comparison.")
+    return found
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Time q-FedAvg on the synthetic federation.")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a quiet machine before each repetition")
+    parser.add_argument("--json", type=Path, help="where to keep the results")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = options()
+    federation = synthetic()
+    with tempfile.TemporaryDirectory() as folder:
+        torch = Torch(Path(folder), plan(federation, given.rounds)) if has_torch() else None
+        found = measure(Benchmark(given.rounds, torch, federation), given.repeats, given.patience)
+        if torch:
+            torch.close()
+    found = {
+        "command": f"python benchmarks/synthetic.py --rounds {given.rounds} --repeats {given.repeats}",
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.description(),
+        "versions": machine.versions("evenly", "jax", "jaxlib", "numpy", "torch"),
+        "settings": {name: os.environ[name] for name in ("XLA_FLAGS", "NPROC")},
+        "rounds": given.rounds,
+        **found,
+    }
+    found["ratios"] = conclusions(found)
+    print(f"{table(found)}\n\n{sentences(found)}")
+    if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
