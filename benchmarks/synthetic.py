@@ -35,7 +35,9 @@ from evenly.types import Algorithm, Seeds, Trace
 
 CLIENTS, BATCH, RATE, Q = 10, 10, 0.1, 1.0
 GRID_Q, GRID_RATE = (0.0, 0.1, 1.0, 2.0, 5.0), (0.01, 0.03, 0.1, 0.2, 0.3)
-CHECKED_ROUNDS = 20  # after that, rounding errors grow: the problem is chaotic at this rate
+# The parameters are compared after each of these rounds. Only the middle one is judged: in round 13 a difference of 1e-9
+# grows a thousandfold even in float64 (see README.md), so that later ones say nothing about the programs.
+COMPARED_ROUNDS, JUDGED_ROUND = (5, 10, 20), 10
 TOLERANCE = 1e-4
 TARGET_RATIO, TARGET_TOGETHER = 20.0, 8.0
 
@@ -132,13 +134,13 @@ class Benchmark:
         self.evenly(algorithms, self.rounds)
         return time.perf_counter() - start
 
-    def timed(self, name: str) -> Timed:
+    def timed(self, name: str, threads: int) -> Timed:
         processes = [os.getpid(), *([self.torch.process.pid] if self.torch else [])]
         before, start = machine.ticks(*processes), time.perf_counter()
         seconds = None
-        if name.startswith("torch"):
+        if name == "torch":
             assert self.torch
-            reply = self.torch.run(self.rounds, threads=int(name[-1]))
+            reply = self.torch.run(self.rounds, threads=threads)
             seconds, self.models["torch"], self.memory["torch"] = reply["seconds"], reply, reply["megabytes"]
         else:
             traces = self.evenly(self.one if name == "evenly" else self.many, self.rounds)
@@ -146,11 +148,25 @@ class Benchmark:
         seconds = time.perf_counter() - start if seconds is None else seconds
         return Timed(seconds, machine.others(before, machine.ticks(*processes)))
 
-    def agreement(self) -> float:
-        """The largest difference between the two libraries' parameters after a few rounds."""
+    def differences(self) -> dict[str, float]:
+        """The largest difference between the two libraries' parameters after some rounds."""
         assert self.torch
-        rounds = min(CHECKED_ROUNDS, self.rounds)
-        return largest_difference(self.evenly(self.one, rounds)[0].model, self.torch.run(rounds, threads=1))
+        return {
+            str(rounds): largest_difference(self.evenly(self.one, rounds)[0].model, self.torch.run(rounds, threads=1))
+            for rounds in COMPARED_ROUNDS
+            if rounds <= self.rounds
+        }
+
+    def better_threads(self) -> dict[str, Any]:
+        """Try PyTorch with one and two threads over a few rounds; the better goes on."""
+        assert self.torch
+        rounds = min(20, self.rounds)
+        self.torch.run(rounds, threads=1)  # warm up
+        trial = {threads: 1e3 * self.torch.run(rounds, threads=threads)["seconds"] / rounds for threads in (1, 2)}
+        return {
+            "threads": min(trial, key=lambda threads: trial[threads]),
+            "trial_ms_per_round": {str(k): round(v, 2) for k, v in trial.items()},
+        }
 
 
 def measure(bench: Benchmark, repeats: int, patience: float) -> dict[str, Any]:
@@ -159,19 +175,17 @@ def measure(bench: Benchmark, repeats: int, patience: float) -> dict[str, Any]:
     bench.memory["evenly"] = machine.peak_megabytes()
     first["evenly25"] = round(bench.first(bench.many), 2)
     bench.memory["evenly25"] = machine.peak_megabytes()
-    names = ["evenly", *(["torch1", "torch2"] if bench.torch else []), "evenly25"]
-    found: dict[str, Any] = {}
-    if bench.torch:
-        found["largest_difference"] = bench.agreement()
+    found: dict[str, Any] = {"differences": bench.differences(), "torch_threads": bench.better_threads()} if bench.torch else {}
+    names = ["evenly", *(["torch"] if bench.torch else []), "evenly25"]
+    threads = found["torch_threads"]["threads"] if bench.torch else 1
     timed: dict[str, list[Timed]] = {name: [] for name in names}
     for i in range(repeats):
         for name in names:
             machine.wait_for_quiet(patience)
-            timed[name].append(bench.timed(name))
+            timed[name].append(bench.timed(name, threads))
             say(f"{i + 1}/{repeats} {name}: {1e3 * timed[name][-1].seconds / bench.rounds:.2f} ms per round")
     for name in names:
-        found[name] = {**summary(bench.rounds, timed[name]), "first_seconds": first.get(name)}
-    found["memory_megabytes"] = {name: round(value) for name, value in bench.memory.items()}
+        found[name] = {**summary(bench.rounds, timed[name]), "first_seconds": first.get(name), "megabytes": round(bench.memory[name])}
     found["accuracy"] = {name: accuracies(bench.federation, model) for name, model in bench.models.items() if name != "evenly25"}
     return found
 
@@ -181,25 +195,24 @@ def conclusions(found: dict[str, Any]) -> dict[str, Any]:
     one = found["evenly"]["ms_per_round"]
     together = round(found["evenly25"]["ms_per_round"] / one, 2)
     ratios: dict[str, Any] = {"together": together, "together_reached": together <= TARGET_TOGETHER}
-    if "torch1" in found:
-        best = min("torch1", "torch2", key=lambda name: found[name]["ms_per_round"])
-        faster = round(found[best]["ms_per_round"] / one, 1)
-        ratios |= {"best_torch": best, "faster": faster, "faster_reached": faster >= TARGET_RATIO}
-        ratios["agreement_reached"] = found["largest_difference"] < TOLERANCE
+    if "torch" in found:
+        faster = round(found["torch"]["ms_per_round"] / one, 1)
+        ratios |= {"faster": faster, "faster_reached": faster >= TARGET_RATIO}
+        judged = found["differences"].get(str(JUDGED_ROUND))
+        ratios["agreement_reached"] = None if judged is None else judged < TOLERANCE
     return ratios
 
 
 def table(found: dict[str, Any]) -> str:
     """The results as a Markdown table."""
-    titles = {"evenly": "evenly, one run", "torch1": "PyTorch loop, 1 thread", "torch2": "PyTorch loop, 2 threads"}
-    titles["evenly25"] = "evenly, 25 runs together"
+    titles = {"evenly": "evenly, one run", "torch": "PyTorch loop", "evenly25": "evenly, 25 runs together"}
     lines = ["| contender | ms per round | range | first call, s | peak memory, MB |", "| --- | ---: | ---: | ---: | ---: |"]
     for name, title in titles.items():
         if name in found:
-            row, memory = found[name], found["memory_megabytes"][name.rstrip("12") if "torch" in name else name]
+            row = found[name]
             first = "" if row["first_seconds"] is None else f"{row['first_seconds']:.1f}"
             low, high = row["range"]
-            lines.append(f"| {title} | {row['ms_per_round']:.2f} | {low:.2f} to {high:.2f} | {first} | {memory} |")
+            lines.append(f"| {title} | {row['ms_per_round']:.2f} | {low:.2f} to {high:.2f} | {first} | {row['megabytes']} |")
     return "\n".join(lines)
 
 
@@ -208,18 +221,24 @@ def sentences(found: dict[str, Any]) -> str:
     ratios = found["ratios"]
     lines = [f"25 runs together take {ratios['together']:.1f} times as long as one run (target: at most {TARGET_TOGETHER:g})."]
     if "faster" in ratios:
-        ours, theirs = found["accuracy"]["evenly"], found["accuracy"]["torch"]
         lines.insert(0, f"evenly is {ratios['faster']:.1f} times as fast as the PyTorch loop (target: at least {TARGET_RATIO:g}).")
-        lines.append(
-            f"After {min(CHECKED_ROUNDS, found['rounds'])} rounds the parameters differ by at most {found['largest_difference']:.1e}."
-        )
-        lines.append(
-            f"Mean test accuracy of the clients at the end: {ours['clients']:.1f} % (evenly), {theirs['clients']:.1f} % (PyTorch)."
-        )
-    busiest = max(found[name]["others"] for name in ("evenly", "torch1", "torch2", "evenly25") if name in found)
-    quiet = "the machine was quiet" if busiest < machine.QUIET else "the machine was NOT quiet, so the times are upper bounds"
+        lines += comparison(found)
+    busiest = max(found[name]["others"] for name in ("evenly", "torch", "evenly25") if name in found)
+    quiet = "the machine was quiet" if busiest < machine.QUIET else "the machine was NOT quiet, and the figures are provisional"
     lines.append(f"Other processes used up to {100 * busiest:.0f} % of the machine during a repetition: {quiet}.")
     return "\n".join(lines)
+
+
+def comparison(found: dict[str, Any]) -> list[str]:
+    """That both learnt the same."""
+    ours, theirs = found["accuracy"]["evenly"], found["accuracy"]["torch"]
+    trial = ", ".join(f"{threads}: {ms:.1f} ms" for threads, ms in found["torch_threads"]["trial_ms_per_round"].items())
+    apart = ", ".join(f"{value:.0e} after {rounds}" for rounds, value in found["differences"].items())
+    return [
+        f"PyTorch ran with {found['torch_threads']['threads']} thread(s), the better in a short trial ({trial}).",
+        f"The largest difference between the two models' parameters was {apart} rounds (judged after {JUDGED_ROUND}: below {TOLERANCE:g}).",
+        f"Mean test accuracy of the clients at the end: {ours['clients']:.1f} % (evenly), {theirs['clients']:.1f} % (PyTorch).",
+    ]
 
 
 def say(text: str) -> None:

@@ -5,6 +5,7 @@ cohorts and batches from one npz file, then one request per line from standard i
 and answers each with one line of JSON.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -27,7 +28,7 @@ class Loop:
         self.order = torch.from_numpy(given["rows"].reshape(-1).astype(np.int64))
         self.x, self.y = torch.from_numpy(given["x"]), torch.from_numpy(given["y"].astype(np.int64))
         edges = given["offsets"]
-        rows = [torch.from_numpy(given["train"][a:b].astype(np.int64)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        rows = [torch.from_numpy(given["train"][a:b].astype(np.int64)) for a, b in itertools.pairwise(edges)]
         self.own = [(self.x[r], self.y[r]) for r in rows]  # every client's training rows, for its loss
         self.model = nn.Linear(given["x"].shape[1], int(given["classes"]))
         self.optimiser = torch.optim.SGD(self.model.parameters(), lr=self.rate)

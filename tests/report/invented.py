@@ -69,6 +69,9 @@ def trace(data: Federation, *, evenness: float, seed: int, evaluations: int = 4,
     )
 
 
+NEEDS = {"fedavg": frozenset(), "q-fedavg": frozenset({"loss", "square_norm"}), "fedmgda": frozenset({"gram", "examples"})}
+
+
 def comparison(
     labels: Sequence[str] = ("fedavg", "q-fedavg(q=1)"),
     *,
@@ -87,6 +90,7 @@ def comparison(
             {},
             seed,
             trace(data, evenness=0.1 + 0.6 * i / len(labels), seed=seed, evaluations=evaluations),
+            NEEDS.get(label.partition("(")[0]),
         )
         for i, label in enumerate(labels)
         for seed in range(seeds)

@@ -53,6 +53,7 @@ def settings(comparison: Comparison) -> Html:
     pairs = [
         ("Model", comparison.model),
         ("Rounds", f"{comparison.rounds:,}"),
+        *([("Sampling, unless a method says otherwise", comparison.sampling)] if comparison.sampling else []),
         ("Seeds", ", ".join(map(str, comparison.seeds))),
         ("Time", _time(comparison.seconds)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in comparison.versions.items())),
