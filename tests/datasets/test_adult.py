@@ -21,7 +21,7 @@ def real():
 
 @pytest.mark.data
 def test_the_clients_of_afl_and_their_counts(real):
-    # ALGORITHMS.md 4.6: Doctorate 413 / 181 rows, the rest 32,148 / 16,100, 99 features.
+    # Counted in the files: Doctorate 413 / 181 rows, the rest 32,148 / 16,100, 99 features.
     assert real.names == ("PhD", "non-PhD")
     assert (real.train.counts + real.valid.counts).tolist() == [413, 32148]
     assert real.test.counts.tolist() == [181, 16100]
@@ -31,7 +31,7 @@ def test_the_clients_of_afl_and_their_counts(real):
 
 @pytest.mark.data
 def test_labels_are_counted_as_in_the_files(real):
-    # shared/data/README.md: 24,720 / 7,841 in adult.data and 12,435 / 3,846 in adult.test.
+    # Counted in the files: 24,720 / 7,841 in adult.data and 12,435 / 3,846 in adult.test.
     assert real.labels == ("<=50K", ">50K")
     assert np.bincount(real.y[:32561]).tolist() == [24720, 7841]
     assert np.bincount(real.y[32561:]).tolist() == [12435, 3846]
@@ -44,7 +44,7 @@ def test_features_are_one_category_per_column_or_none_where_unknown(real):
     assert len(names) == 99
     assert [sum(n.startswith(f"{c}=") for n in names) for c in CATEGORICAL] == [8, 16, 7, 14, 6, 5, 2, 41]
     unknown = np.stack([table[c] == "?" for c in CATEGORICAL], axis=1)
-    assert unknown.any(1).sum() == 2399  # shared/data/README.md
+    assert unknown.any(1).sum() == 2399  # counted in the file
     np.testing.assert_array_equal(x.sum(1), 8 - unknown.sum(1))
     np.testing.assert_array_equal(x, real.x[:32561])
     assert (x[:, names.index("education=Doctorate")] == 1).sum() == 413
@@ -65,7 +65,7 @@ def test_groups_by_sex(real):
     assert real.groups == ("all",)
     by_sex = adult(sensitive="sex")
     assert by_sex.groups == ("Female", "Male")
-    assert np.bincount(by_sex.group).tolist() == [16192, 32650]  # ALGORITHMS.md 4.2
+    assert np.bincount(by_sex.group).tolist() == [16192, 32650]  # counted in the files
 
 
 def test_the_format_is_read_with_its_quirks(made):
@@ -88,7 +88,7 @@ def test_a_broken_row_is_named(made):
 
 
 def test_an_unknown_sensitive_column_is_named():
-    with pytest.raises(ValueError, match="no sensitive column 'gender'.*Known: race, sex"):
+    with pytest.raises(ValueError, match=r"no sensitive column 'gender'.*Known: race, sex"):
         adult(sensitive="gender")
 
 

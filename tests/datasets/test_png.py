@@ -1,5 +1,8 @@
 """Pictures come out as they went in, whatever filters and colours a file uses."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -64,9 +67,6 @@ def test_pictures_of_different_sizes_are_refused():
 def test_sixteen_bits_are_refused():
     content = bytearray(png(noise(4, 4, 3), [0]))
     content[24] = 16  # bit depth, then its chunk's checksum
-    import struct
-    import zlib
-
     content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
     with pytest.raises(DataError, match="8 bits per channel, not interlaced; got 16 bits"):
         decode([bytes(content)])

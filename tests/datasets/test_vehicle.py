@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ from evenly.datasets import DATASETS, DataError, MissingData, Sizes, vehicle
 from tests.datasets.making import leaf, put
 from tests.datasets.real_data import need
 
-# shared/data/README.md, users f_00000 to f_00022.
+# Samples of the users f_00000 to f_00022, counted in the file.
 COUNTS = [59, 8, 20, 156, 17, 13, 43, 25, 71, 388, 21, 13, 534, 84, 147, 36, 7, 13, 15, 130, 20, 30, 10]
 
 
@@ -67,8 +68,6 @@ def test_broken_files(made, content, sentence):
 
 
 def test_gzipped_or_not(made):
-    import gzip
-
     plain = leaf({"a": sensor(10), "b": sensor(10)})
     put(made / "vehicle/mytrain.json.gz", gzip.compress(plain))
     zipped = vehicle()

@@ -1,7 +1,7 @@
 """CINIC-10: the classes of CIFAR-10 with 270,000 pictures of 32 x 32, from CIFAR-10 and ImageNet.
 
 Published as folders train, valid and test, in each a folder per class, in each PNG pictures; read from the archive or unpacked.
-Decoding takes minutes, so `pack` writes the pictures once in CIFAR-10's binary layout, which is then preferred.
+Decoding takes about a minute, so `pack` writes the pictures once in CIFAR-10's binary layout, which is then preferred.
 
 PropFair pools all pictures, deals them to 50 clients by Dirichlet shares (beta 0.5) and trains on half of each.
 """

@@ -19,7 +19,7 @@ from evenly.datasets.plays import read_roles
 from evenly.datasets.windows import Stream, stream, thinned
 from evenly.federation import Federation
 from evenly.partitions import Rows, choose_clients, natural
-from evenly.randomness import generator
+from evenly.randomness import Draws
 
 SYMBOLS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 UNKNOWN = SYMBOLS.index("}")
@@ -58,13 +58,19 @@ def shakespeare(
     sizes = np.array([len(text.targets) for text in texts.values()])
     chosen = choose_clients(sizes, clients=roles, min_samples=min_samples, seed=seed, what="shakespeare")
     names = [list(texts)[k] for k in chosen]
-    parts = [
-        thinned(texts[name], stride=stride, fraction=fraction, generator=generator(seed, "windows", int(k))).examples(length)
-        for k, name in zip(chosen, names, strict=True)
+    draws = Draws(seed, "windows")
+    few = [
+        thinned(texts[name], stride=stride, fraction=fraction, generator=draws.at(int(k))) for k, name in zip(chosen, names, strict=True)
     ]
-    rows = Rows(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), LABELS, f"shakespeare {source}")
-    owner = np.repeat(np.arange(len(names)), [len(y) for _, y in parts])
+    rows, owner = _samples(few, length, f"shakespeare {source}")
     return natural(rows, owner, names=names, shares=(train, valid), shuffle=shuffle, split_seed=split_seed)
+
+
+def _samples(texts: list[Stream], length: int, name: str) -> tuple[Rows, np.ndarray]:
+    """The examples of all roles, and the role of each."""
+    parts = [text.examples(length) for text in texts]
+    owner = np.repeat(np.arange(len(parts)), [len(y) for _, y in parts])
+    return Rows(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), LABELS, name), owner
 
 
 def encode(text: str) -> np.ndarray:

@@ -39,16 +39,24 @@ def dirichlet(
     _check(beta, shares, tries)
     totals = np.bincount(rows.y[dealt], minlength=len(rows.labels))
     counts = draw_counts(totals, clients=clients, beta=beta, shares=shares, min_samples=min_samples, tries=tries, seed=seed)
+    return federate(rows, _deal(rows.y, dealt, counts, shares, split_seed), names=numbered(clients), central=central)
+
+
+def _deal(
+    y: np.ndarray, dealt: np.ndarray, counts: np.ndarray, shares: tuple[float, float], split_seed: int
+) -> tuple[Ragged, Ragged, Ragged]:
+    """Each client's training, validation and test rows, given how many rows of each label it gets."""
     draws = Draws(split_seed, "split")
+    clients = counts.shape[1]
     lists: list[list[list[np.ndarray]]] = [[[] for _ in range(clients)] for _ in range(3)]
-    for label in range(len(totals)):
-        pieces = np.split(dealt[rows.y[dealt] == label], np.cumsum(counts[label])[:-1])
+    for label in range(len(counts)):
+        pieces = np.split(dealt[y[dealt] == label], np.cumsum(counts[label])[:-1])
         for k, piece in enumerate(pieces):
             train, valid = cuts(counts[label, k], shares)
             for part, cut in zip(lists, np.split(draws.at(k, label).permutation(piece), [train, train + valid]), strict=True):
                 part[k].append(cut)
     train, valid, test = (Ragged.from_lists([np.concatenate(pieces) for pieces in part]) for part in lists)
-    return federate(rows, (train, valid, test), names=numbered(clients), central=central)
+    return train, valid, test
 
 
 def draw_counts(
