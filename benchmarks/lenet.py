@@ -4,7 +4,8 @@
 
 25 clients with 60 MNIST images each (random ones where EVENLY_DATA has no MNIST), 2 epochs, batches of 8, rate 0.01. Both start
 from the same parameters and use the same batches in the same order. evenly evaluates before the first round and after the last;
-to leave that out, the time of a round is that of `rounds` + 1 rounds less that of one, over `rounds`.
+to leave that out, the time of a round is that of `rounds` + 1 rounds less that of one, over `rounds`. On a busy machine wall times
+say little; the CPU time of all threads, which is given too, says more.
 """
 
 import argparse
@@ -91,10 +92,11 @@ class Evenly:
         self.task, self.method = LeNet(), algorithm(METHOD)
         self.trace: Trace | None = None
 
-    def seconds(self, rounds: int) -> float:
-        begun = time.perf_counter()
+    def seconds(self, rounds: int) -> np.ndarray:
+        """Wall time and CPU time of all threads."""
+        begun = np.array([time.perf_counter(), time.process_time()])
         [self.trace] = simulate(self.task, self.federation, [self.method], rounds)
-        return time.perf_counter() - begun
+        return np.array([time.perf_counter(), time.process_time()]) - begun
 
     def plan(self, rounds: int) -> dict[str, Any]:
         planner, none = Planner(self.federation, self.method.work, self.method.select, seeds=Seeds(), dropout=0.0), np.zeros(0, np.int32)
@@ -102,8 +104,8 @@ class Evenly:
         x = standardised(jax.numpy.asarray(self.federation.x), self.task.mean, self.task.deviation)[..., 0]
         start = in_torch_order(self.task.init(jax.random.key(Seeds().model)))
         return {
-            "x": np.asarray(x), "y": self.federation.y, "rows": block.rows, "first_step": block.first_step, "clients": CLIENTS, "rate": RATE,
-            **{f"start{i}": value for i, value in enumerate(start)},
+            "x": np.asarray(x), "y": self.federation.y, "rows": block.rows, "first_step": block.first_step,
+            "clients": CLIENTS, "rate": RATE, **{f"start{i}": value for i, value in enumerate(start)},
         }  # fmt: skip
 
     def accuracy(self) -> float:
@@ -128,12 +130,12 @@ class Benchmark:
     def __init__(self, rounds: int, folder: Path) -> None:
         self.rounds, self.evenly = rounds, Evenly()
         self.first = self.evenly.seconds(1)
-        self.torch = Torch(folder, self.evenly.plan(rounds)) if has_torch() else None
+        self.torch = Torch(folder, self.evenly.plan(rounds)) if "torch" in machine.versions("torch") else None
 
     def agreement(self) -> dict[str, Any]:
         """After one round: the time to compile, test accuracy and, with PyTorch, the largest difference and the better threads."""
         again = self.evenly.seconds(1)
-        found: dict[str, Any] = {"compile_seconds": round(self.first - again, 1), "accuracy": round(self.evenly.accuracy(), 2)}
+        found: dict[str, Any] = {"compile_seconds": round((self.first - again)[0], 1), "accuracy": round(self.evenly.accuracy(), 2)}
         if self.torch and self.evenly.trace:
             tries = {threads: self.torch.run(1, threads)["seconds"] for threads in (1, os.cpu_count() or 1)}
             own = in_torch_order(self.evenly.trace.model)
@@ -141,59 +143,54 @@ class Benchmark:
             found["torch_threads"] = min(tries, key=lambda threads: tries[threads])
         return found
 
-    def timed(self, name: str, threads: int) -> dict[str, float]:
-        """Seconds per round, and the share of the machine that others used meanwhile."""
+    def timed(self, name: str, threads: int) -> list[float]:
+        """Seconds per round, CPU seconds per round, and the share of the machine that others used meanwhile."""
         processes = [os.getpid(), *([self.torch.process.pid] if self.torch else [])]
         before = machine.ticks(*processes)
         if name == "torch":
             assert self.torch
-            seconds = self.torch.run(self.rounds, threads)["seconds"]
+            reply = self.torch.run(self.rounds, threads)
+            seconds = np.array([reply["seconds"], reply["cpu_seconds"]])
         else:
             seconds = self.evenly.seconds(self.rounds + 1) - self.evenly.seconds(1)
-        return {"seconds": seconds / self.rounds, "others": machine.others(before, machine.ticks(*processes))}
+        return [*(seconds / self.rounds).tolist(), machine.others(before, machine.ticks(*processes))]
 
 
 def measure(bench: Benchmark, repeats: int, patience: float) -> dict[str, Any]:
     found = bench.agreement()
     names = ["evenly", *(["torch"] if bench.torch else [])]
-    timed: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    timed: dict[str, list[list[float]]] = {name: [] for name in names}
     for _ in range(repeats):
         for name in names:
             machine.wait_for_quiet(patience)
             timed[name].append(bench.timed(name, found.get("torch_threads", 1)))
-            print(f"{name}: {timed[name][-1]['seconds']:.2f} s per round", file=sys.stderr, flush=True)
+            print(f"{name}: {timed[name][-1][0]:.2f} s per round", file=sys.stderr, flush=True)
     for name in names:
-        seconds = sorted(t["seconds"] for t in timed[name])
-        range_ = [round(seconds[0], 3), round(seconds[-1], 3)]
-        others = round(max(t["others"] for t in timed[name]), 2)
-        found[name] = {"seconds_per_round": round(float(np.median(seconds)), 3), "range": range_, "others": others}
+        wall, cpu, others = np.round(np.array(timed[name]).T, 3)
+        found[name] = {"seconds_per_round": float(np.median(wall)), "range": [wall.min().item(), wall.max().item()]}
+        found[name] |= {"cpu_seconds_per_round": float(np.median(cpu)), "others": others.max().item()}
     found["evenly"]["megabytes"] = round(machine.peak_megabytes())
     if bench.torch:
-        found["torch"] |= {"megabytes": round(bench.torch.run(0, 1)["megabytes"])}
+        found["torch"]["megabytes"] = round(bench.torch.run(0, 1)["megabytes"])
         found["faster"] = round(found["torch"]["seconds_per_round"] / found["evenly"]["seconds_per_round"], 2)
         bench.torch.close()
     return found
 
 
-def has_torch() -> bool:
-    found = "torch" in machine.versions("torch")
-    if not found:
-        print("PyTorch is not installed, so only evenly is timed. `pip install torch` adds the comparison.", file=sys.stderr)
-    return found
-
-
 def sentences(found: dict[str, Any]) -> str:
-    lines = []
+    lines = [f"evenly compiled in {found['compile_seconds']:.1f} s; {found['accuracy']:.1f} % right after one round ({found['data']})"]
     for name in ("evenly", "torch"):
         if name in found:
             low, high = found[name]["range"]
-            used = f"{found[name]['megabytes']} MB, others used up to {found[name]['others']:.0%} of the machine"
-            lines.append(f"{name}: {found[name]['seconds_per_round']:.2f} s per round ({low:.2f} to {high:.2f}), {used}")
-    lines.append(f"evenly compiled in {found['compile_seconds']:.1f} s; {found['accuracy']:.1f} % right after one round ({found['data']})")
+            used = f"CPU {found[name]['cpu_seconds_per_round']:.2f} s, {found[name]['megabytes']} MB"
+            noise = f"others used up to {found[name]['others']:.0%} of the machine"
+            lines.append(f"{name}: {found[name]['seconds_per_round']:.2f} s per round ({low:.2f} to {high:.2f}), {used}; {noise}")
     if "faster" in found:
         lines.append(
             f"evenly is {found['faster']:.2f} times as fast; parameters after one round differ by {found['difference']:.1e} at most"
         )
+    else:
+        lines.append("PyTorch is not installed, so only evenly was timed. `pip install torch` adds the comparison.")
     return "\n".join(lines)
 
 

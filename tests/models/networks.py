@@ -14,7 +14,7 @@ SMALL: dict[str, Task] = {
     "lenet": LeNet(classes=CLASSES, shape=(8, 8, 1), widths=(4, 6, 8)),
     "lenet-no-bias": LeNet(classes=CLASSES, shape=(8, 8, 1), widths=(4, 6, 8), bias=False),
     "cnn": CNN(classes=CLASSES, shape=(11, 10, 3), channels=(3, 4), hidden=(7, 5), kernel=3),
-    "resnet": ResNet(classes=CLASSES, shape=(8, 8, 3), width=4, blocks=(1, 1, 1)),
+    "resnet": ResNet(classes=CLASSES, shape=(8, 8, 3), width=2, blocks=(1, 1)),
     "char-lstm": CharLSTM(symbols=CLASSES, embedding=2, hidden=6, layers=2),
 }
 

