@@ -5,13 +5,14 @@
 
 from typing import Any, NamedTuple
 
-from evenly.algorithms import fedavg, fedprox, fedsgd, multi_q, q_fedavg, q_fedsgd
+from evenly.algorithms import afl, ditto, fedavg, fedmgda, fedprox, fedsgd, multi_q, p_fedavg, propfair, q_fedavg, q_fedsgd, term
 from evenly.algorithms.fedavg import FedAvg
 from evenly.algorithms.fedsgd import FedSGD
 from evenly.algorithms.method import Method, Setting, settings_of
 from evenly.algorithms.q_fedavg import QFedAvg
 from evenly.clients.local_training import LocalTraining
-from evenly.clients.optimiser import OPTIMISERS, OptimisedServer, Optimiser
+from evenly.clients.optimiser import OPTIMISERS, Optimiser
+from evenly.clients.server import OptimisedServer
 from evenly.notation import Composition, Part, expand, parse, show, unknown
 from evenly.records import replace
 from evenly.sampling import SAMPLINGS
@@ -30,6 +31,12 @@ METHODS: dict[str, Method] = {
         q_fedavg.METHOD,
         q_fedsgd.METHOD,
         multi_q.METHOD,
+        afl.METHOD,
+        term.METHOD,
+        propfair.METHOD,
+        p_fedavg.METHOD,
+        ditto.METHOD,
+        fedmgda.METHOD,
     )
 }
 

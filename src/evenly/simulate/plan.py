@@ -18,6 +18,7 @@ class Block(NamedTuple):
 
     cohort: np.ndarray  # int32 [rounds, K]
     returned: np.ndarray  # bool [rounds, K]
+    chance: np.ndarray  # float32 [rounds, 2] uniform numbers, for rules that draw
     first_step: np.ndarray  # int32 [rounds * K + 1] where each visit's batches start
     rows: np.ndarray  # int32 [steps, batch]; padding points one past the data
     stops: np.ndarray  # int32 [stops] rounds (within the block) at which a stretch ends
@@ -38,9 +39,11 @@ class Planner:
         self._work, self._select, self._dropout = work, select, dropout
         self._cohorts = Draws(seeds.cohort, "cohort")
         self._drops = Draws(seeds.cohort, "dropout")
+        self._chances = Draws(seeds.cohort, "chance")
         self._shuffles = Draws(seeds.batches, "batches")
         self._select_state = select.init(census)
-        self._steps = work.epochs * -(-federation.train.counts // work.batch_size)  # of each client
+        steps = work.epochs * -(-federation.train.counts // work.batch_size)
+        self._steps = np.minimum(steps, work.max_steps) if work.max_steps else steps  # of each client
 
     def steps_per_round(self) -> int:
         """An upper bound: the K longest clients."""
@@ -68,9 +71,10 @@ class Planner:
         flat = rows.reshape(-1)
         for visit in np.flatnonzero(visits):
             t, client = start + visit // self.slots, cohort.flat[visit]
-            self._fill(flat[first[visit] * self.batch :], int(t), int(client))
+            self._fill(flat[first[visit] * self.batch : first[visit + 1] * self.batch], int(t), int(client))
         pad = ((0, rounds - (stop - start)), (0, 0))
-        return Block(np.pad(cohort, pad), np.pad(returned, pad), first, rows, stops, evaluate)
+        chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
+        return Block(np.pad(cohort, pad), np.pad(returned, pad), np.pad(chance, pad), first, rows, stops, evaluate)
 
     def _fill(self, flat: np.ndarray, t: int, client: int) -> None:
         """Write one visit's batches: each epoch is shuffled anew and padded to whole batches."""
@@ -79,4 +83,5 @@ class Planner:
         span = -(-len(rows) // self.batch) * self.batch
         for epoch in range(self._work.epochs):
             order = rows if generator is None else generator.permutation(rows)
-            flat[epoch * span : epoch * span + len(rows)] = order
+            room = flat[epoch * span : epoch * span + len(rows)]
+            room[:] = order[: len(room)]  # a limit on steps may end the visit early

@@ -16,7 +16,9 @@ from evenly.sampling import Full
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.device import device_data
 from evenly.simulate.plan import Block, Planner
-from evenly.simulate.program import NEVER, Parts, Record, Shape, State, advance
+from evenly.simulate.evaluation import served
+from evenly.simulate.layout import NEVER, Parts, Shape, State
+from evenly.simulate.program import Record, advance
 from evenly.types import Algorithm, Seeds, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -24,6 +26,7 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 CHECKPOINT_SECONDS = 20.0
+NOT_SENT = {"square_norm", "gram", "chance"}  # read off the updates themselves, or drawn by the server
 
 
 class Collected(NamedTuple):
@@ -127,7 +130,8 @@ class _Simulation:
                 written = time.monotonic()
         if path:
             path.unlink(missing_ok=True)
-        return [self._trace(collected, state, r) for r in range(self.shape.runs)]
+        model = served(self.shape, self.parts, state)
+        return [self._trace(collected, state._replace(model=model), r) for r in range(self.shape.runs)]
 
     def _initial_state(self) -> State:
         runs, axis = self.shape.runs, self.shape.axis
@@ -183,7 +187,7 @@ class _Simulation:
         evaluations = len(rounds)
         algorithm = self.algorithms[run]
         parameters = 4.0 * trees.size(state.model) / shape.runs
-        scalars = 4.0 * len(algorithm.rule.needs - {"square_norm"})  # a squared norm is read off the update itself
+        scalars = 4.0 * len(algorithm.rule.needs - NOT_SENT)
         return Trace(
             rounds=rounds,
             tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),

@@ -1,0 +1,106 @@
+"""Clients train, one after another; their vectors are summed as they finish.
+
+Memory is one model and one sum per run, whatever the cohort, unless the rule needs the vectors' inner products: then all
+vectors of the cohort are held.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from evenly import trees
+from evenly.simulate.layout import Data, Parts, Shape, State, each, shard
+from evenly.types import Array, Task, Tree
+
+
+class Trained(NamedTuple):
+    """What a cohort's training leaves."""
+
+    total: Tree  # sum of coefficient times vector; or, where vectors are kept, all of them stacked
+    memory: Tree
+    square_norm: Array  # [K, runs]
+    finite: Array  # bool [K, runs]
+
+
+class Cohort(NamedTuple):
+    """One round's training, ready to visit its clients."""
+
+    task: Task
+    shape: Shape
+    parts: Parts
+    data: Data
+    block: Any
+    state: State
+    t: Array
+
+    def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
+        """Train slot k unless nobody wants its vector. Returns vector, memory and whether the vector is finite."""
+        visit = self.t * self.block.cohort.shape[1] + k
+        start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
+        local = self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
+        local = lax.fori_loop(start, jnp.where(wanted, stop, start), self._step, local)
+        vector, memory = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
+        finite = trees.all_finite(vector, self.shape.axis)
+        # A vector that is not finite must not reach the sum even with coefficient 0: 0 * NaN is NaN.
+        return trees.where(finite, vector, trees.zeros_like(vector), self.shape.axis), memory, finite
+
+    def _step(self, s: Array, local: Tree) -> Tree:
+        batch = shard(self.data, self.block.rows[s])
+        return self._each(lambda p, received, mine: p.work.step(self.task, received, mine, batch), local)
+
+    def _each(self, function: Any, own: Tree) -> Tree:
+        return each(function, self.shape, self.parts, self.state.model, own)
+
+
+def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
+    """Add up coefficient times vector. Clients whose coefficient is 0 in every run are not trained."""
+    shape, slots = cohort.shape, coefficients.shape[0]
+
+    def client(k: Array, carry: Trained) -> Trained:
+        who = cohort.block.cohort[cohort.t, k]
+        memory = jax.tree.map(lambda leaf: leaf[who], carry.memory)
+        vector, memory, finite = cohort.visit(k, memory, (coefficients[k] != 0).any())
+        return Trained(
+            trees.add_scaled(carry.total, vector, coefficients[k], shape.axis),
+            jax.tree.map(lambda leaf, new: leaf.at[who].set(new), carry.memory, memory),
+            carry.square_norm.at[k].set(trees.square_norm(vector, shape.axis)),
+            carry.finite.at[k].set(finite),
+        )
+
+    nothing = jnp.zeros((slots, shape.runs))
+    start = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, nothing, nothing < 0)
+    return lax.fori_loop(0, slots, client, start)
+
+
+def trained_vectors(cohort: Cohort, slots: int) -> Trained:
+    """Train everyone who returns and keep every vector, stacked along a new first axis."""
+
+    def client(memory: Tree, k: Array) -> tuple[Tree, tuple[Tree, Array]]:
+        who = cohort.block.cohort[cohort.t, k]
+        own = jax.tree.map(lambda leaf: leaf[who], memory)
+        vector, own, finite = cohort.visit(k, own, cohort.block.returned[cohort.t, k])
+        return jax.tree.map(lambda leaf, new: leaf.at[who].set(new), memory, own), (vector, finite)
+
+    memory, (vectors, finite) = lax.scan(client, cohort.state.memory, jnp.arange(slots))
+    axis = cohort.shape.axis
+    norms = jax.vmap(lambda v: trees.square_norm(v, axis))(vectors)
+    return Trained(vectors, memory, norms, finite)
+
+
+def inner_products(vectors: Tree, axis: int) -> Array:
+    """Gram matrix of stacked vectors, run by run. [K, K, runs]"""
+
+    def one(leaf: Array) -> Array:
+        flat = leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) if axis == -1 else jnp.moveaxis(leaf.reshape(*leaf.shape[:2], -1), 1, -1)
+        return jnp.einsum("kdr,jdr->kjr", flat, flat)
+
+    leaves = [one(leaf) for leaf in jax.tree.leaves(vectors)]
+    return sum(leaves[1:], start=leaves[0])
+
+
+def weighted(vectors: Tree, coefficients: Array, axis: int) -> Tree:
+    """coefficients @ vectors, run by run."""
+    sums = "kr,k...r->...r" if axis == -1 else "kr,kr...->r..."
+    return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf), vectors)
