@@ -50,7 +50,7 @@ def main() -> None:
     print(f"{'method':24} {'average':>8} {'worst 10 %':>11} {'variance':>9}")
     for batch in (["fedavg"], ["urgent(temperature=1)", "urgent(temperature=0.5)"]):  # a batch shares one compiled program
         algorithms = [evenly.algorithm(text, learning_rate=0.01) for text in batch]
-        for text, trace in zip(batch, simulate(task, federation, algorithms, rounds=1000), strict=True):
+        for text, trace in zip(batch, simulate(task, federation, algorithms, rounds=500), strict=True):
             found = evenly.final_metrics(trace, "test")
             print(f"{text:24} {found['average']:8.1f} {found['worst10']:11.1f} {found['variance']:9.0f}")
 

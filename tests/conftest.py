@@ -25,6 +25,7 @@ from tests.simulations import Simulated
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
 settings.register_profile("local", max_examples=40, **quiet)
 settings.register_profile("ci", max_examples=40, derandomize=True, **quiet)
+settings.register_profile("thorough", max_examples=600, **quiet)  # pytest --hypothesis-profile thorough
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 

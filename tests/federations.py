@@ -25,9 +25,9 @@ def tiny(classes: int = 3) -> Federation:
     return replace(federation, central=federation.test.rows[::2])
 
 
-def with_broken_clients(federation: Federation, clients: tuple[int, ...]) -> Federation:
+def with_broken_clients(federation: Federation, clients: tuple[int, ...], value: float = 1e30) -> Federation:
     """The same rows, but the training features of some clients are so large that their training overflows."""
     x = federation.x.copy()
     for k in clients:
-        x[federation.train.of(k)] = 1e30
+        x[federation.train.of(k)] = value
     return replace(federation, x=x)

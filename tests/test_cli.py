@@ -63,8 +63,8 @@ def test_compare_writes_rows_traces_models_and_report(small):
 def test_rows_follow_the_schema(small):
     out, _ = small
     frame = pd.read_parquet(out / "results.parquet")
-    wanted = "schema experiment run label algorithm params data partition seed round split level name metric value".split()
-    assert list(frame.columns) == wanted
+    wanted = "schema experiment run label algorithm params data partition seed round split level name metric value"
+    assert " ".join(frame.columns) == wanted
     assert set(frame.level) == {"model", "client"}
     assert set(frame.split) == {"train", "valid", "test"}
     assert len(pd.read_csv(out / "results.csv")) == len(frame)

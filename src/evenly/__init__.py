@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from evenly.federation import Federation as Federation
     from evenly.metrics import final_metrics as final_metrics
     from evenly.saving import Model as Model
+    from evenly.saving import from_trace as from_trace
     from evenly.saving import load as load
     from evenly.saving import save as save
     from evenly.simulate import companions as companions
-    from evenly.simulate import simulate as simulate
+    from evenly.simulate import simulate as train
     from evenly.types import Algorithm as Algorithm
     from evenly.types import Seeds as Seeds
     from evenly.types import Trace as Trace
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
     "Trace": "evenly.types", "algorithm": "evenly.algorithms", "companions": "evenly.simulate",
-    "final_metrics": "evenly.metrics", "load": "evenly.saving", "register": "evenly.algorithms", "save": "evenly.saving",
-    "simulate": "evenly.simulate", "synthetic": "evenly.datasets", "variants": "evenly.algorithms",
+    "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.algorithms",
+    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate", "variants": "evenly.algorithms",
 }  # fmt: skip
+_RENAMED = {"train": "simulate"}  # evenly.simulate is the package; a function of that name would hide it
 
 __all__ = ["models", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -44,4 +46,4 @@ def __getattr__(name: str) -> Any:
         return import_module("evenly.models")
     if name not in _HOME:
         raise AttributeError(f"module 'evenly' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_HOME[name]), _RENAMED.get(name, name))

@@ -75,7 +75,7 @@ def _part(text: str, whole: str) -> Part:
         if not piece.strip():
             continue
         key, equals, value = piece.partition("=")
-        if not equals or not value.strip():
+        if not equals or not key.strip() or not value.strip():
             raise ValueError(f"Settings are written name=value, got {piece.strip()!r} in {whole!r}.")
         if key.strip() in settings:
             raise ValueError(f"Setting {key.strip()!r} is given twice in {whole!r}.")
@@ -119,4 +119,5 @@ def _show(value: Value) -> str:
         return "[" + ", ".join(map(_show, value)) + "]"
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    # Six digits where they are enough; else all of them, so that two values never share a label.
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

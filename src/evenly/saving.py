@@ -118,7 +118,8 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
         raise FileNotFoundError(f"There is no model file {str(path)!r}. Give the path that evenly.save wrote.")
     damaged = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because np.load leaves a damaged file open.
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
             newest = int(header["format"])

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from evenly.algorithms import FedAvg, FedSGD, algorithm
 from evenly.types import Signals
-from tests.aggregation import GRADIENTS, LOSSES, RATE, SIZES, TRAINED, Round, W, aggregate, powers, rates, rounds
+from tests.aggregation import GRADIENTS, LOSSES, RATE, TRAINED, Round, W, aggregate, powers, rates, rounds
 from tests.oracles import server
 from tests.simulations import Simulated, flat
 
@@ -36,7 +36,9 @@ def test_with_q_it_is_the_fixed_step_solver(case: Round, rate: float, q: float):
     gradients = case.trained
     moved = case._replace(trained=case.received - rate * gradients)
     expected = server.fixed_step(case.received, case.losses, gradients, q, rate)
-    np.testing.assert_allclose(moved.apply(FedSGD(weights="equal", q=q)).model, expected, rtol=1e-8, atol=1e-8)
+    # Taking the update out of the trained model again costs some digits, which F^q multiplies.
+    tolerance = 1e-8 + 1e-14 * (case.losses**q).max()
+    np.testing.assert_allclose(moved.apply(FedSGD(weights="equal", q=q)).model, expected, rtol=1e-8, atol=tolerance)
 
 
 @pytest.mark.parametrize("q", [None, 0.0])

@@ -1,5 +1,6 @@
 """Comparisons made up from random counts, so that reports can be tested without training anything."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,14 +12,16 @@ from evenly.types import Trace
 HOSTILE = "<script>window.hacked = true</script>"
 
 
-def federation(clients: int, *, rows: Sequence[int] = (40, 10, 10), names: Sequence[str] = (), labels: Sequence[str] = ("no", "yes")) -> Federation:
+def federation(
+    clients: int, *, rows: Sequence[int] = (40, 10, 10), names: Sequence[str] = (), labels: Sequence[str] = ("no", "yes")
+) -> Federation:
     """Client k has up to twice as many rows as the first; a split with 0 rows has none anywhere."""
     sizes = [[int(n * (1 + k / clients)) for k in range(clients)] for n in rows]
     ends = np.cumsum([sum(s) for s in sizes])
     parts = []
     for size, end in zip(sizes, ends, strict=True):
         cuts = (end - sum(size) + np.concatenate([[0], np.cumsum(size)])).astype(int)
-        parts.append(Ragged.from_lists([np.arange(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]))
+        parts.append(Ragged.from_lists([np.arange(a, b) for a, b in itertools.pairwise(cuts)]))
     total = int(ends[-1])
     return Federation(
         x=np.zeros((total, 1), np.float32),
@@ -66,6 +69,9 @@ def trace(data: Federation, *, evenness: float, seed: int, evaluations: int = 4,
     )
 
 
+NEEDS = {"fedavg": frozenset(), "q-fedavg": frozenset({"loss", "square_norm"}), "fedmgda": frozenset({"gram", "examples"})}
+
+
 def comparison(
     labels: Sequence[str] = ("fedavg", "q-fedavg(q=1)"),
     *,
@@ -84,6 +90,7 @@ def comparison(
             {},
             seed,
             trace(data, evenness=0.1 + 0.6 * i / len(labels), seed=seed, evaluations=evaluations),
+            NEEDS.get(label.partition("(")[0]),
         )
         for i, label in enumerate(labels)
         for seed in range(seeds)

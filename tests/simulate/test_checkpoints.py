@@ -1,5 +1,6 @@
 """A run that was stopped goes on to the same bits; a checkpoint that is not its own is never trusted."""
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evenly.models import Softmax
 from evenly.simulate import checkpoint, run, simulate
 from evenly.types import Seeds, Trace
 from tests import federations
@@ -20,7 +22,7 @@ TEXT, ROUNDS = "q-fedavg(q=1)+server-momentum(learning_rate=0.5)", 12
 ROOT = Path(__file__).parents[2]
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Raised where a user would press Ctrl-C."""
 
 
@@ -30,7 +32,7 @@ def _small_blocks_saved_at_once(monkeypatch: pytest.MonkeyPatch):
 
 
 def small_blocks(setattr: Callable) -> None:
-    setattr(run, "LARGEST_BLOCK_ROWS", 250)  # two rounds
+    setattr(run, "LARGEST_BLOCK_ROWS", 170)  # two rounds
     setattr(run, "CHECKPOINT_SECONDS", 0.0)
 
 
@@ -39,14 +41,11 @@ def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None =
         if seen is not None:
             seen.append(done)
         if done >= stop_after:
-            raise Stopped
+            raise StoppedError
 
-    federation = federations.tiny()
-    from evenly.models import Softmax
-
-    task = Softmax(features=5, classes=3)
-    runs = algorithms(TEXT)
-    return simulate(task, federation, runs, ROUNDS, **{"evaluate_every": 3, "progress": progress, "checkpoint": path, **options})[0]
+    task, federation = Softmax(features=5, classes=3), federations.tiny()
+    options = {"evaluate_every": 3, "progress": progress, "checkpoint": path, **options}
+    return simulate(task, federation, algorithms(TEXT), ROUNDS, **options)[0]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def undisturbed() -> Trace:
 @pytest.mark.parametrize("after", [4, 8, 11])
 def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path, undisturbed: Trace, after: int):
     path, seen = tmp_path / "deep" / "run.npz", []
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         go(path, stop_after=after)
     assert path.exists()
     same_bits(go(path, seen=seen), undisturbed)
@@ -72,7 +71,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path, undisturbed: Tra
 def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, undisturbed: Trace):
     path = tmp_path / "run.npz"
     for after in (4, 7, 10):
-        with pytest.raises(Stopped):
+        with pytest.raises(StoppedError):
             go(path, stop_after=after)
     same_bits(go(path), undisturbed)
 
@@ -107,7 +106,7 @@ def test_a_run_killed_by_the_system_resumes_in_another_process(tmp_path: Path, u
 
 
 def saved(path: Path) -> Path:
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         go(path, stop_after=8)
     return path
 
@@ -133,7 +132,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "all but the end": lambda path: path.write_bytes(path.read_bytes()[:-10]),
     "a flipped byte": lambda path: path.write_bytes(flipped(path.read_bytes())),
-    "an array": lambda path: np.save(path.open("wb"), np.arange(3)),
+    "an array": lambda path: path.write_bytes(as_npy(np.arange(3))),
     "no header": lambda path: rewrite(path, lambda content: content.pop("header")),
     "a header that is not JSON": lambda path: rewrite(path, lambda content: content.update(header=np.array("{"))),
     "a header that is a list": lambda path: rewrite(path, lambda content: content.update(header=np.array("[1]"))),
@@ -141,6 +140,12 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "another format": lambda path: rewrite(path, reheaded(format=0)),
     "another run": lambda path: rewrite(path, reheaded(fingerprint="0" * 32)),
 }
+
+
+def as_npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 def flipped(content: bytes) -> bytes:

@@ -62,6 +62,14 @@ def test_the_data_seed_is_for_the_split_and_changes_nothing_here(simulated: Simu
     same_bits(simulated(TEXT, ROUNDS), simulated(TEXT, ROUNDS, seeds=Seeds(data=1)))
 
 
+def test_who_drops_out_follows_the_cohort_seed_and_no_other(tiny: Federation):
+    def lost(seeds: Seeds) -> list:
+        return plan(tiny, seeds, Full(), dropout=0.5).cohorts(0, 20)[1].tolist()
+
+    assert lost(Seeds()) == lost(Seeds(batches=1, model=1, data=1))
+    assert lost(Seeds()) != lost(Seeds(cohort=1))
+
+
 def test_seeds_all_sets_all_four():
     assert repr(Seeds.all(4)) == repr(Seeds(data=4, model=4, cohort=4, batches=4))
 

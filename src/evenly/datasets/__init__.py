@@ -1,5 +1,51 @@
-"""Data sets, one file each."""
+"""Data sets, one file each; `DATASETS` holds a card for each, by name. Only this folder touches the network."""
 
+from evenly.datasets.adult import CARD as _ADULT
+from evenly.datasets.adult import adult
+from evenly.datasets.card import DatasetCard, Sizes
+from evenly.datasets.cifar10 import CARD as _CIFAR10
+from evenly.datasets.cifar10 import cifar10
+from evenly.datasets.cifar100 import CARD as _CIFAR100
+from evenly.datasets.cifar100 import cifar100
+from evenly.datasets.cinic10 import CARD as _CINIC10
+from evenly.datasets.cinic10 import cinic10
+from evenly.datasets.fashion_mnist import CARD as _FASHION_MNIST
+from evenly.datasets.fashion_mnist import fashion_mnist
+from evenly.datasets.femnist import CARD as _FEMNIST
+from evenly.datasets.femnist import femnist
+from evenly.datasets.files import Content, DataError, DataFile, MissingData, check, data_folder, fetch, locate
+from evenly.datasets.mnist import CARD as _MNIST
+from evenly.datasets.mnist import mnist
+from evenly.datasets.sent140 import CARD as _SENT140
+from evenly.datasets.sent140 import sent140
+from evenly.datasets.shakespeare import CARD as _SHAKESPEARE
+from evenly.datasets.shakespeare import shakespeare
+from evenly.datasets.stackoverflow import CARD as _STACKOVERFLOW
+from evenly.datasets.stackoverflow import stackoverflow
 from evenly.datasets.synthetic import synthetic
+from evenly.datasets.vehicle import CARD as _VEHICLE
+from evenly.datasets.vehicle import vehicle
 
-__all__ = ["synthetic"]
+__all__ = [
+    "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "adult", "check", "cifar10", "cifar100",
+    "cinic10", "data_folder", "fashion_mnist", "femnist", "fetch", "locate", "mnist", "sent140", "shakespeare", "stackoverflow",
+    "synthetic", "vehicle",
+]  # fmt: skip
+
+_SYNTHETIC = DatasetCard(
+    name="synthetic",
+    title="Linear models that disagree by a chosen amount; nothing is downloaded",
+    load=synthetic,
+    papers=("q-FFL", "p-FFL"),
+    licence="Made here",
+    provenance="Drawn as in Appendix E of q-FFL.",
+    citation="Li, Sanjabi, Beirami, Smith: Fair resource allocation in federated learning. ICLR 2020.",
+)
+
+DATASETS: dict[str, DatasetCard] = {
+    card.name: card
+    for card in (
+        _SYNTHETIC, _ADULT, _FASHION_MNIST, _MNIST, _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10, _FEMNIST, _SENT140,
+        _STACKOVERFLOW,
+    )
+}  # fmt: skip

@@ -34,6 +34,8 @@ def synthetic(
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
     if clients < 1 or features < 1 or classes < 2:
         raise ValueError(f"synthetic needs at least 1 client, 1 feature and 2 classes, got {clients}, {features} and {classes}.")
+    if not spread >= 0:
+        raise ValueError(f"spread must be at least 0, got {spread}.")
     sizes = np.floor(generator(seed, "sizes").lognormal(4, spread, clients)).astype(int) + 50
     alike = {"non-iid": 0, "iid": clients, "hybrid": clients // 2}[kind]
     shared = generator(seed, "shared model")

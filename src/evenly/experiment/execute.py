@@ -61,6 +61,7 @@ def execute(plan: Plan, store: Store | None = None, *, progress: Progress | None
         command=command,
         seconds=time.monotonic() - began,
         versions=versions(),
+        sampling=plan.sampling,
     )
 
 
@@ -119,7 +120,7 @@ def _runs(variants: list[Variant], traces: list[Trace], seed: int) -> list[Run]:
         own = traces[at : at + len(variant.members)]
         at += len(own)
         trace = variant.method.combine(own) if variant.method.combine else own[0]
-        runs.append(Run(variant.label, variant.method.name, variant.settings, seed, trace))
+        runs.append(Run(variant.label, variant.method.name, variant.settings, seed, trace, variant.members[0].rule.needs))
     return runs
 
 

@@ -21,6 +21,7 @@ class Run(NamedTuple):
     settings: dict[str, Any]
     seed: int
     trace: Trace
+    needs: frozenset[str] | None = None  # what clients reveal: fields of Signals and Effort; None: not known
 
 
 class Comparison(NamedTuple):
@@ -35,6 +36,7 @@ class Comparison(NamedTuple):
     command: str
     seconds: float
     versions: dict[str, str]
+    sampling: str = ""  # who takes part, where a method's label does not say
 
     @property
     def labels(self) -> list[str]:

@@ -1,5 +1,7 @@
 """Products, losses and checks shared by models, written so that parameters may carry a trailing run axis."""
 
+from math import prod
+
 import jax
 import jax.numpy as jnp
 
@@ -10,7 +12,7 @@ Array = jax.Array
 
 def flat(x: Array) -> Array:
     """Examples as rows of numbers: [n, ...] -> [n, d]."""
-    return x.reshape(x.shape[0], -1)
+    return x.reshape(x.shape[0], prod(x.shape[1:]))
 
 
 def product(x: Array, w: Array) -> Array:

@@ -1,5 +1,6 @@
 """Which methods a report talks about: what others are compared with, which one leads, and which are drawn in colour."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -35,14 +36,13 @@ def choose(comparison: Comparison, values: Values) -> Choice:
 
 
 def best_of(values: Values, labels: list[str], metric: str) -> str:
-    """The label with the best mean; the first of equals, and the first of all if none is defined."""
-    better = METRICS[metric].better
+    """The label with the best mean; of equals the most accurate, then the first."""
+    return max(labels, key=lambda label: (_rank(values, metric, label), _rank(values, "average", label)))
 
-    def rank(label: str) -> float:
-        mean = over_seeds(values, label, metric).mean * better
-        return mean if np.isfinite(mean) else -np.inf
 
-    return max(labels, key=rank)
+def _rank(values: Values, metric: str, label: str) -> float:
+    mean = over_seeds(values, label, metric).mean * METRICS[metric].better
+    return mean if np.isfinite(mean) else -np.inf
 
 
 def _defined(values: Values, labels: list[str]) -> bool:
@@ -53,6 +53,6 @@ def _coloured(values: Values, labels: list[str], baseline: str, lead: str) -> tu
     if len(labels) <= MOST_COLOURED:
         return tuple(labels)
     winners = [best_of(values, labels, metric) for metric in ("average", "worst10", "variance_true", "variance")]
-    ranked = dict.fromkeys([baseline, lead, *winners, *labels])
+    ranked = dict.fromkeys([baseline, lead, *winners, *sorted(labels, key=partial(_rank, values, "worst10"), reverse=True)])
     kept = set(list(ranked)[:MOST_COLOURED])
     return tuple(label for label in labels if label in kept)

@@ -5,8 +5,7 @@ import numpy as np
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
 from evenly.report.grid import Column, grid
-from evenly.report.markup import Html, definitions, element
-from evenly.report.sections import section
+from evenly.report.markup import Html, definitions, element, section
 
 MOST_NAMES = 12
 MOST_EXCLUDED = 20
@@ -54,6 +53,7 @@ def settings(comparison: Comparison) -> Html:
     pairs = [
         ("Model", comparison.model),
         ("Rounds", f"{comparison.rounds:,}"),
+        *([("Sampling, unless a method says otherwise", comparison.sampling)] if comparison.sampling else []),
         ("Seeds", ", ".join(map(str, comparison.seeds))),
         ("Time", _time(comparison.seconds)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in comparison.versions.items())),

@@ -9,8 +9,8 @@ import numpy as np
 from evenly.experiment.results import Comparison
 from evenly.report.charts import convergence, distribution, influence_chart, tradeoff
 from evenly.report.choice import Choice
-from evenly.report.markup import Html, element
-from evenly.report.sections import section
+from evenly.report.markup import Html, element, section
+from evenly.report.served import influence
 from evenly.report.table import Values
 
 # Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of `theme.SHAPES`.
@@ -43,14 +43,14 @@ class Figure(NamedTuple):
 class Charts(NamedTuple):
     """The chart sections, and the specifications that the page's script draws."""
 
-    sections: list[Html]
+    sections: dict[str, Html]
     specs: dict[str, dict[str, Any]]
 
 
 def charts(comparison: Comparison, values: Values, choice: Choice) -> Charts:
     """All figures, in the order in which they are read."""
     if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
-        return Charts([], {})
+        return Charts({}, {})
     several = len(comparison.seeds) > 1
     lines, bands = (f" {word} reach from the lowest seed to the highest." if several else "" for word in ("Lines", "Bands"))
     groups = [
@@ -60,7 +60,7 @@ def charts(comparison: Comparison, values: Values, choice: Choice) -> Charts:
         ("influence", "Who shaped the model?", _influence(comparison, choice)),
     ]
     built = [(key, title, figures) for key, title, figures in groups if figures]
-    sections = [_section(key, title, figures, choice, len(values)) for key, title, figures in built]
+    sections = {key: _section(key, title, figures, choice, len(values)) for key, title, figures in built}
     return Charts(sections, {figure.identifier: figure.spec for _, _, figures in built for figure in figures})
 
 
@@ -95,6 +95,9 @@ def _influence(comparison: Comparison, choice: Choice) -> list[Figure]:
         "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
         "A client that was never chosen lies at 0. Mean over seeds; axes grow with the square root."
     )
+    absent = [label for label in choice.coloured if not np.isfinite(influence(comparison, label).weight).all()]
+    if absent:
+        caption += f" Without weights of a single model, and so not drawn: {', '.join(absent)}."
     return [Figure("chart-influence", chart, caption)] if chart is not None else []
 
 
@@ -102,7 +105,7 @@ def _section(key: str, title: str, figures: Sequence[Figure], choice: Choice, me
     few = len(choice.coloured) < methods
     # Names stand inside the distribution; everything else needs the legend.
     legend = [] if key == "distribution" else [_legend(choice.coloured, others=few and key == "tradeoff")]
-    note = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best in some respect."
+    note = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best."
     notes = [element("p", {"class": "soft"}, note)] if few and key != "tradeoff" else []
     body = element("div", {"class": f"figures of-{len(figures)}"}, *map(_figure, figures))
     return section(key, title, *notes, *legend, body)

@@ -44,3 +44,13 @@ def script(source: str) -> Html:
 def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
     """A list of terms and their values."""
     return element("dl", None, *(element("div", None, element("dt", None, term), element("dd", None, text)) for term, text in pairs))
+
+
+def section(identifier: str, title: str, *children: str) -> Html:
+    heading = element("h2", {"id": f"{identifier}-title"}, title)
+    return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
+
+
+def unbroken(text: str) -> str:
+    """Text in which a number and its percent sign stay on one line."""
+    return text.replace(" %", "\u00a0%")

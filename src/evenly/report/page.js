@@ -17,8 +17,8 @@
 
   // A saved chart stands alone: its own title and legend, light colours and a fixed width.
   async function save(id, kind) {
-    const compiled = vegaLite.compile({ ...specs[id], width: 640 }, { config: saved }).spec;
-    const view = new vega.View(vega.parse(compiled), { renderer: "none" });
+    const apart = document.createElement("div");
+    const { view, finalize } = await vegaEmbed(apart, { ...specs[id], width: 640 }, { renderer: "svg", actions: false, config: saved });
     let url;
     if (kind === "svg") {
       const text = await view.toSVG();
@@ -30,6 +30,7 @@
     link.href = url;
     link.download = `${id.replace("chart-", "")}.${kind}`;
     link.click();
+    finalize();
     if (kind === "svg") setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
   document.addEventListener("click", (event) => {

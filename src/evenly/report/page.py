@@ -16,7 +16,8 @@ from evenly.report.choice import choose
 from evenly.report.facts import data_card, excluded, settings
 from evenly.report.figures import charts
 from evenly.report.markup import Html, data_block, element, join, script
-from evenly.report.sections import opening, privacy, results, worst_served
+from evenly.report.opening import opening
+from evenly.report.sections import privacy, results, worst_served
 from evenly.report.table import final_values
 
 CONTENTS = {
@@ -29,8 +30,9 @@ CONTENTS = {
     "privacy": "Privacy",
     "data": "Data",
     "settings": "Settings",
+    "excluded": "Excluded",
 }
-EXPOSED = "window.vegaEmbed = vegaEmbed; window.vegaLite = vegaLite; window.vega = vega;"
+EXPOSED = "window.vegaEmbed = vegaEmbed;"  # the rest of the bundle serves it
 
 
 def write_report(comparison: Comparison, path: str | Path) -> Path:
@@ -53,17 +55,17 @@ def render(comparison: Comparison) -> str:
     values = final_values(comparison)
     choice = choose(comparison, values)
     drawn = charts(comparison, values, choice)
-    body = [
-        opening(comparison, values, choice),
-        _contents([key for key in CONTENTS if drawn.specs or key in ("results", "clients", "privacy", "data", "settings")]),
-        results(comparison, values, choice),
-        *drawn.sections,
-        worst_served(comparison, choice),
-        privacy(comparison, choice),
-        data_card(comparison),
-        settings(comparison),
-        excluded(comparison),
-    ]
+    sections = {
+        "results": results(comparison, values, choice),
+        **drawn.sections,
+        "clients": worst_served(comparison, choice),
+        "privacy": privacy(comparison, choice),
+        "data": data_card(comparison),
+        "settings": settings(comparison),
+        "excluded": excluded(comparison),
+    }
+    shown = {key: text for key, text in sections.items() if text}
+    body = [opening(comparison, values, choice), _contents(list(shown)), *shown.values()]
     block = data_block("figures", {"specs": drawn.specs, "page": page_config(), "saved": saved_config()})
     return _document(comparison.name, join(body), block)
 

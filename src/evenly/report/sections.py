@@ -6,60 +6,14 @@ from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.report.choice import Choice
 from evenly.report.grid import Column, Entry, grid
-from evenly.report.markup import Html, element, join
+from evenly.report.markup import Html, element, join, section, unbroken
 from evenly.report.reveal import Revealed, revealed
 from evenly.report.served import Client, served, worst_clients
-from evenly.report.summary import against, noise_note, summarise
-from evenly.report.table import MAIN_METRICS, OTHER_METRICS, Cell, Table, Values, difference, format_value, over_seeds, table_of
+from evenly.report.summary import against, noise_note
+from evenly.report.table import MAIN_METRICS, OTHER_METRICS, UNDEFINED, Cell, Table, Values, table_of
 
 BETTER = {1: "higher is better", -1: "lower is fairer", 0: "chance alone"}
-TILES = {"average": "Average accuracy", "worst10": "Worst-served 10 % of clients", "variance": "Variance between clients"}
 MOST_CLIENTS = 10
-NARROW = "\u00a0%"  # a number and its percent sign stay on one line
-
-
-def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
-    """Title, what was found, and the three numbers that matter most."""
-    summary = summarise(values, choice)
-    cautions = [element("p", {"class": "soft"}, summary.cautions.replace(" %", NARROW))] if summary.cautions else []
-    return element(
-        "header",
-        None,
-        element("p", {"class": "kicker"}, "evenly · how evenly a federated model serves its clients"),
-        element("h1", None, comparison.name),
-        element("p", {"class": "lead"}, summary.finding.replace(" %", NARROW)),
-        *cautions,
-        element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in TILES)),
-    )
-
-
-def _tile(values: Values, choice: Choice, name: str) -> Html:
-    metric = METRICS[name]
-    unit = "" if name == "variance" else " %"
-    before, after = (format_value(over_seeds(values, label, name).mean, metric) for label in (choice.baseline, choice.lead))
-    parts = [element("h2", None, TILES[name])]
-    if choice.lead == choice.baseline:
-        return element("div", {"class": "tile"}, *parts, element("p", {"class": "number"}, f"{after}{unit}"))
-    arrow = element("span", {"class": "soft"}, f"{before}{unit} ", element("span", {"aria-label": "to"}, "→"), " ")
-    change = difference(values, choice.lead, choice.baseline, name)
-    low, high = (_signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))
-    interval = (
-        f"change: {low} to {high} (95 % interval)"
-        if np.isfinite(change.half_width)
-        else f"change: {_signed(format_value(change.mean, metric))}"
-    )
-    return element(
-        "div",
-        {"class": "tile"},
-        *parts,
-        element("p", {"class": "number"}, arrow, element("strong", None, f"{after}{unit}")),
-        element("p", {"class": "soft"}, f"{choice.baseline} to {choice.lead}"),
-        element("p", {"class": "soft"}, interval),
-    )
-
-
-def _signed(text: str) -> str:
-    return text.replace("-", "−") if text.startswith("-") or text == "n/a" else f"+{text}"
 
 
 def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
@@ -71,12 +25,14 @@ def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
     parts.append(_key(everything))
     note = noise_note(values, choice, _median_rows(comparison, choice.baseline))
     if note:
-        parts.append(element("aside", None, element("strong", None, "Small test sets. "), note))
+        parts.append(element("aside", None, element("strong", None, "Small test sets. "), unbroken(note)))
     parts += _each(values, choice)
     if len(rows) < len(values):
         parts.append(_folded(f"All {len(values)} methods", _table(everything, "Every method, the same columns.")))
     others = table_of(values if len(values) <= 40 else shown, metrics=OTHER_METRICS)
-    parts.append(_folded("More metrics", _table(others, "Further measures of how evenly the clients are served."), _formulas()))
+    parts.append(
+        _folded("More metrics", _table(others, "Further measures of how evenly the clients are served.", kind="wide"), _formulas())
+    )
     return section("results", "Results", *parts)
 
 
@@ -85,7 +41,7 @@ def _each(values: Values, choice: Choice) -> list[Html]:
     others = [label for label in choice.coloured if label not in (choice.baseline, choice.lead)]
     if not others:
         return []
-    items = [element("li", None, against(values, choice.baseline, label).replace(" %", NARROW)) for label in others]
+    items = [element("li", None, unbroken(against(values, choice.baseline, label))) for label in others]
     return [element("h3", None, "The other methods"), element("ul", {"class": "words"}, *items)]
 
 
@@ -94,18 +50,18 @@ def _median_rows(comparison: Comparison, label: str) -> float:
     return float(np.median(rows[rows > 0])) if (rows > 0).any() else 0.0
 
 
-def _table(table: Table, caption: str) -> Html:
+def _table(table: Table, caption: str, kind: str = "") -> Html:
     columns = [Column("Method"), *(Column(_title(m.title), BETTER[m.better]) for m in table.metrics)]
-    return grid(caption, columns, [[row.label, *(_entry(row.cells[m.name]) for m in table.metrics)] for row in table.rows])
+    return grid(caption, columns, [[row.label, *(_entry(row.cells[m.name]) for m in table.metrics)] for row in table.rows], kind=kind)
 
 
 def _title(text: str) -> str:
-    return text[:1].upper() + text[1:].replace(" %", NARROW)
+    return unbroken(text[:1].upper() + text[1:])
 
 
 def _entry(cell: Cell) -> Entry:
     spoken = {True: " (best)", False: ""}[cell.best] + (" (not clearly worse than the best)" if cell.near else "")
-    value = element("span", {"class": "nowrap"}, cell.text)
+    value = element("span", {"class": "nowrap"}, cell.text.replace("± ", "±\u00a0"))
     return Entry(join([value, element("span", {"class": "spoken"}, spoken)]), "best" if cell.best else "near" if cell.near else "")
 
 
@@ -122,7 +78,7 @@ def _key(table: Table) -> Html:
         if table.seeds > 1:
             near = " the 95 % interval of the seed-by-seed difference from the best includes 0."
             marks += [" ", element("span", {"class": "swatch near"}, "not clearly worse"), near]
-    return element("p", {"class": "soft key"}, spread, unit, *marks)
+    return element("p", {"class": "soft marks"}, spread, unit, *marks)
 
 
 def _formulas() -> Html:
@@ -133,11 +89,6 @@ def _formulas() -> Html:
 
 def _folded(title: str, *children: Html) -> Html:
     return element("details", None, element("summary", None, title), *children)
-
-
-def section(identifier: str, title: str, *children: str) -> Html:
-    heading = element("h2", {"id": f"{identifier}-title"}, title)
-    return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
 
 
 def worst_served(comparison: Comparison, choice: Choice) -> Html:
@@ -164,7 +115,7 @@ def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:
 
 def _client(client: Client, compared: bool) -> list[str]:
     cells = [client.name, _count(client.train), _count(client.rows), f"{client.accuracy:.1f}", f"{client.low:.0f} to {client.high:.0f}"]
-    return cells + ([f"{client.elsewhere:.1f}" if np.isfinite(client.elsewhere) else "n/a"] if compared else [])
+    return cells + ([f"{client.elsewhere:.1f}" if np.isfinite(client.elsewhere) else UNDEFINED] if compared else [])
 
 
 def _count(rows: float) -> str:
@@ -195,7 +146,7 @@ def _reveals(found: Revealed) -> list[str]:
 def size_text(size: float) -> str:
     """Bytes in words; "n/a" where nothing was recorded."""
     if not np.isfinite(size):
-        return "n/a"
+        return UNDEFINED
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"

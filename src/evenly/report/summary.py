@@ -46,7 +46,9 @@ def _chosen(values: Values, choice: Choice) -> str:
         return ""
     rows = "validation rows" if choice.chosen_on == "valid" else "the test rows themselves, which flatters it"
     others = len(values) - 1
-    return f"{choice.lead} stands for the {others} methods compared with {choice.baseline}: it serves the worst 10 % best on {rows}."
+    return (
+        f"{choice.lead} stands for the {others} methods compared with {choice.baseline}: no other serves the worst 10 % better on {rows}."
+    )
 
 
 def against(values: Values, baseline: str, label: str) -> str:

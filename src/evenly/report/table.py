@@ -93,8 +93,8 @@ def is_clear(change: Spread) -> bool:
 def _column(values: Values, metric: Metric) -> dict[str, Cell]:
     found = {label: over_seeds(values, label, metric.name) for label in values}
     ranked = [s.mean * metric.better for s in found.values() if np.isfinite(s.mean)]
-    # One method, or a metric without a better side, has no best value.
-    top = max(ranked) if metric.better and len(found) > 1 and ranked else None
+    # A metric without a better side has no best value, nor have methods that are all alike.
+    top = max(ranked) if metric.better and len(found) > 1 and ranked and (min(ranked) < max(ranked) or len(ranked) < len(found)) else None
     best = {label for label, s in found.items() if top is not None and s.mean * metric.better == top}
     return {label: Cell(metric, s, label in best, _near(values, label, best, metric)) for label, s in found.items()}
 

@@ -31,7 +31,7 @@ def read(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
     if not path.exists():
         return None
     try:
-        with np.load(path) as file:
+        with open(path, "rb") as opened, np.load(opened) as file:  # numpy leaves a damaged file open
             header = json.loads(str(file["header"]))
             if header["format"] != FORMAT or header["fingerprint"] != fingerprint:
                 return None

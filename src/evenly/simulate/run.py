@@ -1,5 +1,6 @@
 """Simulate federated training: the host side that feeds the compiled program block by block."""
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from evenly import trees
 from evenly.federation import SPLITS, Federation
+from evenly.models import check_task
 from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import checkpoint as checkpoints
@@ -62,6 +64,7 @@ def simulate(
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
+    check_task(task, federation)
     if len({_structure(a) for a in algorithms}) != 1:
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
     return _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout).run(progress, checkpoint)
@@ -205,7 +208,7 @@ class _Simulation:
         plain = [replace(a, select=Full(), label="") for a in self.algorithms]
         settings: list[Any] = [self.rounds, self.every, self.dropout, self.block_rounds, jax.__version__]
         return checkpoints.fingerprint(
-            self.federation, settings, plain, [repr(a.select) for a in self.algorithms], repr(self.seeds), repr(self.task)
+            self.federation, settings, plain, [repr(a.select) for a in self.algorithms], repr(self.seeds), _stable(self.task)
         )
 
 
@@ -224,3 +227,8 @@ def _restored(leaves: list[np.ndarray], structure: Any) -> tuple[State, Collecte
     own = structure.num_leaves
     state = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves[:own]])
     return state, Collected(*([leaf] for leaf in leaves[own:]))
+
+
+def _stable(task: Task) -> str:
+    """A task as text, without the addresses of functions, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(task))

@@ -14,9 +14,9 @@ from evenly.report.charts.theme import colour_of, finish, shape_of, values
 MOST_EVALUATIONS = 120
 SHAPED = 8  # evaluations marked with the method's shape
 TITLES = {
-    "average": ("Average accuracy by round", "Average accuracy (%)"),
-    "worst10": ("Worst-served 10 % of clients by round", "Mean accuracy of the worst 10 % (%)"),
-    "variance": ("Variance between clients by round", "Variance of client accuracy (%²)"),
+    "average": ("Average by round", "Average accuracy (%)"),
+    "worst10": ("Worst-served 10 % by round", "Mean accuracy of the worst 10 % (%)"),
+    "variance": ("Variance by round", "Variance of client accuracy (%²)"),
 }
 
 
@@ -28,13 +28,12 @@ def convergence(comparison: Comparison, metric: str, labels: Sequence[str], spli
     y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))
     base = alt.Chart(values(rows)).encode(x=x, color=colour_of(labels))
     band = base.mark_area(opacity=0.16).encode(y=alt.Y("low:Q", title=unit), y2="high:Q")
-    near = alt.selection_point(nearest=True, on="pointerover", clear="pointerout", empty=False, fields=["round", "method"])
-    points = base.mark_point(filled=True, size=55, opacity=1).encode(
-        y=y, shape=shape_of(labels), opacity=alt.condition(near, alt.value(1), alt.value(0)), tooltip=_tooltip(unit)
-    )
+    # Large unseen points are easy to hit. Vega-Lite's own search for the nearest point loses words in its tooltips (6.4).
+    hit = alt.selection_point(on="pointerover", clear="pointerout", empty=False)
+    points = base.mark_circle(size=260).encode(y=y, opacity=alt.condition(hit, alt.value(0.35), alt.value(0)), tooltip=_tooltip(unit))
     marked = base.transform_filter("datum.shaped").mark_point(filled=True, size=42, opacity=0.9).encode(y=y, shape=shape_of(labels))
     line = base.mark_line(strokeWidth=2, clip=True).encode(y=y)
-    layers = [band, line, marked, points.add_params(near)]
+    layers = [band, line, marked, points.add_params(hit)]
     return finish(layers, title=title, description=f"{title}, {split} rows, one line per method.", height=240)
 
 

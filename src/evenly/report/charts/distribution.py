@@ -11,7 +11,7 @@ from evenly.metrics import METRICS, measure
 from evenly.report.charts.theme import colour_of, finish, values
 from evenly.report.served import client_accuracy
 
-BIN = 5  # percentage points
+EDGES = np.arange(0, 101, 5)  # bins of five percentage points
 MOST_POINTS = 4000  # beyond that single clients cannot be seen, and the page would grow without bound
 ROW_HEIGHT = 124
 BAR, LINE, NAME, STRIP = 0.46, 0.5, 0.56, 0.16  # heights above and below a method's base line, in rows
@@ -42,29 +42,8 @@ def _y(field: str, rows: int) -> alt.Y:
 
 
 def _bars(comparison: Comparison, labels: Sequence[str], split: str) -> alt.Chart:
-    edges = np.arange(0, 101, BIN)
-    heights = {}
-    for label in labels:
-        found = [client_accuracy(run, split)[0] for run in comparison.of(label)]
-        heights[label] = np.mean([np.histogram(a[np.isfinite(a)], edges)[0] for a in found], axis=0)
-    tallest = max((h.max() for h in heights.values()), default=0) or 1
-    rows = [
-        {
-            "method": label,
-            "from": edges[j],
-            "to": edges[j + 1],
-            "base": -i,
-            "top": -i + BAR * h / tallest,
-            "clients": h,
-            "bin": _bin(edges, j),
-        }
-        for i, label in enumerate(labels)
-        for j, h in enumerate(heights[label])
-        if h > 0
-    ]
-    number = alt.Tooltip("clients:Q", title="Clients", format=",.3~f")
     return (
-        alt.Chart(values(rows))
+        alt.Chart(values(_bins(comparison, labels, split)))
         .mark_bar(opacity=0.75, binSpacing=1)
         .encode(
             x=_x("from"),
@@ -72,13 +51,37 @@ def _bars(comparison: Comparison, labels: Sequence[str], split: str) -> alt.Char
             y=_y("base", len(labels)),
             y2="top:Q",
             color=colour_of(labels),
-            tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("bin:N", title="Accuracy"), number],
+            tooltip=[
+                alt.Tooltip("method:N", title="Method"),
+                alt.Tooltip("bin:N", title="Accuracy"),
+                alt.Tooltip("clients:Q", title="Clients", format=",.3~f"),
+            ],
         )
     )
 
 
-def _bin(edges: np.ndarray, j: int) -> str:
-    return f"{edges[j]} to {edges[j + 1]} %"
+def _bins(comparison: Comparison, labels: Sequence[str], split: str) -> list[dict[str, Any]]:
+    heights = {label: _heights([client_accuracy(run, split)[0] for run in comparison.of(label)]) for label in labels}
+    tallest = max((h.max() for h in heights.values()), default=0) or 1
+    return [
+        {
+            "method": label,
+            "from": EDGES[j],
+            "to": EDGES[j + 1],
+            "base": -i,
+            "top": -i + BAR * height / tallest,
+            "clients": height,
+            "bin": f"{EDGES[j]} to {EDGES[j + 1]} %",
+        }
+        for i, label in enumerate(labels)
+        for j, height in enumerate(heights[label])
+        if height > 0
+    ]
+
+
+def _heights(seeds: list[np.ndarray]) -> np.ndarray:
+    """Clients in each bin, mean over seeds."""
+    return np.mean([np.histogram(a[np.isfinite(a)], EDGES)[0] for a in seeds], axis=0)
 
 
 def _clients(comparison: Comparison, labels: Sequence[str], split: str) -> alt.Chart:
@@ -140,6 +143,6 @@ def _names(labels: Sequence[str]) -> alt.Chart:
     # The names stand above the rows, not beside them: long ones would leave no room for the plot on a phone.
     return (
         alt.Chart(values(rows))
-        .mark_text(style="method-name", align="left", baseline="bottom", limit=320)
+        .mark_text(style="method-name", align="left", baseline="bottom", limit=260)
         .encode(x=_x("at"), y=_y("y", len(labels)), text="method:N")
     )

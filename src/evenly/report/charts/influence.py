@@ -16,10 +16,13 @@ ROWS, WEIGHT = "Share of all training rows (%)", "Share of all weight in trainin
 
 
 def influence_chart(comparison: Comparison, labels: Sequence[str]) -> alt.LayerChart | None:
-    """One point per client and method; with very many clients, one per fortieth of them by size. None if no weights are known."""
+    """One point per client and method; with very many clients, one per fortieth of them by size.
+
+    None for a single client, or where no weights are known.
+    """
     found = {label: influence(comparison, label) for label in labels}
     found = {label: share for label, share in found.items() if np.isfinite(share.weight).all()}
-    if not found:
+    if not found or comparison.federation.clients < 2:
         return None
     joined = len(found) * comparison.federation.clients > MOST_POINTS
     rows = [row for label, share in found.items() for row in (_joined if joined else _single)(comparison, label, share)]
@@ -30,26 +33,28 @@ def influence_chart(comparison: Comparison, labels: Sequence[str]) -> alt.LayerC
 
 def _axes(rows: list[dict[str, Any]]) -> dict[str, Any]:
     # Square-root axes spread out the many small clients and, unlike logarithms, have a place for 0.
-    root = alt.Scale(type="sqrt")
-    ticks = _ticks(max(max(row["rows"], row["weight"]) for row in rows))
+    root = alt.Scale(type="sqrt", zero=False, nice=False, padding=8)
+    seen = [row[name] for row in rows for name in ("rows", "weight")]
+    ticks = _ticks(min(seen), max(seen))
     return {
-        "x": alt.X("rows:Q", scale=root, axis=alt.Axis(title=ROWS, values=ticks, format="~g")),
-        "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, values=ticks, format="~g")),
+        "x": alt.X("rows:Q", scale=root, axis=alt.Axis(title=ROWS, values=ticks, format=".2~r")),
+        "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, values=ticks, format=".2~r")),
     }
 
 
-def _ticks(end: float) -> list[float]:
-    """0 and the steps 1, 2, 5, 10, … of two decades: even enough on a square-root axis."""
-    if end <= 0:
-        return [0.0]
-    steps = [float(f"{digit}e{power}") for power in range(-6, 3) for digit in (1, 2, 5)]
-    return [0.0, *(step for step in steps if end / 90 <= step <= end)]
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers: 0, 1, 2, 5, 10, … where shares differ by tenfold or more, else even steps."""
+    if low * 10 < high:
+        steps = [float(f"{digit}e{power}") for power in range(-7, 3) for digit in (1, 2, 5)]
+        return [0.0, *(step for step in steps if max(low, high / 90) <= step <= high)]
+    step = 10 ** np.floor(np.log10(high)) / 5 if high > 0 else 1.0
+    return [float(v) for v in np.arange(np.ceil(low / step), high / step + 1) * step][:: max(1, int((high - low) / step) // 6)]
 
 
 def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
-    end = max(row["rows"] for row in rows)
-    line = alt.Chart(values([{"rows": 0.0, "weight": 0.0}, {"rows": end, "weight": end}]))
-    word = alt.Chart(values([{"rows": end, "weight": end, "text": "exactly its share of rows"}]))
+    ends = [min(row["rows"] for row in rows), max(row["rows"] for row in rows)]
+    line = alt.Chart(values([{"rows": end, "weight": end} for end in ends]))
+    word = alt.Chart(values([{"rows": ends[1], "weight": ends[1], "text": "exactly its share of rows"}]))
     return [
         line.mark_line(style="guide-line", strokeDash=[4, 3]).encode(**_axes(rows)),
         word.mark_text(style="guide-text", align="right", baseline="bottom", dx=-14, dy=2).encode(**_axes(rows), text="text:N"),

@@ -51,29 +51,31 @@ DARK = {
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 SAVED_WIDTH = 640
+AXIS = {
+    "domain": False,
+    "ticks": False,
+    "labelPadding": 6,
+    "labelFlush": False,
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+}
+LEGEND = {"orient": "top", "offset": 30, "columns": 3, "symbolOpacity": 1, "labelLimit": 240, "title": None}
+# Upright and above the axis, a title takes no width from the plot: phones have none to spare.
+AXIS_Y = {"titleAngle": 0, "titleAnchor": "end", "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -10}
 
 
 def config(colour: Callable[[str], str]) -> dict[str, Any]:
     """The Vega-Lite configuration, with colours looked up by name."""
-    axis = {
-        "domain": False,
-        "ticks": False,
-        "labelPadding": 6,
-        "labelFlush": False,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-    }
     ink = {"labelColor": colour("soft"), "titleColor": colour("ink"), "gridColor": colour("line")}
     return {
         "background": None,
         "font": FONT,
         "view": {"stroke": None},
         "range": {"category": [colour(f"series-{i}") for i in range(1, 9)], "symbol": list(SHAPES)},
-        "axis": axis | ink,
-        # Upright and above the axis, a title takes no width from the plot: phones have none to spare.
-        "axisY": {"titleAngle": 0, "titleAnchor": "end", "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -10},
-        "legend": {"orient": "top", "columns": 3, "labelColor": colour("ink"), "labelLimit": 240, "title": None},
+        "axis": AXIS | ink,
+        "axisY": AXIS_Y,
+        "legend": LEGEND | {"labelColor": colour("ink")},
         "title": {"anchor": "start", "color": colour("ink"), "fontSize": 15, "fontWeight": 600, "offset": 14},
         "style": {
             "guide-line": {"color": colour("soft"), "strokeWidth": 1.2},

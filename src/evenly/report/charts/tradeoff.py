@@ -10,7 +10,7 @@ from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.table import Values
 
 TITLES = {
-    "variance": ("Accuracy and evenness", "Variance between clients (%²): lower is more even"),
+    "variance": ("Accuracy and evenness", "Variance (%²): lower is more even"),
     "worst10": ("Accuracy and the worst-served clients", "Worst-served 10 % (%): higher is better"),
 }
 AVERAGE = "Average accuracy (%): further right is better"

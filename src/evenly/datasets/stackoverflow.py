@@ -1,0 +1,116 @@
+"""StackOverflow: guess the next word of a post; every user is a client.
+
+TensorFlow Federated publishes it as HDF5, which NumPy cannot read. This loader reads an export of it, one post per line:
+JSON lines `{"client": "1001", "text": "how do i ..."}`, or CSV with the columns client and text; both may be gzipped.
+docs/datasets.md has the dozen lines that make one. Words are separated by blanks, as TFF leaves them.
+
+A sample is a word and the 20 words before it, with padding before a post begins. Words outside the vocabulary stay in the
+input as one symbol but are not targets. TFF's usual vocabulary is 10,000 words; counts by label and outcome are kept for
+every client here, so the default is smaller and the most is 998.
+"""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from evenly.datasets.card import DatasetCard
+from evenly.datasets.files import DataError, DataFile, MissingData, missing_sentence, place
+from evenly.datasets.windows import Stream, stream
+from evenly.datasets.words import PADDING, SPECIAL, UNKNOWN, numbers, vocabulary
+from evenly.federation import MOST_CLASSES, Federation
+from evenly.partitions import Rows, choose_clients, natural
+
+EXPORT = DataFile(
+    path="stackoverflow/stackoverflow.jsonl",
+    what="an export of StackOverflow, one post per line",
+    by_hand="export it from TensorFlow Federated as docs/datasets.md shows.",
+)
+ENDINGS = (".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
+MOST_WORDS = MOST_CLASSES - len(SPECIAL)
+
+
+def stackoverflow(
+    *,
+    users: int = 20,
+    min_samples: int = 10_000,
+    max_samples: int = 12_500,
+    words: int = 500,
+    length: int = 20,
+    train: float = 0.5,
+    valid: float = 0.0,
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """One client per user with `min_samples` to `max_samples` (0: no limit) samples; `users` of them drawn by `seed` (0: all).
+
+    The `words` most frequent words of all posts are known. x int32 [n, length], y the number of the next word.
+    """
+    if not 1 <= words <= MOST_WORDS or length < 1:
+        raise ValueError(f"words must be between 1 and {MOST_WORDS} and length at least 1, got {words} and {length}.")
+    posts = read_posts(_export())
+    known = vocabulary((post for said in posts.values() for post in said), words)
+    streams = [_known_targets(stream(numbers(said, known), length=length, padding=PADDING)) for said in posts.values()]
+    sizes = np.array([len(text.targets) for text in streams])
+    chosen = choose_clients(sizes, clients=users, min_samples=min_samples, max_samples=max_samples, seed=seed, what="stackoverflow")
+    parts = [streams[k].examples(length) for k in chosen]
+    rows = Rows(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), known, "stackoverflow")
+    names = [list(posts)[k] for k in chosen]
+    owner = np.repeat(np.arange(len(names)), sizes[chosen])
+    return natural(rows, owner, names=names, shares=(train, valid), split_seed=split_seed)
+
+
+def read_posts(path: Path) -> dict[str, list[list[str]]]:
+    """The words of every post by client, in the file's order."""
+    posts: dict[str, list[list[str]]] = {}
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8", newline="") as lines:
+            for client, text in _pairs(lines, path):
+                posts.setdefault(client, []).append(text.split())
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not whole text: {error}. Export it again.") from None
+    return posts
+
+
+def _pairs(lines: Iterable[str], path: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(csv.DictReader(lines) if ".csv" in path.name else lines, 1):
+        try:
+            row = json.loads(line) if isinstance(line, str) else line
+            yield str(row["client"]), str(row["text"] or "")
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise DataError(f"{path}: row {number} must have client and text, as docs/datasets.md shows.") from None
+
+
+def _export() -> Path:
+    start = str(place(EXPORT)).removesuffix(".jsonl")
+    found = next((Path(start + ending) for ending in ENDINGS if Path(start + ending).is_file()), None)
+    if found is None:
+        raise MissingData(missing_sentence(EXPORT))
+    return found
+
+
+def _known_targets(text: Stream) -> Stream:
+    return text._replace(targets=text.targets[text.symbols[text.targets] != UNKNOWN])
+
+
+CARD = DatasetCard(
+    name="stackoverflow",
+    title="The next word of a StackOverflow post; every user is a client",
+    load=stackoverflow,
+    layouts=((EXPORT,),),
+    papers=("PropFair",),
+    licence="CC BY-SA 3.0 (Stack Exchange data dump, as TensorFlow Federated gives it)",
+    provenance="Stack Overflow posts by user, published by the TensorFlow Federated authors (2019).",
+    citation="The TensorFlow Federated Authors: TensorFlow Federated Stack Overflow dataset, 2019.",
+    notes=(
+        "PropFair does not say what a sample is or how many words it knows; 20 users with 10,000 to 12,500 samples is all it gives.",
+        "A smaller vocabulary makes the task easier: do not compare with published accuracies.",
+        "Posts are by real people: do not print or publish rows.",
+        "Tested on files made in this export format, not on the published data.",
+    ),
+)

@@ -1,0 +1,65 @@
+"""The top of the page: what was found, and the three numbers that matter most."""
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.metrics import METRICS
+from evenly.report.choice import Choice
+from evenly.report.markup import Html, element, unbroken
+from evenly.report.summary import summarise
+from evenly.report.table import UNDEFINED, Values, difference, format_value, over_seeds
+
+TILES = {"average": "Average accuracy", "worst10": "Worst-served 10 % of clients", "variance": "Variance between clients"}
+
+
+def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
+    """Title, what was found, and the three numbers that matter most."""
+    summary = summarise(values, choice)
+    known = np.isfinite(over_seeds(values, choice.baseline, "average").mean)
+    tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in TILES))] if known else []
+    cautions = [element("p", {"class": "soft"}, unbroken(summary.cautions))] if summary.cautions else []
+    return element(
+        "header",
+        None,
+        element("p", {"class": "kicker"}, "evenly · how evenly a federated model serves its clients"),
+        element("h1", None, comparison.name),
+        element("p", {"class": "lead"}, unbroken(summary.finding)),
+        *cautions,
+        *tiles,
+    )
+
+
+def _tile(values: Values, choice: Choice, name: str) -> Html:
+    metric = METRICS[name]
+    unit = "" if name == "variance" else " %"
+    before, after = (
+        _with_unit(format_value(over_seeds(values, label, name).mean, metric), unit) for label in (choice.baseline, choice.lead)
+    )
+    parts = [element("h2", None, TILES[name])]
+    if choice.lead == choice.baseline:
+        return element("div", {"class": "tile"}, *parts, element("p", {"class": "number"}, after))
+    arrow = element("span", {"class": "soft"}, f"{before} ", element("span", {"aria-label": "to"}, "→"), " ")
+    change = difference(values, choice.lead, choice.baseline, name)
+    low, high = (_signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))
+    interval = (
+        f"change: {low} to {high} (95 % interval)"
+        if np.isfinite(change.half_width)
+        else f"change: {_signed(format_value(change.mean, metric))}"
+    )
+    return element(
+        "div",
+        {"class": "tile"},
+        *parts,
+        element("p", {"class": "number"}, arrow, element("strong", None, after)),
+        element("p", {"class": "soft"}, f"{choice.baseline} to {choice.lead}"),
+        element("p", {"class": "soft"}, interval),
+    )
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return text if text == UNDEFINED else f"{text}{unit}"
+
+
+def _signed(text: str) -> str:
+    unsigned = text == UNDEFINED or not text.strip("0.")
+    return text.replace("-", "−") if unsigned or text.startswith("-") else f"+{text}"

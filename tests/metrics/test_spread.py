@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from evenly.metrics import spread
+
+DRAW = np.random.default_rng(2)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 10, 20, 30, 31])
+def test_the_interval_is_students(count: int):
+    values = DRAW.normal(50, 3, count)
+    found = spread(values)
+    low, high = stats.t.interval(0.95, count - 1, loc=values.mean(), scale=stats.sem(values))
+    assert found.mean == pytest.approx(values.mean())
+    assert found.deviation == pytest.approx(values.std(ddof=1))
+    assert found.half_width == pytest.approx((high - low) / 2, rel=1e-3)
+    assert found.seeds == count
+
+
+@pytest.mark.parametrize("count", [32, 100])
+def test_many_seeds_use_the_normals_point(count: int):
+    values = DRAW.normal(50, 3, count)
+    low, high = stats.t.interval(0.95, count - 1, loc=values.mean(), scale=stats.sem(values))
+    assert spread(values).half_width == pytest.approx((high - low) / 2, rel=0.04)
+
+
+def test_a_single_seed_has_no_interval():
+    found = spread(np.array([3.0]))
+    assert (found.mean, found.seeds) == (3.0, 1)
+    assert np.isnan(found.deviation)
+    assert np.isnan(found.half_width)
+
+
+def test_undefined_values_are_left_out():
+    assert spread(np.array([1.0, np.nan, 3.0])) == spread(np.array([1.0, 3.0]))
+    nothing = spread(np.array([np.nan]))
+    assert nothing.seeds == 0
+    assert np.isnan(nothing.mean)
+
+
+def test_the_interval_covers_the_mean_nineteen_times_in_twenty():
+    # 3000 experiments of three seeds each; the deviation of the share is sqrt(0.95 * 0.05 / 3000) = 0.004.
+    draws = np.random.default_rng(3).normal(7, 2, (3000, 3))
+    covered = [abs(spread(values).mean - 7) <= spread(values).half_width for values in draws]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.015)

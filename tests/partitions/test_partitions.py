@@ -1,0 +1,220 @@
+"""Every partition covers its rows exactly once, depends on its seeds alone, and says so when it cannot do what was asked."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenly.federation import SPLITS, Federation
+from evenly.partitions import Rows, choose_clients, describe, dirichlet, equal, natural, official
+from evenly.partitions.dirichlet import cuts, draw_once
+
+
+def some_rows(sizes: list[int], name: str = "toy") -> Rows:
+    """Rows with so many of each label, labels mixed; x says which row it is."""
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return Rows(np.arange(len(y), dtype=np.uint8 if len(y) < 256 else np.int64)[:, None, None], y, tuple(map(str, range(len(sizes)))), name)
+
+
+def all_rows(federation: Federation) -> np.ndarray:
+    return np.concatenate([*(federation.split(name).rows for name in SPLITS), federation.central])
+
+
+def same(a: Federation, b: Federation) -> bool:
+    return all(
+        np.array_equal(a.split(name).rows, b.split(name).rows) and np.array_equal(a.split(name).offsets, b.split(name).offsets)
+        for name in SPLITS
+    )
+
+
+def client_sets(federation: Federation) -> list[set[int]]:
+    return [set(np.concatenate([federation.split(name).of(k) for name in SPLITS]).tolist()) for k in range(federation.clients)]
+
+
+label_sizes = st.lists(st.integers(40, 80), min_size=2, max_size=4)
+shares = st.sampled_from([(0.8, 0.1), (0.5, 0.0), (0.6, 0.0), (0.34, 0.33), (1.0, 0.0)])
+
+
+@given(sizes=label_sizes, clients=st.integers(1, 4), beta=st.sampled_from([0.3, 1.0, 100.0]), cut=shares, seed=st.integers(0, 2**32))
+def test_dirichlet_deals_every_row_once(sizes, clients, beta, cut, seed):
+    federation = dirichlet(some_rows(sizes), clients=clients, beta=beta, shares=cut, seed=seed)
+    assert sorted(all_rows(federation)) == list(range(sum(sizes)))
+    assert federation.clients == clients
+
+
+@given(sizes=label_sizes, clients=st.integers(1, 5), cut=shares, central=st.integers(0, 4), seed=st.integers(0, 99))
+def test_equal_deals_every_row_once_and_evenly(sizes, clients, cut, central, seed):
+    federation = equal(some_rows(sizes), clients=clients, shares=cut, central=np.arange(central), seed=seed)
+    assert sorted(all_rows(federation)) == list(range(sum(sizes)))
+    held = [len(rows) for rows in client_sets(federation)]
+    assert max(held) - min(held) <= 1
+
+
+@given(seed=st.integers(0, 2**32), split_seed=st.integers(0, 2**32))
+def test_dirichlet_depends_on_its_seeds_alone(seed, split_seed):
+    rows = some_rows([40, 50, 60])
+    first = dirichlet(rows, clients=3, seed=seed, split_seed=split_seed)
+    np.random.default_rng(1).random(5)
+    assert same(first, dirichlet(rows, clients=3, seed=seed, split_seed=split_seed))
+    other = dirichlet(rows, clients=3, seed=seed, split_seed=split_seed + 1)
+    assert client_sets(first) == client_sets(other)  # the split seed moves rows within clients only
+
+
+def test_another_seed_deals_otherwise():
+    rows = some_rows([40, 50, 60])
+    assert client_sets(dirichlet(rows, clients=3, seed=0)) != client_sets(dirichlet(rows, clients=3, seed=1))
+    assert client_sets(equal(rows, clients=3, seed=0)) != client_sets(equal(rows, clients=3, seed=1))
+    assert not same(dirichlet(rows, clients=3, split_seed=0), dirichlet(rows, clients=3, split_seed=1))
+
+
+@given(total=st.lists(st.integers(0, 500), min_size=1, max_size=6), clients=st.integers(1, 8), seed=st.integers(0, 2**32))
+def test_counts_are_rounded_down_shares_and_the_rest_goes_to_one_client(total, clients, seed):
+    counts = draw_once(np.array(total), clients, 0.5, np.random.Generator(np.random.Philox(seed)))
+    draw = np.random.Generator(np.random.Philox(seed))
+    for label, n in enumerate(total):
+        floors = np.floor(draw.dirichlet(np.full(clients, 0.5)) * n)
+        lucky = draw.integers(clients)
+        floors[lucky] += n - floors.sum()
+        assert counts[label].tolist() == floors.tolist()
+    assert counts.sum(1).tolist() == total
+
+
+def test_a_class_is_dealt_in_its_order():
+    rows = some_rows([60, 70])
+    federation = dirichlet(rows, clients=4, beta=5.0, seed=3)
+    held = client_sets(federation)
+    for label in range(2):
+        owners = [next(k for k, mine in enumerate(held) if row in mine) for row in np.flatnonzero(rows.y == label)]
+        assert owners == sorted(owners)
+
+
+def test_every_class_of_every_client_is_cut_at_its_share():
+    rows = some_rows([97, 203, 151])
+    federation = dirichlet(rows, clients=4, beta=1.0, shares=(0.5, 0.2), seed=1)
+    for k in range(4):
+        held = {name: np.bincount(rows.y[federation.split(name).of(k)], minlength=3) for name in SPLITS}
+        n = sum(held.values())
+        assert held["train"].tolist() == np.floor(0.5 * n).astype(int).tolist()
+        assert (held["train"] + held["valid"]).tolist() == np.floor(0.7 * n).astype(int).tolist()
+
+
+def test_cuts_do_not_lose_a_row_to_binary_fractions():
+    train, valid = cuts(np.array([10, 30]), (0.8, 0.1))  # 0.8 + 0.1 is 0.9000000000000000222 or a hair below 0.9
+    assert train.tolist() == [8, 24]
+    assert valid.tolist() == [1, 3]
+
+
+def test_a_large_beta_is_nearly_equal_and_a_small_one_is_not():
+    rows = some_rows([1000] * 5)
+    near = np.array([c.share for c in describe(dirichlet(rows, clients=5, beta=1e6))])
+    assert abs(near - 0.2).max() < 0.002
+    mixed = np.array([c.labels for c in describe(dirichlet(rows, clients=5, beta=1e6))])
+    assert abs(mixed - 0.2).max() < 0.005
+    apart = np.array([c.labels for c in describe(dirichlet(rows, clients=5, beta=0.05, seed=2))])
+    assert apart.max(1).mean() > 0.6
+
+
+def test_small_clients_are_drawn_again():
+    rows = some_rows([300, 300])
+    federation = dirichlet(rows, clients=6, beta=0.5, min_samples=40, seed=5)
+    assert min(len(mine) for mine in client_sets(federation)) >= 40
+    assert sorted(all_rows(federation)) == list(range(600))
+
+
+def test_an_impossible_minimum_fails_after_so_many_tries_and_says_so():
+    with pytest.raises(ValueError) as error:
+        dirichlet(some_rows([50, 50]), clients=5, beta=0.1, min_samples=21, tries=7)
+    sentence = str(error.value)
+    assert "none of 7 draws gave every client at least 21 rows and one training row (100 rows, 5 clients, beta=0.1)" in sentence
+    assert "smaller min_samples" in sentence
+
+
+def test_a_client_without_a_training_row_counts_as_too_small():
+    # Two rows of each of three labels for two clients: at a share of a third, every class of a client gives floor(n / 3) = 0.
+    with pytest.raises(ValueError, match="one training row"):
+        dirichlet(some_rows([2, 2, 2]), clients=2, beta=1.0, shares=(1 / 3, 0.0), tries=5)
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        ({"clients": 0}, "clients must be between 1 and the number of rows, 20, got 0"),
+        ({"clients": 21}, "clients must be between 1 and the number of rows, 20, got 21"),
+        ({"beta": 0.0}, "beta must be a number above 0"),
+        ({"beta": float("nan")}, "beta must be a number above 0"),
+        ({"shares": (0.9, 0.2)}, "train . valid at most 1"),
+        ({"tries": 0}, "tries must be at least 1"),
+    ],
+)
+def test_dirichlet_refuses_settings_that_make_no_sense(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        dirichlet(some_rows([10, 10]), **{"clients": 2, **settings})
+
+
+def test_central_rows_belong_to_no_client():
+    rows, central = some_rows([30, 30]), np.arange(50, 60)
+    for federation in (dirichlet(rows, clients=2, beta=5.0, central=central), equal(rows, clients=2, central=central)):
+        assert federation.central.tolist() == central.tolist()
+        assert sorted(all_rows(federation)) == list(range(60))
+        assert not set().union(*client_sets(federation)) & set(central.tolist())
+
+
+def test_rows_keep_their_dtype_and_shape():
+    federation = equal(some_rows([20, 20]), clients=2)
+    assert federation.x.dtype == np.uint8
+    assert federation.x.shape == (40, 1, 1)
+    assert federation.y.dtype == np.int32
+    assert federation.names == ("client 0", "client 1")
+
+
+def test_natural_keeps_owners_and_in_order_does_not_shuffle():
+    rows, owner = some_rows([25, 25]), np.arange(50) % 3
+    federation = natural(rows, owner, names=["a", "b", "c"], split_seed=1)
+    assert [mine == set(np.flatnonzero(owner == k).tolist()) for k, mine in enumerate(client_sets(federation))] == [True] * 3
+    ordered = natural(rows, owner, names=["a", "b", "c"], shuffle=False)
+    for k in range(3):
+        laid = np.concatenate([ordered.split(name).of(k) for name in SPLITS])
+        assert laid.tolist() == np.flatnonzero(owner == k).tolist()
+    assert ordered.train.counts.tolist() == federation.train.counts.tolist()
+
+
+def test_natural_refuses_owners_of_other_rows():
+    with pytest.raises(ValueError, match="one owner per row, got 3 for 4 rows"):
+        natural(some_rows([2, 2]), np.zeros(3, int), names=["a"])
+
+
+def test_official_test_rows_never_change_and_validation_comes_from_training():
+    rows, owner = some_rows([50, 50]), np.arange(100) % 2
+    tested = np.arange(100) >= 80
+    first, second = (official(rows, owner, tested, names=["a", "b"], split_seed=seed) for seed in (0, 1))
+    assert sorted(first.test.rows) == sorted(second.test.rows) == list(range(80, 100))
+    assert first.train.counts.tolist() == [36, 36]
+    assert first.valid.counts.tolist() == [4, 4]
+    assert not np.array_equal(first.valid.rows, second.valid.rows)
+    assert sorted(all_rows(first)) == list(range(100))
+    with pytest.raises(ValueError, match="valid must be a share"):
+        official(rows, owner, tested, names=["a", "b"], valid=1.0)
+
+
+def test_a_client_without_training_rows_is_named():
+    with pytest.raises(ValueError, match="client 'b' of toy has none"):
+        natural(some_rows([2, 2]), np.zeros(4, int), names=["a", "b"])
+
+
+def test_choosing_clients_by_size():
+    sizes = np.array([5, 100, 50, 70, 10])
+    assert choose_clients(sizes, min_samples=50).tolist() == [1, 2, 3]
+    assert choose_clients(sizes, min_samples=10, max_samples=70).tolist() == [2, 3, 4]
+    drawn = choose_clients(sizes, clients=2, min_samples=10, seed=4)
+    assert drawn.tolist() == choose_clients(sizes, clients=2, min_samples=10, seed=4).tolist() == sorted(drawn)
+    assert len({tuple(choose_clients(sizes, clients=2, seed=seed)) for seed in range(20)}) > 1
+    with pytest.raises(ValueError, match="roles: 4 clients with at least 50 samples were asked for, but only 3 of 5 have so many"):
+        choose_clients(sizes, clients=4, min_samples=50, what="roles")
+
+
+def test_the_card_counts_sizes_and_shares():
+    rows = Rows(np.zeros((4, 1, 1)), np.array([0, 1, 1, 1]), ("no", "yes"), "toy")
+    cards = describe(natural(rows, np.array([0, 0, 0, 1]), names=["a", "b"], shares=(1.0, 0.0)))
+    assert cards[0]._replace(labels=()) == ("a", 3, 0, 0, 0.75, ())
+    assert cards[0].labels == pytest.approx((1 / 3, 2 / 3))
+    assert cards[1].labels == (0.0, 1.0)

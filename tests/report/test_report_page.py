@@ -1,0 +1,185 @@
+"""The page: whole, self-contained, escaped, and of bounded size whatever it is given."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from invented import HOSTILE, comparison, federation
+
+from evenly.report import write_report
+from evenly.report.markup import data_block, element, script
+from evenly.report.page import render
+
+MIB = 2**20
+
+
+class Outline(HTMLParser):
+    """Collects tags, identifiers and links, and checks that elements nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.identifiers: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        found = dict(attrs)
+        self.identifiers += [found["id"]] if "id" in found else []
+        self.links += [found[k] for k in ("href", "src") if k in found]
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def outline(text: str) -> Outline:
+    parser = Outline()
+    parser.feed(text)
+    assert parser.open == []
+    return parser
+
+
+def specs(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)[1])["specs"]
+
+
+def words(text: str) -> str:
+    return re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render(comparison())
+
+
+def test_the_page_is_well_formed_and_every_link_stays_inside(page):
+    found = outline(page)
+    assert {"html", "main", "h1", "table", "caption", "figure", "figcaption", "nav"} <= set(found.tags)
+    assert len(found.identifiers) == len(set(found.identifiers))
+    assert [link for link in found.links if link.startswith("#") and link[1:] not in found.identifiers] == []
+    assert [link for link in found.links if not link.startswith("#")] == ["data:,"]
+
+
+def test_the_page_has_every_section(page):
+    for name in ("results", "distribution", "tradeoff", "rounds", "influence", "clients", "privacy", "data", "settings"):
+        assert f'<section id="{name}"' in page
+
+
+def test_every_chart_takes_its_containers_width_and_is_described(page):
+    found = specs(page)
+    assert len(found) == 7
+    assert all(spec["width"] == "container" and spec["description"] and spec["title"] for spec in found.values())
+
+
+def test_the_same_results_give_the_same_page(page):
+    assert render(comparison()) == page
+
+
+def test_user_text_is_escaped_everywhere():
+    data = federation(5, names=[HOSTILE, "</script><b>", "a&b", 'quote"', "ok"], labels=(HOSTILE, "<!--"))
+    text = render(comparison((HOSTILE, "fedavg"), data=data, name=HOSTILE, command=HOSTILE))
+    assert "<script>window.hacked" not in text
+    assert "</script><b>" not in text
+    assert "&lt;script&gt;window.hacked" in text
+    assert any(HOSTILE in json.dumps(spec) for spec in specs(text).values())  # yet the chart shows the name as it is
+    outline(words(text))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        comparison(("fedavg",), seeds=1),
+        comparison(data=federation(1)),
+        comparison(data=federation(4, rows=(10, 0, 1))),
+        comparison(data=federation(4, rows=(10, 5, 0))),
+        comparison(evaluations=1),
+        comparison(("x" * 300, "y z " * 60), seeds=1),
+    ],
+    ids=["one method and seed", "one client", "one test row", "no test rows", "never trained", "long labels"],
+)
+def test_unusual_results_still_make_a_page(found):
+    text = render(found)
+    outline(text)
+    assert not re.search(r"\b(nan|NaN|None|inf)\b", words(text))
+
+
+def test_undefined_metrics_read_na():
+    text = render(comparison(data=federation(4, rows=(10, 5, 0))))
+    assert "n/a" in text
+    assert specs(text) == {}
+
+
+def test_small_test_sets_are_pointed_out_and_large_ones_not():
+    assert "Small test sets." in render(comparison(data=federation(20, rows=(40, 10, 8))))
+    assert "Small test sets." not in render(comparison(data=federation(20, rows=(40, 10, 5000))))
+
+
+def test_excluded_updates_are_named(page):
+    found = comparison()
+    times = np.zeros(20, np.int32)
+    times[3] = 7
+    run = found.runs[0]
+    text = render(found._replace(runs=[run._replace(trace=run.trace._replace(excluded=times)), *found.runs[1:]]))
+    assert '<section id="excluded"' in text
+    assert "7 updates or losses were not finite" in text
+    assert '<section id="excluded"' not in page
+
+
+def test_very_many_methods_stay_readable():
+    text = render(comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(120))], seeds=2))
+    assert "All 121 methods" in text
+    assert len(text.encode()) < 4 * MIB
+    lines = specs(text)["chart-rounds-average"]
+    assert "q-fedavg(q=119)" in json.dumps(lines)
+    assert "q-fedavg(q=50)" not in json.dumps(lines)  # only the coloured ones have lines
+    assert "q-fedavg(q=50)" in json.dumps(specs(text)["chart-tradeoff-variance"])  # but all have a point
+
+
+def test_ten_thousand_clients_are_aggregated():
+    text = render(comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"), data=federation(10_000), seeds=2, evaluations=3))
+    assert len(text.encode()) < 2 * MIB
+
+
+def test_a_comparison_without_runs_is_refused():
+    with pytest.raises(ValueError, match="at least one run, got none"):
+        render(comparison()._replace(runs=[]))
+
+
+def test_runs_on_other_clients_are_refused():
+    with pytest.raises(ValueError, match="the federation's 3 clients, but 'fedavg' with seed 0 has 20"):
+        render(comparison()._replace(federation=federation(3)))
+
+
+def test_the_file_appears_whole_and_leaves_nothing_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "report.html"
+    assert write_report(comparison(), path) == path
+    assert path.read_text(encoding="utf-8").endswith("</html>\n")
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+    before = path.read_bytes()
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_report(comparison(name="other"), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_elements_escape_text_and_attributes():
+    assert element("p", {"title": 'a"b'}, "<i>", element("b", None, "&")) == '<p title="a&quot;b">&lt;i&gt;<b>&amp;</b></p>'
+
+
+def test_data_cannot_end_its_block_and_nan_is_refused():
+    block = data_block("d", {"name": "</script><!--"})
+    assert block.count("</script>") == 1
+    assert "<!--" not in block
+    with pytest.raises(ValueError, match="JSON compliant"):
+        data_block("d", float("nan"))
+
+
+def test_a_script_cannot_hold_its_own_end():
+    with pytest.raises(ValueError, match="must not contain"):
+        script("'</script>'")

@@ -1,0 +1,79 @@
+"""How the code is laid out, as rules that can fail."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evenly
+from evenly.algorithms import METHODS
+
+SOURCE = Path(evenly.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+VAGUE = {"utils", "util", "helpers", "helper", "misc", "base", "common", "core", "tools", "stuff"}
+HEAVY = {"pandas", "pyarrow", "altair", "typer", "rich", "pydantic", "torch", "flwr", "matplotlib", "scipy.stats"}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_modules_are_short_enough_to_read(path: Path):
+    assert len(path.read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_names_say_what_is_inside(path: Path):
+    assert path.stem not in VAGUE
+    assert path.parent.name not in VAGUE
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.read_text().strip()], ids=name)
+def test_every_module_says_what_it_is_for(path: Path):
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), "the first lines of a module say what it is for"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_randomness_is_never_global(path: Path):
+    assert not re.search(
+        r"np\.random\.(seed|rand|randn|choice|permutation|shuffle|normal)\(|^import random\b|^from random\b", path.read_text(), re.M
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_one_file_that_cites_its_paper(name: str):
+    method = METHODS[name]
+    module = importlib.import_module(f"evenly.algorithms.{name.replace('-', '_')}")
+    assert module.METHOD is method
+    author = re.match(r"[^\s,]+", method.reference)
+    assert author
+    assert re.search(rf"\b{author[0]}\b", module.__doc__), f"the docstring names {author[0]}"
+
+
+@pytest.mark.parametrize("module", ["evenly.simulate", "evenly.algorithms", "evenly.metrics", "evenly.models", "evenly.datasets"])
+def test_the_core_imports_nothing_heavy(module: str):
+    code = f"import sys, {module}; print(' '.join(sys.modules))"
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert not HEAVY & set(ended.stdout.split())
+
+
+UNTOUCHED = """
+import os
+before = dict(os.environ)
+import evenly.simulate, jax
+assert dict(os.environ) == before
+print(jax.config.jax_enable_x64)
+"""
+
+
+def test_importing_leaves_the_environment_and_the_settings_of_jax_alone():
+    ended = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "False"

@@ -1,0 +1,67 @@
+"""The benchmark runs, compares like with like, and does not claim more than was measured."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def summary(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import summary
+
+    return summary
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    out = tmp_path_factory.mktemp("bench") / "out.json"
+    command = [sys.executable, str(BENCHMARKS / "synthetic.py"), "--rounds", "10", "--repeats", "1", "--patience", "0", "--json", str(out)]
+    env = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "NPROC", "JAX_DISABLE_MOST_OPTIMIZATIONS")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "25 runs together" in done.stdout
+    return json.loads(out.read_text())
+
+
+def test_the_script_keeps_what_is_needed_to_repeat_it(results: dict):
+    assert results["command"] == "python benchmarks/synthetic.py --rounds 10 --repeats 1"
+    assert {"cpu", "cores", "system"} == results["machine"].keys()
+    assert {"python", "evenly", "jax"} <= results["versions"].keys()
+    assert results["evenly"]["ms_per_round"] > 0
+
+
+def test_both_contenders_learn_the_same(results: dict):
+    if "torch" not in results:
+        pytest.skip("PyTorch is not installed; `pip install torch` adds the comparison")
+    assert results["ratios"]["agreement_reached"], results["differences"]
+
+
+def test_medians_and_ranges_are_in_ms_per_round(summary: ModuleType):
+    timed = [summary.Timed(seconds, 0.0) for seconds in (0.4, 0.2, 1.0)]
+    assert summary.summary(200, timed) == {"ms_per_round": 2.0, "range": [1.0, 5.0], "others": 0.0}
+
+
+def test_a_missed_target_is_said_to_be_missed(summary: ModuleType):
+    found = {
+        "evenly": {"ms_per_round": 2.0},
+        "evenly25": {"ms_per_round": 17.0},
+        "torch": {"ms_per_round": 38.0},
+        "differences": {"10": 1e-3},
+    }
+    ratios = summary.conclusions(found)
+    assert ratios == {"together": 8.5, "together_reached": False, "faster": 19.0, "faster_reached": False, "agreement_reached": False}
+
+
+def test_kept_results_name_no_folder_and_no_machine():
+    for path in (BENCHMARKS / "results").glob("*.json"):
+        text = path.read_text()
+        assert not [folder for folder in ("/home", "/work", "/tmp") if folder in text]
+        assert {"command", "date", "machine", "versions"} <= json.loads(text).keys()

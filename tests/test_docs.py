@@ -1,0 +1,84 @@
+"""The documentation says what the code does: generated parts are up to date, links lead somewhere, code runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evenly import algorithms
+from evenly.algorithms import METHODS
+from evenly.metrics import METRICS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that headings get on the usual Markdown hosts."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_generated_parts_are_up_to_date():
+    command = [sys.executable, str(DOCS / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_internal_links_lead_somewhere(page: Path):
+    for target in LINK.findall(page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), f"{name(page)} links to {target}"
+        assert not anchor or anchor in anchors(found.read_text()), f"{name(page)} links to {target}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_page_that_names_its_settings_and_departures(method: str):
+    text = (DOCS / "algorithms" / f"{method}.md").read_text()
+    assert all(f"`{setting}`" in text for setting in METHODS[method].settings)
+    assert "## Departures from the paper and from public code" in text
+    assert f"({method}.md)" in (DOCS / "algorithms" / "index.md").read_text()
+
+
+def test_every_page_of_a_method_belongs_to_one():
+    pages = {path.stem for path in (DOCS / "algorithms").glob("*.md")} - {"index"}
+    assert pages == set(METHODS)
+
+
+def test_every_metric_is_explained():
+    text = (DOCS / "metrics.md").read_text()
+    assert all(f"- `{metric}`: " in text for metric in METRICS)
+
+
+def test_every_decision_is_listed():
+    listed = set(LINK.findall((DOCS / "decisions" / "index.md").read_text()))
+    assert listed == {path.name for path in (DOCS / "decisions").glob("*.md")} - {"index.md"}
+
+
+@pytest.mark.parametrize("page", ["index.md", "add-a-method.md"])
+def test_the_code_on_the_page_runs(page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(algorithms, "METHODS", dict(METHODS))  # the page registers a method of its own
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    exec("\n".join(blocks), {"__name__": "page"})
+    printed = [float(line) for line in capsys.readouterr().out.split()]
+    assert len(printed) == {"index.md": 1, "add-a-method.md": 3}[page]
+    assert all(0 <= accuracy <= 100 for accuracy in printed)
+
+
+def test_the_example_and_the_page_define_the_same_rule():
+    rule = re.compile(r"^@record\nclass Urgent:.*?(?=\n\n\nMETHOD)", re.MULTILINE | re.DOTALL)
+    page, example = (rule.findall(path.read_text()) for path in (DOCS / "add-a-method.md", ROOT / "examples" / "own_method.py"))
+    assert len(page) == 1
+    assert page == example

@@ -1,0 +1,43 @@
+"""Every example runs, in a process of its own, and prints what it promises."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PROMISES = {
+    "own_model.py": ["fedavg", "q-fedavg", "clients"],
+    "own_data.py": ["age is missing", "worst hospital", "new patients come back: yes"],
+    "own_method.py": ["fedavg", "urgent(temperature=1)", "urgent(temperature=0.5)"],
+}
+
+
+def test_every_example_is_tested():
+    assert {path.name for path in EXAMPLES.glob("*.py")} >= PROMISES.keys()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_the_example_runs(path: Path, tmp_path: Path):
+    # The tests' own way of compiling (quickly, to slow programs) is not what a user has.
+    env = {k: v for k, v in os.environ.items() if k != "JAX_DISABLE_MOST_OPTIMIZATIONS"}
+    command = [sys.executable, "-W", "error", str(path)]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    for promise in PROMISES.get(path.name, []):
+        assert promise in done.stdout
+    assert len(path.read_text().splitlines()) <= 80
+
+
+@pytest.mark.parametrize("page", ["data.md", "models.md"])
+def test_the_code_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    text = (EXAMPLES.parent / "docs" / page).read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    exec("\n".join(blocks), {})
+    if page == "data.md":
+        assert capsys.readouterr().out == "('age', 'age is missing', 'ward=(missing)', 'ward=heart', 'ward=surgery')\n"

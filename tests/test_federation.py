@@ -1,0 +1,276 @@
+"""A table or arrays become a federation in which every row has one place, or an error says what is wrong and where."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenly.federation import SPLITS, Federation, split_rows
+
+
+def table(rows: int = 60) -> pd.DataFrame:
+    draw = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "site": draw.choice(["north", "south", "east"], rows),
+            "y": draw.choice(["no", "yes"], rows),
+            "sex": draw.choice(["F", "M"], rows),
+            "race": draw.choice(["a", "b"], rows),
+            "age": draw.normal(40, 10, rows),
+            "job": draw.choice(["cook", "nurse"], rows),
+        }
+    )
+
+
+def federate(frame: Any, **changes: Any) -> Federation:
+    return Federation.from_frame(frame, **{"client": "site", "label": "y", "sensitive": ["sex", "race"], **changes})
+
+
+def places(federation: Federation) -> list[int]:
+    return sorted([*np.concatenate([federation.split(s).rows for s in SPLITS]), *federation.central])
+
+
+def test_a_table_becomes_a_federation():
+    federation = federate(table(), sensitive="sex")
+    assert federation.names == ("east", "north", "south")
+    assert federation.labels == ("no", "yes")
+    assert federation.groups == ("F", "M")
+    assert federation.encoder is not None
+    assert federation.encoder.features == ("race=a", "race=b", "age", "job=cook", "job=nurse")
+    assert federation.x.shape == (60, 5)
+    assert places(federation) == list(range(60))
+    frame = table()
+    for k, name in enumerate(federation.names):
+        assert set(frame["site"].iloc[federation.train.of(k)]) == {name}
+    trained = federation.x[federation.train.rows, 2]
+    assert abs(trained.mean()) < 1e-6
+    assert trained.std() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_several_sensitive_columns_make_intersections():
+    frame = table()
+    federation = federate(frame)
+    assert federation.groups == ("sex=F, race=a", "sex=F, race=b", "sex=M, race=a", "sex=M, race=b")
+    assert federation.groups[federation.group[7]] == f"sex={frame['sex'][7]}, race={frame['race'][7]}"
+
+
+def test_sensitive_columns_are_features_only_when_listed():
+    assert federate(table()).encoder.features == ("age", "job=cook", "job=nurse")  # pyright: ignore[reportOptionalMemberAccess]
+    assert federate(table(), features=["sex", "age", "age"]).encoder.features == ("sex=F", "sex=M", "age")  # pyright: ignore[reportOptionalMemberAccess]
+    assert federate(table(), features="age").x.shape == (60, 1)
+
+
+def test_without_sensitive_columns_there_is_one_group():
+    federation = federate(table(), sensitive=())
+    assert federation.groups == ("all",)
+    assert (federation.group == 0).all()
+
+
+def test_row_order_and_index_change_neither_features_nor_names():
+    frame = table()
+    frame.loc[5, "job"] = None
+    frame.loc[9, "job"] = "rare"
+    frame.loc[9, "age"] = None
+    first = federate(frame)
+    for seed in range(5):
+        other = federate(frame.sample(frac=1, random_state=seed), seed=seed)
+        assert other.encoder is not None
+        assert first.encoder is not None
+        assert other.encoder.features == first.encoder.features
+        assert (other.names, other.labels, other.groups) == (first.names, first.labels, first.groups)
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        (pd.Series(["b", "a"] * 30), ("a", "b")),
+        (pd.Series(["b", "a"] * 30, dtype="category"), ("a", "b")),
+        (pd.Series([True, False] * 30), ("False", "True")),
+        (pd.Series([True, False] * 30, dtype="boolean"), ("False", "True")),
+        (pd.Series([10, 9] * 30), ("9", "10")),
+        (pd.Series([1, -1] * 30, dtype="Int64"), ("-1", "1")),
+        (pd.Series([1.0, 0.0] * 30), ("0", "1")),
+    ],
+)
+def test_labels_of_every_kind(values: pd.Series, labels: tuple[str, ...]):
+    federation = federate(table().assign(y=values))
+    assert federation.labels == labels
+    np.testing.assert_array_equal(federation.y, [1, 0] * 30)
+
+
+def test_clients_with_one_row_train_on_it():
+    frame = table()
+    frame.loc[0, "site"] = "alone"
+    federation = federate(frame)
+    assert federation.train.of(federation.names.index("alone")).tolist() == [0]
+    assert (federation.train.counts >= 1).all()
+
+
+def test_numbered_clients_are_sorted_as_numbers():
+    assert federate(table().assign(site=np.arange(60) % 12)).names == tuple(str(k) for k in range(12))
+
+
+def test_a_split_column_decides_instead_of_chance():
+    part = np.array(["train", "train", "test", "valid", "central"] * 12)
+    frame = table().assign(part=part)
+    frame.loc[4, "site"] = None  # a central row belongs to no client
+    federation = federate(frame, split="part", seed=9)
+    for name in SPLITS:
+        assert sorted(federation.split(name).rows) == np.flatnonzero(part == name).tolist()
+    assert federation.central.tolist() == np.flatnonzero(part == "central").tolist()
+    assert places(federation) == list(range(60))
+    assert federation.encoder is not None
+    assert federation.encoder.features == ("age", "job=cook", "job=nurse")
+    assert set(frame["site"].iloc[federation.test.of(0)]) == {"east"}
+
+
+def test_clients_only_in_the_central_test_set_are_not_clients():
+    frame = table().assign(part="train")
+    frame.loc[frame["site"] == "north", "part"] = "central"
+    assert federate(frame, split="part").names == ("east", "south")
+
+
+def test_split_errors_say_what_is_wrong():
+    frame = table().assign(part="train")
+    with pytest.raises(ValueError, match=r"Column 'part' must say train, valid, test or central; row 3 \(counting from 0\) says 'Train'"):
+        federate(frame.assign(part=["train"] * 3 + ["Train"] * 57), split="part")
+    with pytest.raises(ValueError, match=r"Column 'part' must be filled in every row; row 1"):
+        federate(frame.assign(part=["train", None] * 30), split="part")
+    with pytest.raises(ValueError, match="some rows; all of them say central"):
+        federate(frame.assign(part="central"), split="part")
+    with pytest.raises(ValueError, match="Every client must have a row with split 'train'; client 'north' has none"):
+        federate(frame.assign(part=np.where(frame["site"] == "north", "test", "train")), split="part")
+    with pytest.raises(ValueError, match="The split 'site' must be a column of its own"):
+        federate(frame, split="site")
+
+
+@pytest.mark.parametrize("column", ["site", "y", "sex"])
+@pytest.mark.parametrize("gap", [None, np.nan])
+def test_gaps_in_client_label_and_sensitive_columns_are_refused(column: str, gap: Any):
+    frame = table()
+    frame.loc[17, column] = gap
+    with pytest.raises(
+        ValueError, match=rf"Column '{column}' must be filled in every row; row 17 \(counting from 0\) is empty\. Fill or drop"
+    ):
+        federate(frame)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"y": "yes"}, {}, "Column 'y' must hold at least two classes, got only 'yes'"),
+        ({"y": np.linspace(0, 1, 60)}, {}, r"Column 'y' must hold classes .* row 1 \(counting from 0\) holds 0.0169"),
+        ({"sex": [f"{i}" for i in range(60)]}, {"features": ["y"]}, "features must not hold the label column 'y'"),
+        ({}, {"label": "site"}, "The label 'site' must be a column of its own"),
+        ({}, {"label": "income"}, "must have the column 'income'; it has 'site', 'y'"),
+        ({}, {"features": ["height"]}, "must have the column 'height'"),
+        ({}, {"features": []}, "at least one feature column"),
+        ({"id": [f"p{i}" for i in range(60)]}, {}, r"Column 'id' has 60 different words.*Drop it"),
+        ({}, {"shares": (0.9, 0.2)}, r"shares must be \(train, valid\)"),
+    ],
+)
+def test_errors_name_the_column_and_what_to_do(change: dict[str, Any], options: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        federate(table().assign(**change), **options)
+
+
+def test_empty_tables_duplicate_columns_and_other_objects_are_refused():
+    with pytest.raises(ValueError, match="at least one row; it is empty"):
+        federate(table()[:0])
+    twice = pd.concat([table(), table()[["age"]]], axis=1)
+    with pytest.raises(ValueError, match=r"'age' occurs 2 times\. Rename or drop one"):
+        federate(twice)
+    with pytest.raises(TypeError, match="pandas DataFrame, got a dict"):
+        federate(table().to_dict())
+    with pytest.raises(TypeError, match="Column 'when' holds dates"):
+        federate(table().assign(when=pd.Timestamp("2020-01-01")))
+
+
+def arrays(**changes: Any) -> Federation:
+    given = {"x": np.ones((4, 2)), "y": [0, 1, 0, 1], "client": ["a", "a", "b", "b"], **changes}
+    return Federation.from_arrays(given.pop("x"), given.pop("y"), given.pop("client"), **given)
+
+
+def test_arrays_become_a_federation():
+    federation = arrays(group=["m", "f", "f", "m"], split=["train", "test", "train", "valid"])
+    assert federation.x.dtype == np.float32
+    assert (federation.names, federation.labels, federation.groups) == (("a", "b"), ("0", "1"), ("f", "m"))
+    assert (federation.train.rows.tolist(), federation.test.rows.tolist(), federation.valid.of(1).tolist()) == ([0, 2], [1], [3])
+    assert federation.census().cells.tolist() == [[[0, 0], [1, 0]], [[1, 0], [0, 0]]]
+
+
+def test_arrays_may_be_columns_of_a_table():
+    frame = table()
+    federation = Federation.from_arrays(frame[["age"]], frame["y"], frame["site"].astype("category"), group=frame["sex"])
+    assert federation.names == ("east", "north", "south")
+    assert federation.labels == ("no", "yes")
+
+
+def test_images_keep_their_type_and_floats_become_float32():
+    assert arrays(x=np.zeros((4, 3, 3), np.uint8)).x.dtype == np.uint8
+    assert arrays(x=np.zeros((4, 3, 3))).x.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"x": [[1, 2], [3, np.nan], [1, 1], [1, 1]]}, ValueError, r"row 1 \(counting from 0\) holds NaN, infinity or a huge number"),
+        ({"x": [[1], [2], [1e300], [1]]}, ValueError, "row 2 .* huge number"),
+        ({"x": np.zeros((4, 2, 2)) / 1 - np.inf}, ValueError, "row 0"),
+        ({"x": [["a"]] * 4}, TypeError, "x must hold numbers, got dtype <U1"),
+        ({"x": [1, 2, 3, 4]}, ValueError, r"got shape \(4,\). Try x.reshape"),
+        ({"y": [[0, 1]] * 4}, ValueError, r"y must have one value per row, got an array of shape \(4, 2\)"),
+        ({"y": [0, 1, np.nan, 1]}, ValueError, r"y must be filled in every row; row 2"),
+        ({"y": np.array([0, 1, np.nan, 1])}, ValueError, r"y must be filled in every row; row 2"),
+        ({"client": ["a", "b", None, "a"]}, ValueError, "client must be filled in every row; row 2"),
+        ({"group": ["a", "b", "a", float("nan")]}, ValueError, "group must be filled in every row; row 3"),
+        ({"y": [1] * 4}, ValueError, "y must hold at least two classes, got only '1'"),
+        ({"y": [0, 1]}, ValueError, "one entry per row everywhere, got 4 for x, 2 for y, 4 for client"),
+        ({"x": np.ones((0, 2)), "y": [], "client": []}, ValueError, "at least one row, got none"),
+        ({"y": [0.5, 1, 2, 3]}, ValueError, r"y must hold classes .* row 0"),
+    ],
+)
+def test_wrong_arrays_are_refused(change: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        arrays(**change)
+
+
+def test_thousands_of_classes_or_groups_are_refused():
+    many = np.arange(2002)
+    with pytest.raises(ValueError, match="y must have at most 1000 different values, got 2002"):
+        Federation.from_arrays(np.ones((2002, 1)), many, many % 2)
+    with pytest.raises(ValueError, match="group must have at most 1000 different values, got 1001"):
+        Federation.from_arrays(np.ones((2002, 1)), many % 2, many % 2, group=many // 2)
+
+
+owners = st.lists(st.integers(0, 4), min_size=1, max_size=60).map(np.array)
+cuts = st.tuples(st.floats(0.01, 1), st.floats(0, 1)).filter(lambda s: s[0] + s[1] <= 1)
+
+
+@given(owners, cuts, st.integers(0, 2**32))
+def test_a_random_split_covers_every_row_once_and_leaves_no_client_untrained(owner: np.ndarray, shares: tuple[float, float], seed: int):
+    names, owner = np.unique(owner, return_inverse=True)
+    parts = split_rows(owner, len(names), shares=shares, seed=seed)
+    assert sorted(np.concatenate([p.rows for p in parts])) == list(range(len(owner)))
+    assert (parts[0].counts >= 1).all()
+    for part in parts:
+        assert (owner[part.rows] == np.repeat(np.arange(len(names)), part.counts)).all()
+
+
+@given(owners, st.data())
+def test_a_given_split_covers_every_row_once(owner: np.ndarray, data: st.DataObject):
+    part = data.draw(st.lists(st.sampled_from([*SPLITS, "central"]), min_size=len(owner), max_size=len(owner)))
+    _, first = np.unique(owner, return_index=True)
+    for row in first:
+        part[row] = "train"
+    y = np.arange(len(owner) + 1) % 2
+    federation = Federation.from_arrays(np.ones((len(y), 1)), y, [*owner, owner[0]], split=[*part, "test"])
+    assert places(federation) == list(range(len(y)))
+
+
+def test_the_split_is_the_same_for_a_seed_and_differs_between_seeds():
+    rows = [federate(table(), seed=seed).train.rows.tolist() for seed in (0, 0, 1)]
+    assert rows[0] == rows[1] != rows[2]

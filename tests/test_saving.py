@@ -1,0 +1,207 @@
+"""A model that was saved predicts the same after loading; what is not one is refused with a reason."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import evenly.saving
+from evenly.algorithms import algorithm
+from evenly.federation import Federation
+from evenly.models import MODELS, Custom, LinearSVM, Logistic, Softmax, from_equinox
+from evenly.records import replace
+from evenly.saving import Model, from_trace, load, save
+from evenly.simulate import simulate
+from evenly.types import Trace
+from tests import federations
+
+
+def table() -> pd.DataFrame:
+    draw = np.random.default_rng(5)
+    return pd.DataFrame(
+        {
+            "site": draw.choice(["a", "b"], 40),
+            "income": draw.choice(["high", "low"], 40),
+            "age": draw.choice([20.0, 30.0, np.nan], 40),
+            "job": draw.choice(["cook", "nurse"], 40),
+            7: draw.integers(0, 9, 40),
+        }
+    )
+
+
+@pytest.fixture
+def from_table() -> Model:
+    federation = Federation.from_frame(table(), client="site", label="income")
+    return Model(
+        task=Logistic(features=5),
+        params={"w": jnp.linspace(-1, 1, 5), "b": jnp.array(0.1)},
+        labels=federation.labels,
+        shape=(5,),
+        encoder=federation.encoder,
+    )
+
+
+def arranged(name: str) -> Model:
+    """A model on arrays, with parameters that are not the initial ones."""
+    federation = federations.tiny(classes=2)
+    task = MODELS[name](federation)
+    params = jax.tree.map(lambda leaf: leaf + jax.random.normal(jax.random.key(1), leaf.shape), task.init(jax.random.key(0)))
+    return Model(task=task, params=params, labels=federation.labels, shape=(5,))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_named_model_comes_back_the_same(name: str, tmp_path: Path):
+    model, x = arranged(name), federations.tiny().x
+    save(model, tmp_path / "new folder" / "model.npz")
+    back = load(tmp_path / "new folder" / "model.npz")
+    assert jax.tree.structure(back.params) == jax.tree.structure(model.params)
+    for a, b in zip(jax.tree.leaves(back.params), jax.tree.leaves(model.params), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+    np.testing.assert_array_equal(back.predict(x), model.predict(x))
+    assert set(back.predict(x)) == {"0", "1"}
+
+
+def test_settings_of_a_task_are_kept(tmp_path: Path):
+    task = LinearSVM(features=2, reduction="sum", regularisation=0.25)
+    save(Model(task=task, params=task.init(jax.random.key(0)), labels=("a", "b"), shape=(2,)), tmp_path / "m")
+    back = load(tmp_path / "m").task
+    assert isinstance(back, LinearSVM)
+    assert (back.features, back.reduction, back.regularisation) == (2, "sum", 0.25)
+
+
+def test_the_encoder_comes_back_with_the_model(from_table: Model, tmp_path: Path):
+    save(from_table, tmp_path / "m.npz")
+    back = load(str(tmp_path / "m.npz"))
+    assert back.features == ("age", "age is missing", "job=cook", "job=nurse", "7")
+    new = pd.DataFrame({"job": ["pilot", None, "cook"], "age": [None, 25, 99], 7: [1, 2, 3]})
+    np.testing.assert_array_equal(back.predict(new), from_table.predict(new))
+    np.testing.assert_array_equal(back.probabilities(new), from_table.probabilities(new))
+    assert set(back.predict(table())) <= {"high", "low"}
+    assert back.predict(table()[:0]).shape == (0,)
+
+
+def test_probabilities_are_those_of_the_labels(from_table: Model):
+    p = from_table.probabilities(table())
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(np.array(from_table.labels)[p.argmax(1)], from_table.predict(table()))
+
+
+def test_what_cannot_be_predicted_is_refused(from_table: Model):
+    with pytest.raises(ValueError, match="must have the column 'job'"):
+        from_table.predict(table().drop(columns="job"))
+    with pytest.raises(ValueError, match=r"Rows must have shape \[n, 5\], as in training; got \[2, 4\]"):
+        from_table.predict(np.ones((2, 4)))
+    with pytest.raises(ValueError, match="row 0"):
+        from_table.predict(np.full((1, 5), np.nan))
+    with pytest.raises(TypeError, match=r"trained on arrays, so give an array of shape \[n, 5\], not a table"):
+        arranged("softmax").predict(table())
+    with pytest.raises(TypeError, match="LinearSVM gives no probabilities"):
+        arranged("svm").probabilities(np.ones((1, 5)))
+
+
+def test_a_model_of_bytes_refuses_fractions():
+    task = Custom(initialise=lambda key: jnp.zeros((4, 2)), apply=lambda p, x: x.reshape(len(x), -1) @ p)
+    model = Model(task=task, params=jnp.ones((4, 2)), labels=("a", "b"), shape=(2, 2), dtype="uint8")
+    assert model.predict(np.full((1, 2, 2), 200, np.int64)).tolist() == ["a"]
+    with pytest.raises(ValueError, match="Features must be uint8, as in training; got float32"):
+        model.predict(np.full((1, 2, 2), 0.5))
+
+
+def test_a_trace_becomes_a_model(tiny: Federation, task: Softmax, some_trace: Trace, tmp_path: Path):
+    model = from_trace(some_trace, task, tiny)
+    save(model, tmp_path / "m.npz")
+    rows = tiny.test.rows
+    right = (load(tmp_path / "m.npz").predict(tiny.x[rows]) == np.array(tiny.labels)[tiny.y[rows]]).sum()
+    counted = some_trace.tables[-1, 2].sum((0, 1))  # [labels, outcomes] on test rows
+    assert right == np.trace(counted)
+    with pytest.raises(ValueError, match=r"The trace must have the parameters that MLP has .* but has \['b'\] float32\[3\]"):
+        from_trace(some_trace, MODELS["mlp"](tiny), tiny)
+    with pytest.raises(ValueError, match="Softmax has 4 classes, but the data have 3 labels"):
+        from_trace(some_trace, Softmax(features=5, classes=4), tiny)
+
+
+def test_an_own_model_needs_its_task_to_come_back(tiny: Federation, tmp_path: Path):
+    import equinox as eqx
+
+    def network(width: int) -> Custom:
+        return from_equinox(lambda key: eqx.nn.MLP(5, 3, width, 1, key=key))
+
+    task = network(4)
+    [trace] = simulate(task, tiny, [algorithm("fedavg+full")], rounds=2)
+    model = from_trace(trace, task, tiny)
+    save(model, tmp_path / "own.npz")
+    with pytest.raises(ValueError, match=r"own.npz holds a model of your own, whose code is not stored.*load\(path, task=\.\.\.\)"):
+        load(tmp_path / "own.npz")
+    np.testing.assert_array_equal(load(tmp_path / "own.npz", task=network(4)).predict(tiny.x), model.predict(tiny.x))
+    with pytest.raises(ValueError, match=r"The model in own.npz must have the parameters that Custom has .*\[6, 5\].* but has .*\[4, 5\]"):
+        load(tmp_path / "own.npz", task=network(6))
+
+
+def test_half_precision_parameters_come_back(tmp_path: Path):
+    task = Custom(initialise=lambda key: jnp.zeros((5, 2), jnp.bfloat16), apply=lambda p, x: x @ p)
+    save(Model(task=task, params=jnp.full((5, 2), 1.5, jnp.bfloat16), labels=("a", "b"), shape=(5,)), tmp_path / "m")
+    assert load(tmp_path / "m", task=task).params.dtype == jnp.bfloat16
+
+
+def rewritten(path: Path, **changes: Any) -> Path:
+    """The same file with some entries of its header changed; ... removes one."""
+    with np.load(path) as file:
+        arrays = {k: file[k] for k in file.files}
+    header = {k: v for k, v in {**json.loads(str(arrays.pop("header"))), **changes}.items() if v is not ...}
+    with open(path, "wb") as file:
+        np.savez(file, header=np.array(json.dumps(header)), **arrays)
+    return path
+
+
+def test_a_newer_format_is_refused(tmp_path: Path):
+    save(arranged("mlp"), tmp_path / "m.npz")
+    with pytest.raises(ValueError, match=r"m.npz has format 2, but this evenly reads up to 1\. Update evenly"):
+        load(rewritten(tmp_path / "m.npz", format=2))
+
+
+def test_an_unknown_task_or_half_a_header_is_refused(tmp_path: Path):
+    save(arranged("mlp"), tmp_path / "m.npz")
+    with pytest.raises(ValueError, match="holds a 'forest' model, which this evenly does not know; it knows softmax"):
+        load(rewritten(tmp_path / "m.npz", task={"name": "forest", "settings": {}}))
+    with pytest.raises(ValueError, match="its header is incomplete"):
+        load(rewritten(tmp_path / "m.npz", labels=...))
+
+
+@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b"hello", lambda b: b[:400] + b"\0\1" + b[402:]])
+def test_a_damaged_file_is_refused(damage: Any, tmp_path: Path):
+    path = tmp_path / "m.npz"
+    save(arranged("softmax"), path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"m.npz is not a whole model file written by evenly.save .*save it again"):
+        load(path)
+
+
+def test_other_files_and_pickles_are_refused(tmp_path: Path):
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    np.savez(tmp_path / "pickle.npz", header=np.array([{"format": 1}], dtype=object))
+    for name in ("other.npz", "pickle.npz"):
+        with pytest.raises(ValueError, match="not a whole model file"):
+            load(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match="There is no model file"):
+        load(tmp_path / "nothing.npz")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    save(arranged("softmax"), tmp_path / "m.npz")
+    before = (tmp_path / "m.npz").read_bytes()
+
+    def full_disk(file: Any, **arrays: Any) -> None:
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(evenly.saving.np, "savez", full_disk)
+    with pytest.raises(OSError, match="disk full"):
+        save(replace(arranged("softmax"), labels=("x", "y")), tmp_path / "m.npz")
+    assert (tmp_path / "m.npz").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.npz"]
