@@ -52,7 +52,7 @@ def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t:
     share = jnp.where(mass != 0, w.coefficients.sum(0) / jnp.where(mass != 0, mass, 1.0), 0.0)
     total = jax.tree.map(lambda leaf: leaf * trees.along(share, leaf, shape.axis), w.trained.total)
     signals = w.signals._replace(returned=w.signals.returned & w.trained.finite, gram=None)
-    effort = Effort(w.trained.square_norm)
+    effort = Effort(jnp.where(signals.returned, w.trained.square_norm, 0.0))
 
     moved = jax.vmap(move, (0, 0, 0, shape.axis, shape.axis, axes._replace(gram=None), Effort(-1)), (shape.axis, 0, 0))
     model, rule, server = moved(parts, w.rule, state.server, state.model, total, signals, effort)

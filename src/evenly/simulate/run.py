@@ -65,6 +65,8 @@ def simulate(
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
+    if not algorithms:
+        raise ValueError("At least one algorithm is needed, got none.")
     if len({_structure(a) for a in algorithms}) != 1:
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
     return _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout).run(progress, checkpoint)

@@ -20,8 +20,11 @@ class Trained(NamedTuple):
 
     total: Tree  # sum of coefficient times vector; or, where vectors are kept, all of them stacked
     memory: Tree
-    square_norm: Array  # [K, runs]
-    finite: Array  # bool [K, runs]
+    square_norm: Array  # [K, runs] of each vector; not finite for those left out
+
+    @property
+    def finite(self) -> Array:
+        return jnp.isfinite(self.square_norm)
 
 
 class Cohort(NamedTuple):
@@ -36,15 +39,15 @@ class Cohort(NamedTuple):
     t: Array
 
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
-        """Train slot k unless nobody wants its vector. Returns vector, memory and whether the vector is finite."""
+        """Train slot k unless nobody wants its vector. Returns vector, memory and squared norm; a vector whose norm is not
+        finite comes back as zeros, because even with coefficient 0 it would spoil the sum: 0 * NaN is NaN."""
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
         local = self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
         local = lax.fori_loop(start, jnp.where(wanted, stop, start), self._step, local)
         vector, memory = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
-        finite = trees.all_finite(vector, self.shape.axis)
-        # A vector that is not finite must not reach the sum even with coefficient 0: 0 * NaN is NaN.
-        return trees.where(finite, vector, trees.zeros_like(vector), self.shape.axis), memory, finite
+        norm = trees.square_norm(vector, self.shape.axis)
+        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), self.shape.axis), memory, norm
 
     def _step(self, s: Array, local: Tree) -> Tree:
         batch = shard(self.data, self.block.rows[s])
@@ -61,16 +64,15 @@ def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
     def client(k: Array, carry: Trained) -> Trained:
         who = cohort.block.cohort[cohort.t, k]
         memory = jax.tree.map(lambda leaf: leaf[who], carry.memory)
-        vector, memory, finite = cohort.visit(k, memory, (coefficients[k] != 0).any())
+        vector, memory, norm = cohort.visit(k, memory, (coefficients[k] != 0).any())
         return Trained(
             trees.add_scaled(carry.total, vector, coefficients[k], shape.axis),
             jax.tree.map(lambda leaf, new: leaf.at[who].set(new), carry.memory, memory),
-            carry.square_norm.at[k].set(trees.square_norm(vector, shape.axis)),
-            carry.finite.at[k].set(finite),
+            carry.square_norm.at[k].set(norm),
         )
 
     nothing = jnp.zeros((slots, shape.runs))
-    start = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, nothing, nothing < 0)
+    start = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, nothing)
     return lax.fori_loop(0, slots, client, start)
 
 
@@ -80,13 +82,11 @@ def trained_vectors(cohort: Cohort, slots: int) -> Trained:
     def client(memory: Tree, k: Array) -> tuple[Tree, tuple[Tree, Array]]:
         who = cohort.block.cohort[cohort.t, k]
         own = jax.tree.map(lambda leaf: leaf[who], memory)
-        vector, own, finite = cohort.visit(k, own, cohort.block.returned[cohort.t, k])
-        return jax.tree.map(lambda leaf, new: leaf.at[who].set(new), memory, own), (vector, finite)
+        vector, own, norm = cohort.visit(k, own, cohort.block.returned[cohort.t, k])
+        return jax.tree.map(lambda leaf, new: leaf.at[who].set(new), memory, own), (vector, norm)
 
-    memory, (vectors, finite) = lax.scan(client, cohort.state.memory, jnp.arange(slots))
-    axis = cohort.shape.axis
-    norms = jax.vmap(lambda v: trees.square_norm(v, axis))(vectors)
-    return Trained(vectors, memory, norms, finite)
+    memory, (vectors, norms) = lax.scan(client, cohort.state.memory, jnp.arange(slots))
+    return Trained(vectors, memory, norms)
 
 
 def inner_products(vectors: Tree, axis: int) -> Array:
