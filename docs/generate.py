@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import reproductions
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.clients.optimiser import OPTIMISERS
@@ -63,6 +64,12 @@ def main() -> int:
     return 0
 
 
+def headline() -> str:
+    """The README's table: the main experiment, test accuracy only."""
+    kept = json.loads((ROOT / "docs" / "results" / "qffl-synthetic.json").read_text())
+    return reproductions.table(kept, ("average", "worst10", "variance"), ("test",), ("q-fedavg(q=0)", "q-fedavg(q=1)"))
+
+
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page with a generated part, and what it should hold."""
     for method in METHODS.values():
@@ -72,6 +79,11 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield algorithms, filled(algorithms, catalogue(), "# Methods\n")
     metrics = ROOT / "docs" / "metrics.md"
     yield metrics, filled(metrics, metric_part(), "# Metrics\n")
+    for path in sorted((ROOT / "docs" / "results").glob("*.json")):
+        kept = json.loads(path.read_text())
+        yield path.with_suffix(".md"), filled(path.with_suffix(".md"), reproductions.page(kept), f"# {kept['title']}\n")
+    readme = ROOT / "README.md"
+    yield readme, filled(readme, headline(), "# evenly\n")
     results = ROOT / "benchmarks" / "results" / "synthetic.json"
     if results.exists():
         readme = ROOT / "benchmarks" / "README.md"

@@ -4,8 +4,6 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from inspect import cleandoc
 from math import isfinite
 from pathlib import Path
@@ -13,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+
+from evenly import data_commands
+from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
     from evenly.experiment.plan import Plan
@@ -25,6 +26,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(data_commands.app, name="data")
 
 Out = Annotated[Path | None, typer.Option(help="Folder for results; by default results/ and a name made from the settings.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace evenly's results of other settings in the output folder.")]
@@ -56,7 +59,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train several methods on the same data, clients and batches, and write one report."""
-    with _sentences():
+    with sentences():
         from evenly.experiment.plan import Plan
 
         plan = Plan(
@@ -87,7 +90,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Run an experiment of a paper and print the paper's figures beside ours."""
-    with _sentences():
+    with sentences():
         from evenly.experiment.config import read_packaged
         from evenly.experiment.reproduce import side_by_side
         from evenly.terminal import reproduction_table, results_table
@@ -117,7 +120,7 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Choose q on validation rows as q-FFL does: the least variance whose average stays within a margin of q = 0."""
-    with _sentences():
+    with sentences():
         from evenly.experiment.choose import choose_fairest
         from evenly.experiment.plan import Plan
         from evenly.terminal import choice_table, results_table
@@ -140,10 +143,10 @@ def tune(
 @app.command("list")
 def list_all() -> None:
     """Show every method, sampling, model, data set, metric and experiment."""
-    with _sentences():
+    with sentences():
         from evenly.clients.optimiser import OPTIMISERS
+        from evenly.datasets import DATASETS
         from evenly.experiment.config import packaged
-        from evenly.experiment.sources import LOADERS
         from evenly.metrics import METRICS
         from evenly.models import MODELS
         from evenly.sampling import SAMPLINGS
@@ -155,7 +158,7 @@ def list_all() -> None:
             "sampling": SAMPLINGS,
             "server and local optimisers": [f"{side}-{name}" for side in ("server", "local") for name in OPTIMISERS],
             "models": MODELS,
-            "data sets": [*LOADERS, "any .csv or .parquet file"],
+            "data sets": [*DATASETS, "any .csv or .parquet file"],
             "metrics": METRICS,
             "experiments": packaged(),
         }
@@ -167,7 +170,7 @@ def list_all() -> None:
 @app.command()
 def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")]) -> None:
     """Explain one method, sampling or metric: formula, settings, what clients reveal."""
-    with _sentences():
+    with sentences():
         from evenly.algorithms import METHODS
         from evenly.metrics import METRICS
         from evenly.notation import unknown
@@ -247,17 +250,6 @@ def _finish(folder: Path, rows: list[dict[str, Any]], as_json: bool, *tables: An
         plain = [{**row, "value": row["value"] if isfinite(row["value"]) else None} for row in rows]  # JSON has no NaN
         print(json.dumps({"schema": 1, "rows": plain, "report": str(report), **(extra or {})}))
     console.print(f"Results: {folder / 'results.csv'}\nReport:  {report}", soft_wrap=True, highlight=False)
-
-
-@contextmanager
-def _sentences() -> Iterator[None]:
-    """Turn the user's mistakes and the machine's limits into one sentence and exit code 2."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        reason = f"{error.strerror}: {error.filename}. Nothing already written was lost." if isinstance(error, OSError) else str(error)
-        Console(stderr=True).print(f"error: {reason}", style="red", soft_wrap=True, highlight=False, markup=False)
-        raise typer.Exit(2) from None
 
 
 def main() -> None:

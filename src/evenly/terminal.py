@@ -11,7 +11,7 @@ from rich.text import Text
 from evenly.algorithms import METHODS, Method, settings_of
 from evenly.experiment.choose import Choice
 from evenly.experiment.execute import Progress as Report
-from evenly.experiment.reproduce import Line
+from evenly.experiment.reproduce import Line, as_rows
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.report import table as results
@@ -19,6 +19,8 @@ from evenly.report.table import format_value
 
 # Short names: the table must fit into eighty columns.
 SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
+MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
+BRIEF = {"average_devices": "by client", "worst10": "worst 10 %", "best10": "best 10 %", "kl": "KL"}
 
 
 @contextmanager
@@ -50,19 +52,31 @@ def results_table(comparison: Comparison, split: str = "test") -> Table:
 
 
 def reproduction_table(lines: list[Line], title: str) -> Table:
-    """Paper and ours, figure by figure."""
+    """Paper, ours and the difference: three rows per method and split, one column per main metric."""
+    metrics, rows = as_rows([line for line in lines if line.metric in MAIN or line.metric.startswith("client:")])
     table = Table(title=title, title_justify="left")
-    for name in ("split", "method", "metric"):
-        table.add_column(name, overflow="fold")
-    for name in ("paper", "ours", "difference"):
-        table.add_column(name, justify="right")
-    for line in sorted(lines, key=lambda item: (item.split != "test", item.label)):
-        metric = METRICS[line.metric]
-        paper = f" ± {format_value(line.paper_deviation, metric)}" if line.paper_deviation is not None else ""
-        ours = f" ± {format_value(line.ours.deviation, metric)}" if line.ours.seeds > 1 else ""
-        shown = format_value(line.paper, metric) + paper, format_value(line.ours.mean, metric) + ours, f"{line.difference:+.3g}"
-        table.add_row(line.split, line.label, metric.title, *shown)
+    table.add_column("method", overflow="fold")
+    table.add_column("")
+    for name in metrics:
+        table.add_column(BRIEF.get(name, name.removeprefix("client:")), justify="right")
+    for row in rows:
+        cells = [figures(line) for line in row.lines]
+        for i, who in enumerate(("paper", "ours", "ours − paper")):
+            table.add_row((row.label, row.split, "")[i], who, *(cell[i] for cell in cells), end_section=i == 2)
     return table
+
+
+def figures(line: Line | None) -> tuple[str, str, str]:
+    """The paper's figure, ours and the difference, as a table shows them."""
+    if line is None:
+        return "", "", ""
+    metric = METRICS.get(line.metric, METRICS["average"])  # a client's accuracy is shown like an average
+    spreads = line.paper_deviation, line.ours.deviation if line.ours.seeds > 1 else None
+    paper, ours = (
+        format_value(mean, metric) + ("" if spread is None else f" ± {format_value(spread, metric)}")
+        for mean, spread in zip((line.paper, line.ours.mean), spreads, strict=True)
+    )
+    return paper, ours, ("+" if line.difference > 0 else "") + format_value(line.difference, metric)
 
 
 def choice_table(choice: Choice) -> Table:

@@ -30,7 +30,9 @@ class FedMGDA:
 
     epsilon: float = leaf(default=0.1, doc="how far weights may be from their centre: 0 is the centre, 1 any weights")
     server_rate: float = leaf(default=1.0, doc="step size along the weighted sum of normalised updates")
-    weights: str = static(default="size", doc="centre of the weights: 'size' or 'equal'; by default equal where clients are sampled by size")
+    weights: str = static(
+        default="size", doc="centre of the weights: 'size' or 'equal'; by default equal where clients are sampled by size"
+    )
 
     def __post_init__(self) -> None:
         require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")

@@ -43,7 +43,10 @@ class PFedAvg:
         if is_number(self.ratio):
             require(0 < self.ratio <= 1, f"ratio must be above 0 and at most 1, got {self.ratio}. Use 1 for FedAvg.")
         if is_number(self.first) and is_number(self.difference):
-            require(self.first > 0 and self.difference >= 0, f"first must be above 0 and difference at least 0, got {self.first} and {self.difference}.")
+            require(
+                self.first > 0 and self.difference >= 0,
+                f"first must be above 0 and difference at least 0, got {self.first} and {self.difference}.",
+            )
 
     @property
     def needs(self) -> frozenset[str]:
@@ -90,8 +93,6 @@ def shared_by_equals(sorted_keys: Array, values: Array) -> Array:
     block = jnp.cumsum(starts) - 1
     total = jax.ops.segment_sum(values, block, values.shape[0])
     return (total / jnp.maximum(jax.ops.segment_sum(jnp.ones_like(values), block, values.shape[0]), 1.0))[block]
-
-
 
 
 METHOD = Method(

@@ -29,7 +29,9 @@ class Term:
     """Weigh by the exponential of the loss."""
 
     alpha: float = leaf(default=0.1, doc="tilt: 0 is FedAvg, larger alpha weighs clients with a large loss more")
-    weights: str = static(default="size", doc="'size' multiplies by n_k, 'equal' does not; by default equal where clients are sampled by size")
+    weights: str = static(
+        default="size", doc="'size' multiplies by n_k, 'equal' does not; by default equal where clients are sampled by size"
+    )
     form: str = static(default="normalised", doc="'normalised', or 'authors' for the step of the TERM authors' code")
 
     def __post_init__(self) -> None:

@@ -15,12 +15,19 @@ from evenly.notation import unknown
 
 
 class Paper(BaseModel):
-    """Which figures of the paper stand beside ours: `rows` maps our labels to the paper's `objective`."""
+    """Which figures of the paper stand beside ours.
+
+    `rows` maps our labels to the entries of `column` in the reference file; `metrics` maps the paper's names of metrics to
+    ours, where they differ; `scale` multiplies the paper's figures into our units.
+    """
 
     model_config = ConfigDict(extra="forbid")
     reference: str
     dataset: str
     rows: dict[str, str]
+    column: str = "objective"
+    metrics: dict[str, str] = {}
+    scale: dict[str, float] = {}
 
 
 class Quick(BaseModel):

@@ -11,6 +11,7 @@ from evenly.metrics import Spread, accuracy, examples, final_metrics, measure, s
 from evenly.types import Trace
 
 SCHEMA = 1
+MOST_NAMED = 12
 
 
 class Run(NamedTuple):
@@ -51,9 +52,17 @@ class Comparison(NamedTuple):
 
 
 def over_seeds(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
-    """Every metric of one method at the end, with its spread over seeds."""
-    each = [final_metrics(run.trace, split) for run in comparison.of(label)]
+    """Every metric of one method at the end, with its spread over seeds; in small federations also each client's accuracy."""
+    each = [final_metrics(run.trace, split) | _by_client(comparison, run, split) for run in comparison.of(label)]
     return {metric: spread(np.array([values[metric] for values in each])) for metric in each[0]}
+
+
+def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
+    """`client:NAME` -> accuracy in percent, where there are few enough clients to be named in a table."""
+    names = comparison.federation.names
+    if len(names) > MOST_NAMED:
+        return {}
+    return dict(zip((f"client:{n}" for n in names), (100 * accuracy(run.trace.tables[-1, SPLITS.index(split)])).tolist(), strict=True))
 
 
 def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:

@@ -2,16 +2,12 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evenly.datasets import synthetic
+from evenly.datasets import DATASETS
 from evenly.federation import Federation
 from evenly.notation import unknown
-
-# A loader takes the seed of the split as `split_seed` and the data set's own settings.
-LOADERS: dict[str, Callable[..., Federation]] = {"synthetic": synthetic}
 
 
 def load(data: dict[str, Any], split_seed: int) -> Federation:
@@ -20,14 +16,14 @@ def load(data: dict[str, Any], split_seed: int) -> Federation:
         return _from_table(data, split_seed)
     settings = {k: v for k, v in data.items() if k != "name"}
     name = data["name"]
-    if name not in LOADERS:
+    if name not in DATASETS:
         hint = " To use a table of your own, give a .csv or .parquet file." if "." not in name else ""
-        raise ValueError(f"{unknown('data set', name, LOADERS)}{hint}")
-    known = [p for p in inspect.signature(LOADERS[name]).parameters if p != "split_seed"]
+        raise ValueError(f"{unknown('data set', name, DATASETS)}{hint}")
+    known = [p for p in inspect.signature(DATASETS[name].load).parameters if p != "split_seed"]
     for setting in settings:
         if setting not in known:
             raise ValueError(f"{name}: {unknown('setting', setting, known)}")
-    return LOADERS[name](**settings, split_seed=split_seed)
+    return DATASETS[name].load(**settings, split_seed=split_seed)
 
 
 def table_source(path: str, *, client: str | None, label: str | None, sensitive: list[str]) -> dict[str, Any]:

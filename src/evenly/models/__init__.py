@@ -1,20 +1,28 @@
-"""Models, one file each. `MODELS` names those that the command line, experiment files and saved models can ask for."""
+"""Models, one file each. `MODELS` and `NETWORKS` name those that experiments and saved models can ask for."""
 
 from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from evenly.federation import Federation
+from evenly.models.char_lstm import CharLSTM
 from evenly.models.check import Probabilistic, check_task
+from evenly.models.cnn import CNN
+from evenly.models.convolution import PIXELS, Pixels
 from evenly.models.custom import Custom, from_equinox
+from evenly.models.lenet import LeNet
 from evenly.models.logistic import Logistic
 from evenly.models.mlp import MLP
+from evenly.models.resnet import ResNet
 from evenly.models.softmax import Softmax
 from evenly.models.svm import LinearSVM
 from evenly.types import Task
 
 __all__ = [
-    "MLP", "MODELS", "TASKS", "Custom", "LinearSVM", "Logistic", "Probabilistic", "Softmax", "check_task", "from_equinox",
+    "CNN", "MLP", "MODELS", "NETWORKS", "PIXELS", "TASKS", "CharLSTM", "Custom", "LeNet", "LinearSVM", "Logistic", "Pixels",
+    "Probabilistic", "ResNet", "Softmax", "check_task", "from_equinox",
 ]  # fmt: skip
 
 
@@ -36,6 +44,26 @@ def _features(federation: Federation) -> int:
     return prod(federation.x.shape[1:])
 
 
+def _pictures(name: str, kind: Callable[..., Task], **settings: Any) -> Callable[[Federation], Task]:
+    """Bytes are standardised with the data set's own constants; where they are not known, to between -1 and 1."""
+
+    def build(federation: Federation) -> Task:
+        shape = (*federation.x.shape[1:], 1) if federation.x.ndim == 3 else federation.x.shape[1:]
+        if len(shape) != 3:
+            raise ValueError(f"Model {name!r} needs images [n, height, width, channels], got rows of shape {list(shape)}. Use 'mlp'.")
+        pixels = PIXELS.get(federation.name.partition(" ")[0], Pixels((0.5,) * shape[2], (0.5,) * shape[2]))
+        return kind(classes=len(federation.labels), shape=shape, mean=pixels.mean, deviation=pixels.deviation, **settings)
+
+    return build
+
+
+def _text(federation: Federation) -> Task:
+    x, symbols = federation.x, len(federation.labels)
+    if x.ndim != 2 or not ((x == np.floor(x)) & (x >= 0) & (x < symbols)).all():
+        raise ValueError(f"Model 'char-lstm' needs rows of symbol numbers from 0 to {symbols - 1}, as the labels. Use 'mlp' for others.")
+    return CharLSTM(symbols=symbols)
+
+
 MODELS: dict[str, Callable[[Federation], Task]] = {
     "softmax": _many(Softmax),
     "logistic": _two("logistic", Logistic),
@@ -43,4 +71,16 @@ MODELS: dict[str, Callable[[Federation], Task]] = {
     "mlp": _many(MLP),
 }
 
-TASKS: dict[str, type[Any]] = {"softmax": Softmax, "logistic": Logistic, "svm": LinearSVM, "mlp": MLP}
+# Unlike those above, these fit only data of a certain shape.
+NETWORKS: dict[str, Callable[[Federation], Task]] = {
+    "lenet": _pictures("lenet", LeNet),
+    "lenet-no-bias": _pictures("lenet-no-bias", LeNet, bias=False),
+    "cnn": _pictures("cnn", CNN),
+    "resnet18": _pictures("resnet18", ResNet),
+    "char-lstm": _text,
+}
+
+TASKS: dict[str, type[Any]] = {
+    "softmax": Softmax, "logistic": Logistic, "svm": LinearSVM, "mlp": MLP,
+    "lenet": LeNet, "cnn": CNN, "resnet18": ResNet, "char-lstm": CharLSTM,
+}  # fmt: skip

@@ -1,0 +1,56 @@
+"""Keep a reproduction's figures in the repository: `python docs/keep.py RESULTS_FOLDER`.
+
+The folder is what `evenly reproduce NAME --out RESULTS_FOLDER` left; nothing is trained again. Its figures go to
+docs/results/NAME.json and a picture to docs/pictures/NAME.svg; `python docs/generate.py` then writes the pages.
+"""
+
+import json
+import sys
+from datetime import date
+from pathlib import Path
+
+import jax
+
+from evenly.experiment.config import read_packaged
+from evenly.experiment.execute import execute
+from evenly.experiment.plan import Plan
+from evenly.experiment.reproduce import side_by_side
+from evenly.experiment.store import Store
+from evenly.report.charts import distribution, save_chart
+
+DOCS = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    plan = Plan.from_json((folder / "plan.json").read_text())
+    comparison = execute(plan, Store(folder, plan))
+    experiment = read_packaged(plan.name)
+    lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
+    name = plan.name.replace("/", "-")
+    kept = {
+        "experiment": plan.name,
+        "title": experiment.title,
+        "notes": experiment.notes.strip(),
+        "command": f"evenly reproduce {plan.name}",
+        "date": date.today().isoformat(),
+        "device": jax.devices()[0].platform,
+        "versions": comparison.versions,
+        "rounds": plan.rounds,
+        "seeds": len(plan.seeds),
+        "lines": [
+            {
+                "table": line.table, "split": line.split, "label": line.label, "metric": line.metric, "paper": line.paper,
+                "paper_deviation": line.paper_deviation, "ours": line.ours.mean, "deviation": line.ours.deviation,
+            }
+            for line in lines
+        ],
+    }  # fmt: skip
+    (DOCS / "results").mkdir(exist_ok=True)
+    (DOCS / "results" / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    (DOCS / "pictures").mkdir(exist_ok=True)
+    save_chart(distribution(comparison, comparison.labels[:2]), DOCS / "pictures" / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main()

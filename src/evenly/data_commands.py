@@ -1,0 +1,121 @@
+"""`evenly data`: what data sets there are, where they come from, and whether their files are here and whole."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+from evenly.mistakes import sentences
+
+if TYPE_CHECKING:
+    from evenly.datasets import DataFile, DatasetCard
+
+app = typer.Typer(help="Show, fetch and check data sets.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="A data set; `evenly data list` shows them.")]
+
+
+@app.command("list")
+def list_all() -> None:
+    """Show every data set and whether its files are here."""
+    with sentences():
+        from evenly.datasets import DATASETS, data_folder
+
+        table = Table(title=f"data sets; files are looked for in {data_folder()}", title_justify="left")
+        for name in ("name", "title", "papers", "files"):
+            table.add_column(name, overflow="fold")
+        for card in DATASETS.values():
+            table.add_row(card.name, card.title, ", ".join(card.papers), _state(card))
+        Console().print(table)
+
+
+@app.command()
+def describe(name: Name) -> None:
+    """Explain one data set: provenance, licence, files and, where they are here, its clients."""
+    with sentences():
+        card, console = _card(name), Console()
+        facts = {"papers": ", ".join(card.papers), "from": card.provenance, "licence": card.licence, "cite": card.citation}
+        console.print(f"[bold]{card.name}[/bold]: {card.title}", highlight=False)
+        for what, text in facts.items():
+            console.print(f"  {what}: {text or 'not given'}", highlight=False, markup=False)
+        for note in card.notes:
+            console.print(f"  note: {note}", highlight=False, markup=False)
+        console.print(f"  files: {_state(card)}", highlight=False)
+        if _state(card) in ("here", "none needed"):
+            console.print(_clients(card))
+
+
+@app.command()
+def fetch(name: Name) -> None:
+    """Download a data set's files, check them and put them in place."""
+    with sentences():
+        from evenly.datasets import fetch as fetch_file
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        card = _card(name)
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            for file in card.files:
+                task = bar.add_task(file.path, total=None)
+                fetch_file(file, lambda done, total, task=task: bar.update(task, completed=done, total=total))
+        Console().print(f"{name}: {len(card.files)} files in place and checked." if card.files else f"{name} needs no files.")
+
+
+@app.command()
+def check(name: Annotated[str | None, typer.Argument(help="A data set; all that are here by default.")] = None) -> None:
+    """Verify sizes and checksums of the files that are here."""
+    with sentences():
+        from evenly.datasets import DATASETS
+        from evenly.datasets import check as check_file
+
+        cards = [_card(name)] if name else [card for card in DATASETS.values() if card.layouts]
+        for card in cards:
+            files = _present(card)
+            for file in files:
+                check_file(file)
+            Console().print(f"{card.name}: {f'{len(files)} files whole' if files else 'no files here'}", highlight=False)
+
+
+def _card(name: str) -> "DatasetCard":
+    from evenly.datasets import DATASETS
+    from evenly.notation import unknown
+
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name]
+
+
+def _present(card: "DatasetCard") -> "tuple[DataFile, ...]":
+    """The files of the first layout that is complete."""
+    from evenly.datasets.files import complete
+
+    return next((layout for layout in card.layouts if complete(layout)), ())
+
+
+def _state(card: "DatasetCard") -> str:
+    if not card.layouts:
+        return "none needed"
+    if _present(card):
+        return "here"
+    return "fetch" if all(file.urls and file.contents for file in card.files) else "by hand"
+
+
+def _clients(card: "DatasetCard") -> Table:
+    """The largest and smallest clients of the federation with its default settings."""
+    from evenly.partitions.card import describe as describe_clients
+
+    federation = card.load()
+    clients = sorted(describe_clients(federation), key=lambda client: -client.share)
+    total = sum(client.train + client.valid + client.test for client in clients)
+    title = (
+        f"{federation.clients} clients, {total:,} rows, {len(federation.labels)} labels, central test set of {len(federation.central):,}"
+    )
+    table = Table(title=title, title_justify="left")
+    for column in ("client", "train", "valid", "test", "share of rows", "commonest label"):
+        table.add_column(column, justify="left" if column == "client" else "right")
+    shown = clients if len(clients) <= 12 else [*clients[:6], *clients[-6:]]
+    for client in shown:
+        top = max(range(len(client.labels)), key=client.labels.__getitem__)
+        commonest = f"{federation.labels[top]!r} {100 * client.labels[top]:.0f} %"
+        table.add_row(client.name, f"{client.train:,}", f"{client.valid:,}", f"{client.test:,}", f"{100 * client.share:.1f} %", commonest)
+    return table

@@ -1,0 +1,23 @@
+"""The user's mistakes and the machine's limits, in one sentence and with exit code 2."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """Around the body of a command: ValueError and OSError become one line on stderr."""
+    try:
+        yield
+    except OSError as error:
+        _stop(str(error) if error.strerror is None else f"{error.strerror}: {error.filename}. Nothing already written was lost.")
+    except ValueError as error:
+        _stop(str(error))
+
+
+def _stop(sentence: str) -> None:
+    Console(stderr=True).print(f"error: {sentence}", style="red", soft_wrap=True, highlight=False, markup=False)
+    raise typer.Exit(2) from None

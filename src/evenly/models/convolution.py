@@ -1,0 +1,121 @@
+"""What networks for images are made of. Images are [n, height, width, channels].
+
+A convolution is always one matrix product of patches (im2col), differentiated as it stands. Inside a compiled loop on a CPU
+that was 15 times faster than `jax.lax.conv_general_dilated` (13 against 204 ms of CPU time for a LeNet step) and twice as fast
+with slices and concatenation as with `jax.lax.conv_general_dilated_patches`; on a GPU, where models side by side would each
+need a convolution of their own, 5 times.
+"""
+
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from evenly.records import require
+
+Array = jax.Array
+Layer = dict[str, Array]
+
+MOST_ROWS = 64  # examples at a time; a patch matrix is nine times as large as its image
+
+
+class Pixels(NamedTuple):
+    """Mean and standard deviation of each channel of a data set, of bytes divided by 255."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+PIXELS = {
+    "mnist": Pixels((0.1307,), (0.3081,)),
+    "fashion-mnist": Pixels((0.2860,), (0.3530,)),
+    "cifar10": Pixels((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": Pixels((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "cinic10": Pixels((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
+}
+
+
+def standardised(x: Array, mean: tuple[float, ...], deviation: tuple[float, ...]) -> Array:
+    """Images [n, h, w] or [n, h, w, c] as floats [n, h, w, c]: bytes are standardised, floats are taken as they are."""
+    x = x[..., None] if x.ndim == 3 else x
+    if x.dtype != jnp.uint8:
+        return x.astype(jnp.float32)
+    return (x.astype(jnp.float32) / 255 - jnp.array(mean)) / jnp.array(deviation)
+
+
+def patches(x: Array, size: int, *, stride: int = 1, padding: str = "same") -> Array:
+    """What each output pixel sees: [n, h, w, c] -> [n, h', w', size * size * c].
+
+    "same" pads size // 2 zeros on every side, as PyTorch's `padding=1` does for size 3; "valid" pads nothing.
+    """
+    margin = size // 2 if padding == "same" else 0
+    x = jnp.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0))) if margin else x
+    high, wide = ((side - size) // stride * stride + 1 for side in x.shape[1:3])  # from the first to the last corner
+    return jnp.concatenate([x[:, i : i + high : stride, j : j + wide : stride] for i in range(size) for j in range(size)], axis=-1)
+
+
+def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same") -> Array:
+    """Convolution with layer["w"] [size, size, c, out], and layer["b"] [out] if it has one: [n, h, w, c] -> [n, h', w', out]."""
+    w = layer["w"]
+    seen = patches(x, w.shape[0], stride=stride, padding=padding)
+    # Two axes each: XLA's CPU compiler calls its fast product only for those.
+    out = seen.reshape(-1, seen.shape[-1]) @ w.reshape(-1, w.shape[-1])
+    out = out.reshape(*seen.shape[:3], w.shape[-1])
+    return out + layer["b"] if "b" in layer else out
+
+
+def dense(x: Array, layer: Layer) -> Array:
+    """x [n, d] times layer["w"] [d, out], plus layer["b"] if there is one."""
+    return x @ layer["w"] + layer["b"] if "b" in layer else x @ layer["w"]
+
+
+def max_pool(x: Array) -> Array:
+    """The largest of every 2 x 2 pixels; an odd last row or column is left out. Of equals, only the first gets the gradient."""
+    n, h, w, c = x.shape
+    x = x[:, : h // 2 * 2, : w // 2 * 2].reshape(n, h // 2, 2, w // 2, 2, c)
+    return _first_largest(_first_largest(x[:, :, 0, :, 0], x[:, :, 0, :, 1]), _first_largest(x[:, :, 1, :, 0], x[:, :, 1, :, 1]))
+
+
+def _first_largest(a: Array, b: Array) -> Array:
+    # As PyTorch; jnp.maximum would share the gradient among equals, and flat regions of an image are full of them.
+    return jnp.where((a < b) | jnp.isnan(b), b, a)
+
+
+def group_norm(x: Array, layer: Layer, *, groups: int, epsilon: float = 1e-5) -> Array:
+    """Standardise each image within groups of neighbouring channels, then scale by layer["w"] and shift by layer["b"]."""
+    n, h, w, c = x.shape
+    parts = x.reshape(n, h * w, groups, c // groups)
+    centred = parts - parts.mean((1, 3), keepdims=True)
+    parts = centred * lax.rsqrt((centred**2).mean((1, 3), keepdims=True) + epsilon)
+    return parts.reshape(x.shape) * layer["w"] + layer["b"]
+
+
+def uniform_layer(key: Array, shape: tuple[int, ...], *, bias: bool = True) -> Layer:
+    """Weights [..., inputs, out] uniform within 1 / sqrt(fan-in) of zero, and so the biases: PyTorch's default."""
+    bound = prod(shape[:-1]) ** -0.5
+    first, second = jax.random.split(key)
+    weights = {"w": jax.random.uniform(first, shape, minval=-bound, maxval=bound)}
+    return {**weights, "b": jax.random.uniform(second, shape[-1:], minval=-bound, maxval=bound)} if bias else weights
+
+
+def in_chunks(function: Callable[[Array], Array], x: Array, rows: int = MOST_ROWS) -> Array:
+    """function(x), which maps examples to rows, on `rows` examples at a time where there are more: memory stays small."""
+    if x.shape[0] <= rows:
+        return function(x)
+    padding = [(0, -x.shape[0] % rows)] + [(0, 0)] * (x.ndim - 1)
+    out = lax.map(function, jnp.pad(x, padding).reshape(-1, rows, *x.shape[1:]))
+    return out.reshape(-1, *out.shape[2:])[: x.shape[0]]
+
+
+def check_images(model: str, shape: tuple[int, ...], mean: tuple[float, ...], deviation: tuple[float, ...], *, least: int) -> None:
+    """Raise unless images are (height, width, channels), large enough, with constants for each channel."""
+    legal = isinstance(shape, tuple) and len(shape) == 3 and all(isinstance(side, int) and side >= 1 for side in shape)
+    require(legal, f"{model}: shape must be (height, width, channels), such as (28, 28, 1), got {shape!r}.")
+    require(min(shape[:2]) >= least, f"{model}: images must be at least {least} pixels high and wide, got {shape[0]} x {shape[1]}.")
+    for name, values in (("mean", mean), ("deviation", deviation)):
+        fits = isinstance(values, tuple) and len(values) == shape[2]
+        require(fits, f"{model}: {name} must be a tuple with one number for each of {shape[2]} channels, got {values!r}.")
+    require(all(value > 0 for value in deviation), f"{model}: deviation must be above 0, got {deviation!r}.")

@@ -1,0 +1,98 @@
+"""ResNet-18 with group normalisation, for small pictures (He et al., 2016; Wu and He, 2018): PropFair's model for CIFAR."""
+
+import jax
+import jax.numpy as jnp
+
+from evenly.models.convolution import PIXELS, Layer, check_images, convolve, dense, group_norm, in_chunks, standardised, uniform_layer
+from evenly.models.linear import check_sizes, cross_entropy
+from evenly.records import record, require, static
+from evenly.types import Key, Shard, Tree
+
+
+@record
+class ResNet:
+    """A 3 x 3 stem, stages of basic blocks that double the channels and halve the picture, a mean over pixels, a softmax.
+
+    11,173,962 parameters for ten classes. Statistics are of one image at a time (two groups of channels), so that clients share
+    none. Images and standardisation are as in `LeNet`; weights start as PyTorch's layers do, norms as the identity.
+    """
+
+    classes: int = static(default=10, doc="classes to tell apart")
+    shape: tuple[int, ...] = static(default=(32, 32, 3), doc="height, width and channels of an image")
+    width: int = static(default=64, doc="channels of the first stage")
+    blocks: tuple[int, ...] = static(default=(2, 2, 2, 2), doc="blocks of each stage")
+    groups: int = static(default=2, doc="groups of channels that are normalised together")
+    mean: tuple[float, ...] = static(default=PIXELS["cifar10"].mean, doc="subtracted from bytes / 255, by channel")
+    deviation: tuple[float, ...] = static(default=PIXELS["cifar10"].deviation, doc="what the difference is divided by")
+    joint: bool = static(default=False)
+    reduction: str = static(default="mean")
+
+    def __post_init__(self) -> None:
+        check_sizes("resnet", self.reduction, classes=(self.classes, 2), width=(self.width, 1), groups=(self.groups, 1))
+        check_images("resnet", self.shape, self.mean, self.deviation, least=1)
+        require(self.width % self.groups == 0, f"resnet: width must be a multiple of groups, got {self.width} and {self.groups}.")
+        legal = isinstance(self.blocks, tuple) and bool(self.blocks) and all(isinstance(b, int) and b > 0 for b in self.blocks)
+        require(legal, f"resnet: blocks must be a tuple of positive numbers, such as (2, 2, 2, 2), got {self.blocks!r}.")
+
+    def init(self, key: Key) -> Tree:
+        first, last, *keys = jax.random.split(key, 2 + len(self._plan()))
+        widest = self.width * 2 ** (len(self.blocks) - 1)
+        return {
+            "stem": _normed(first, (3, 3, self.shape[2], self.width)),
+            "blocks": [_block(k, inputs, outputs) for k, (inputs, outputs, _) in zip(keys, self._plan(), strict=True)],
+            "dense": uniform_layer(last, (widest, self.classes)),
+        }
+
+    def losses(self, params: Tree, shard: Shard) -> jax.Array:
+        return cross_entropy(self._logits(params, shard.x), shard.y)
+
+    def penalty(self, params: Tree) -> float:
+        return 0.0
+
+    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
+        return self._logits(params, x).argmax(1)
+
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
+
+    def _plan(self) -> list[tuple[int, int, int]]:
+        """Channels into a block, channels out of it, and its stride."""
+        plan, inputs = [], self.width
+        for stage, count in enumerate(self.blocks):
+            outputs = self.width * 2**stage
+            for i in range(count):
+                plan.append((inputs, outputs, 2 if stage and i == 0 else 1))
+                inputs = outputs
+        return plan
+
+    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def logits(x: jax.Array) -> jax.Array:
+            x = standardised(x, self.mean, self.deviation)
+            x = jax.nn.relu(self._apply(x, params["stem"]))
+            for block, (_, _, stride) in zip(params["blocks"], self._plan(), strict=True):
+                inner = jax.nn.relu(self._apply(x, block["first"], stride))
+                aside = self._apply(x, block["aside"], stride) if "aside" in block else x
+                x = jax.nn.relu(self._apply(inner, block["second"]) + aside)
+            return dense(x.mean((1, 2)), params["dense"])
+
+        return in_chunks(logits, x)
+
+    def _apply(self, x: jax.Array, part: Tree, stride: int = 1) -> jax.Array:
+        return group_norm(_convolve(x, part["conv"], stride), part["norm"], groups=self.groups)
+
+
+def _convolve(x: jax.Array, layer: Layer, stride: int) -> jax.Array:
+    # Patches are cut again for the gradient: kept, those of one batch of 64 images would fill 1.1 GB.
+    return jax.checkpoint(lambda x, layer: convolve(x, layer, stride=stride))(x, layer)
+
+
+def _normed(key: Key, shape: tuple[int, ...]) -> Tree:
+    norm = {"w": jnp.ones(shape[-1]), "b": jnp.zeros(shape[-1])}
+    return {"conv": uniform_layer(key, shape, bias=False), "norm": norm}
+
+
+def _block(key: Key, inputs: int, outputs: int) -> Tree:
+    """Two convolutions; where the channels change, a third of size 1 for what goes past them."""
+    first, second, aside = jax.random.split(key, 3)
+    block = {"first": _normed(first, (3, 3, inputs, outputs)), "second": _normed(second, (3, 3, outputs, outputs))}
+    return block if inputs == outputs else {**block, "aside": _normed(aside, (1, 1, inputs, outputs))}
