@@ -50,7 +50,8 @@ class Shape(NamedTuple):
     clients: int
     groups: int
     labels: int
-    chunk: int  # rows read at a time when a client measures its loss
+    lanes: int  # clients that train side by side
+    chunk: int  # rows read at a time when clients measure their loss
     eval_chunk: int
 
     @property

@@ -43,22 +43,32 @@ class Cohort(NamedTuple):
         finite comes back as zeros, because even with coefficient 0 it would spoil the sum: 0 * NaN is NaN."""
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
-        local = self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
-        local = lax.fori_loop(start, jnp.where(wanted, stop, start), self._step, local)
+        body = lambda s, local: self.step(local, self.block.rows[s])  # noqa: E731
+        return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory)))
+
+    def start(self, memory: Tree) -> Tree:
+        return self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
+
+    def step(self, local: Tree, rows: Array) -> Tree:
+        batch = shard(self.data, rows)
+        return self._each(lambda p, received, mine: p.work.step(self.task, received, mine, batch), local)
+
+    def finish(self, local: Tree) -> tuple[Tree, Tree, Array]:
         vector, memory = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
         norm = trees.square_norm(vector, self.shape.axis)
         return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), self.shape.axis), memory, norm
-
-    def _step(self, s: Array, local: Tree) -> Tree:
-        batch = shard(self.data, self.block.rows[s])
-        return self._each(lambda p, received, mine: p.work.step(self.task, received, mine, batch), local)
 
     def _each(self, function: Any, own: Tree) -> Tree:
         return each(function, self.shape, self.parts, self.state.model, own)
 
 
 def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
-    """Add up coefficient times vector. Clients whose coefficient is 0 in every run are not trained."""
+    """Add up coefficient times vector, clients one after another or in lanes."""
+    return _in_turn(cohort, coefficients) if cohort.shape.lanes == 1 else _in_lanes(cohort, coefficients)
+
+
+def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
+    """Clients one after another; those whose coefficient is 0 in every run are not trained."""
     shape, slots = cohort.shape, coefficients.shape[0]
 
     def client(k: Array, carry: Trained) -> Trained:
@@ -74,6 +84,40 @@ def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
     nothing = jnp.zeros((slots, shape.runs))
     start = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, nothing)
     return lax.fori_loop(0, slots, client, start)
+
+
+def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
+    """Clients side by side: a lane starts afresh at a visit's first step and adds its vector to the sum at the last."""
+    shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
+    weights = jnp.concatenate([coefficients, jnp.zeros((1, shape.runs))])  # an idle lane weighs nothing
+    who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)
+
+    def step(s: Array, carry: tuple[Tree, Trained]) -> tuple[Tree, Trained]:
+        local, trained = carry
+        slot = lanes.slot[s]
+        memory = jax.tree.map(lambda leaf: leaf[jnp.minimum(who[slot], shape.clients - 1)], trained.memory)
+        local = _where_lane(lanes.starts[s], jax.vmap(cohort.start, axis_size=shape.lanes)(memory), local)
+        local = jax.vmap(cohort.step)(local, lanes.rows[s])
+        ended = jnp.where(lanes.ends[s], slot, slots)
+        return local, lax.cond(lanes.ends[s].any(), lambda: add(trained, local, ended), lambda: trained)
+
+    def add(trained: Trained, local: Tree, ended: Array) -> Trained:
+        vector, memory, norm = jax.vmap(cohort.finish)(local)
+        scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(vector, weights[ended])
+        return Trained(
+            jax.tree.map(lambda total, each_lane: total + each_lane.sum(0), trained.total, scaled),
+            jax.tree.map(lambda leaf, new: leaf.at[who[ended]].set(new, mode="drop"), trained.memory, memory),
+            trained.square_norm.at[ended].set(norm, mode="drop"),
+        )
+
+    nothing = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, jnp.zeros((slots, shape.runs)))
+    memory = jax.tree.map(lambda leaf: leaf[jnp.zeros(shape.lanes, int)], cohort.state.memory)
+    empty = jax.vmap(cohort.start, axis_size=shape.lanes)(memory)
+    return lax.fori_loop(lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], step, (empty, nothing))[1]
+
+
+def _where_lane(chosen: Array, a: Tree, b: Tree) -> Tree:
+    return jax.tree.map(lambda x, y: jnp.where(chosen.reshape(-1, *(1,) * (x.ndim - 1)), x, y), a, b)
 
 
 def trained_vectors(cohort: Cohort, slots: int) -> Trained:
