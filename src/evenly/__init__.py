@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evenly.saving import load as load
     from evenly.saving import save as save
     from evenly.simulate import companions as companions
-    from evenly.simulate import simulate as train
+    from evenly.simulate import simulate as train  # noqa: F401
     from evenly.types import Algorithm as Algorithm
     from evenly.types import Seeds as Seeds
     from evenly.types import Trace as Trace

@@ -39,15 +39,18 @@ class Cohort(NamedTuple):
     t: Array
 
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
-        """Train slot k unless nobody wants its vector. Returns vector, memory and squared norm; a vector whose norm is not
-        finite comes back as zeros, because even with coefficient 0 it would spoil the sum: 0 * NaN is NaN."""
+        """Train slot k unless nobody wants it to. Returns vector, memory and squared norm; a vector whose norm is not finite
+        comes back as zeros, because even with coefficient 0 it would spoil the sum (0 * NaN is NaN), and a client whose
+        training broke keeps the memory it had."""
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
         local = self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
         local = lax.fori_loop(start, jnp.where(wanted, stop, start), self._step, local)
-        vector, memory = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
-        norm = trees.square_norm(vector, self.shape.axis)
-        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), self.shape.axis), memory, norm
+        vector, new = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
+        axis = self.shape.axis
+        norm = trees.square_norm(vector, axis)
+        whole = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
+        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(whole, new, memory, axis), norm
 
     def _step(self, s: Array, local: Tree) -> Tree:
         batch = shard(self.data, self.block.rows[s])
@@ -58,13 +61,15 @@ class Cohort(NamedTuple):
 
 
 def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
-    """Add up coefficient times vector. Clients whose coefficient is 0 in every run are not trained."""
+    """Add up coefficient times vector. Clients whose coefficient is 0 in every run are not trained, unless they keep a memory."""
     shape, slots = cohort.shape, coefficients.shape[0]
+    remembering = bool(jax.tree.leaves(cohort.state.memory))
 
     def client(k: Array, carry: Trained) -> Trained:
         who = cohort.block.cohort[cohort.t, k]
         memory = jax.tree.map(lambda leaf: leaf[who], carry.memory)
-        vector, memory, norm = cohort.visit(k, memory, (coefficients[k] != 0).any())
+        wanted = cohort.block.returned[cohort.t, k] if remembering else (coefficients[k] != 0).any()
+        vector, memory, norm = cohort.visit(k, memory, wanted)
         return Trained(
             trees.add_scaled(carry.total, vector, coefficients[k], shape.axis),
             jax.tree.map(lambda leaf, new: leaf.at[who].set(new), carry.memory, memory),
@@ -94,7 +99,7 @@ def inner_products(vectors: Tree, axis: int) -> Array:
 
     def one(leaf: Array) -> Array:
         flat = leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) if axis == -1 else jnp.moveaxis(leaf.reshape(*leaf.shape[:2], -1), 1, -1)
-        return jnp.einsum("kdr,jdr->kjr", flat, flat)
+        return jnp.einsum("kdr,jdr->kjr", flat, flat, precision="highest")
 
     leaves = [one(leaf) for leaf in jax.tree.leaves(vectors)]
     return sum(leaves[1:], start=leaves[0])
@@ -103,4 +108,4 @@ def inner_products(vectors: Tree, axis: int) -> Array:
 def weighted(vectors: Tree, coefficients: Array, axis: int) -> Tree:
     """coefficients @ vectors, run by run."""
     sums = "kr,k...r->...r" if axis == -1 else "kr,kr...->r..."
-    return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf), vectors)
+    return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf, precision="highest"), vectors)
