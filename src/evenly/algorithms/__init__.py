@@ -112,7 +112,7 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
     if local is None:
         return built
     if not isinstance(built.work, LocalTraining | PersonalTraining):
-        raise ValueError(f"{built.label}: clients take one full-gradient step and have no local optimiser.")
+        raise ValueError(f"{method.name}: clients take one full-gradient step and have no local optimiser, got 'local-{local.kind}'.")
     return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
 
 
