@@ -66,33 +66,39 @@ class Method:
         found = settings_of(self.rule, "rule") + found
         return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in found}
 
-    def build(self, given: dict[str, Any], *, select: Select | None = None, server: Server | None = None, label: str = "") -> Algorithm:
-        """The algorithm with these settings; every other setting has its default."""
+    def build(
+        self, given: dict[str, Any], *, common: dict[str, Any] | None = None, select: Select | None = None,
+        server: Server | None = None, label: str = "",
+    ) -> Algorithm:  # fmt: skip
+        """The algorithm with these settings; others are the common ones, where they have a use, or have their default."""
         select = self.select if select is None else select
         known = self.settings
-        for name, value in given.items():
+        for name, value in {**(common or {}), **given}.items():
             if name not in known:
                 raise _unknown_setting(self.name, name, known)
             if known[name].swept and isinstance(value, str | bool):
                 raise ValueError(f"{self.name}: {name} must be a number, got {value!r}.")
         try:
-            chosen = self.resolve({name: given.get(name, s.default) for name, s in known.items()}, select)
+            defaults = {name: s.default for name, s in known.items()}
+            chosen = self.resolve({**defaults, **(common or {}), **given}, select)
             rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
-            work = self._work({n: chosen[n] for n in chosen if known[n].part != "rule"}, chosen)
+            work = self._work(chosen, set(given))
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
         server = AveragingServer(inner=server) if self.averaged(chosen) else server
         return Algorithm(work=work, rule=rule, select=select, server=server, label=label or self.name)
 
-    def _work(self, settings: dict[str, Any], chosen: dict[str, Any]) -> Work:
+    def _work(self, chosen: dict[str, Any], given: set[str]) -> Work:
         kind = self.work_of(chosen) if self.work_of else self.work
         assert isinstance(kind, type)  # several kinds of work come with work_of
         own = {s.name for s in settings_of(kind, "work")}
-        work = kind(**{n: v for n, v in settings.items() if n in own})
+        for name in sorted(given - own):
+            if self.settings[name].part == "work":
+                raise ValueError(f"{name} has no use with these settings; leave it out.")
+        work = kind(**{n: chosen[n] for n in own})
         if self.shape is None:
             return work
-        shaping = {s.name for s in settings_of(self.shape, "shape")}
-        return replace(work, shape=self.shape(**{n: v for n, v in settings.items() if n in shaping}))
+        return replace(work, shape=self.shape(**{s.name: chosen[s.name] for s in settings_of(self.shape, "shape")}))
 
 
 def _unknown_setting(method: str, name: str, known: dict[str, Setting]) -> ValueError:

@@ -35,7 +35,7 @@ class LocalTraining:
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
-        check_schedule(self.epochs, self.batch_size)
+        check_schedule(self.epochs, self.batch_size, self.max_steps)
         if is_number(self.mu):
             require(self.mu >= 0, f"mu must be at least 0, got {self.mu}. Use 0 for plain local training.")
         if is_number(self.learning_rate):
@@ -77,6 +77,6 @@ def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
     return (losses * over_runs(batch.mask * batch.weight, losses)).sum(0)
 
 
-def check_schedule(epochs: Any, batch_size: Any) -> None:
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        require(isinstance(value, int) and value >= 1, f"{name} must be a whole number of at least 1, got {value!r}.")
+def check_schedule(epochs: Any, batch_size: Any, max_steps: Any = 0) -> None:
+    for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 1), ("max_steps", max_steps, 0)):
+        require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")

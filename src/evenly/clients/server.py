@@ -31,14 +31,17 @@ class OptimisedServer:
 class Averaged(NamedTuple):
     """The iterates so far."""
 
-    count: Array
+    rounds: Array
     mean: Tree
     inner: Tree
 
 
 @record
 class AveragingServer:
-    """Move as the inner server does (or add the change), and serve the mean of the iterates w_1..w_t, without w_0."""
+    """Move as the inner server does (or add the change), and serve the mean of the iterates w_1..w_t, without w_0.
+
+    A round in which nobody's update counted leaves no iterate.
+    """
 
     inner: Server | None = None
 
@@ -50,9 +53,9 @@ class AveragingServer:
             model, inner = trees.add(model, change), ()
         else:
             model, inner = self.inner.update(change, state.inner, model)
-        count = state.count + 1
-        mean = jax.tree.map(lambda old, new: old + (new - old) / count, state.mean, model)
-        return model, Averaged(count, mean, inner)
+        rounds = state.rounds + 1
+        mean = jax.tree.map(lambda old, new: old + (new - old) / rounds, state.mean, model)
+        return model, Averaged(rounds, mean, inner)
 
     def serve(self, model: Tree, state: Averaged) -> Tree:
-        return jax.tree.map(lambda last, mean: jnp.where(state.count > 0, mean, last), model, state.mean)
+        return jax.tree.map(lambda last, mean: jnp.where(state.rounds > 0, mean, last), model, state.mean)

@@ -17,9 +17,9 @@ from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.device import device_data
-from evenly.simulate.plan import Block, Planner
 from evenly.simulate.evaluation import served
 from evenly.simulate.layout import NEVER, Parts, Shape, State
+from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
 from evenly.types import Algorithm, Seeds, Task, Trace
 

@@ -39,12 +39,13 @@ class Cohort(NamedTuple):
     t: Array
 
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
-        """Train slot k unless nobody wants its vector. Returns vector, memory and squared norm; a vector whose norm is not
-        finite comes back as zeros, because even with coefficient 0 it would spoil the sum: 0 * NaN is NaN."""
+        """Train slot k unless nobody wants it to. Returns vector, memory and squared norm; a vector whose norm is not finite
+        comes back as zeros, because even with coefficient 0 it would spoil the sum (0 * NaN is NaN), and a client whose
+        training broke keeps the memory it had."""
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
         body = lambda s, local: self.step(local, self.block.rows[s])  # noqa: E731
-        return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory)))
+        return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory)), memory)
 
     def start(self, memory: Tree) -> Tree:
         return self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
@@ -53,10 +54,12 @@ class Cohort(NamedTuple):
         batch = shard(self.data, rows)
         return self._each(lambda p, received, mine: p.work.step(self.task, received, mine, batch), local)
 
-    def finish(self, local: Tree) -> tuple[Tree, Tree, Array]:
-        vector, memory = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
-        norm = trees.square_norm(vector, self.shape.axis)
-        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), self.shape.axis), memory, norm
+    def finish(self, local: Tree, memory: Tree) -> tuple[Tree, Tree, Array]:
+        vector, new = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
+        axis = self.shape.axis
+        norm = trees.square_norm(vector, axis)
+        whole = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
+        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(whole, new, memory, axis), norm
 
     def _each(self, function: Any, own: Tree) -> Tree:
         return each(function, self.shape, self.parts, self.state.model, own)
@@ -68,13 +71,15 @@ def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
 
 
 def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
-    """Clients one after another; those whose coefficient is 0 in every run are not trained."""
+    """Clients one after another; those whose coefficient is 0 in every run are not trained, unless they keep a memory."""
     shape, slots = cohort.shape, coefficients.shape[0]
+    remembering = bool(jax.tree.leaves(cohort.state.memory))
 
     def client(k: Array, carry: Trained) -> Trained:
         who = cohort.block.cohort[cohort.t, k]
         memory = jax.tree.map(lambda leaf: leaf[who], carry.memory)
-        vector, memory, norm = cohort.visit(k, memory, (coefficients[k] != 0).any())
+        wanted = cohort.block.returned[cohort.t, k] if remembering else (coefficients[k] != 0).any()
+        vector, memory, norm = cohort.visit(k, memory, wanted)
         return Trained(
             trees.add_scaled(carry.total, vector, coefficients[k], shape.axis),
             jax.tree.map(lambda leaf, new: leaf.at[who].set(new), carry.memory, memory),
@@ -99,10 +104,10 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
         local = _where_lane(lanes.starts[s], jax.vmap(cohort.start, axis_size=shape.lanes)(memory), local)
         local = jax.vmap(cohort.step)(local, lanes.rows[s])
         ended = jnp.where(lanes.ends[s], slot, slots)
-        return local, lax.cond(lanes.ends[s].any(), lambda: add(trained, local, ended), lambda: trained)
+        return local, lax.cond(lanes.ends[s].any(), lambda: add(trained, local, memory, ended), lambda: trained)
 
-    def add(trained: Trained, local: Tree, ended: Array) -> Trained:
-        vector, memory, norm = jax.vmap(cohort.finish)(local)
+    def add(trained: Trained, local: Tree, memory: Tree, ended: Array) -> Trained:
+        vector, memory, norm = jax.vmap(cohort.finish)(local, memory)
         scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(vector, weights[ended])
         return Trained(
             jax.tree.map(lambda total, each_lane: total + each_lane.sum(0), trained.total, scaled),
@@ -138,7 +143,7 @@ def inner_products(vectors: Tree, axis: int) -> Array:
 
     def one(leaf: Array) -> Array:
         flat = leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) if axis == -1 else jnp.moveaxis(leaf.reshape(*leaf.shape[:2], -1), 1, -1)
-        return jnp.einsum("kdr,jdr->kjr", flat, flat)
+        return jnp.einsum("kdr,jdr->kjr", flat, flat, precision="highest")
 
     leaves = [one(leaf) for leaf in jax.tree.leaves(vectors)]
     return sum(leaves[1:], start=leaves[0])
@@ -147,4 +152,4 @@ def inner_products(vectors: Tree, axis: int) -> Array:
 def weighted(vectors: Tree, coefficients: Array, axis: int) -> Tree:
     """coefficients @ vectors, run by run."""
     sums = "kr,k...r->...r" if axis == -1 else "kr,kr...->r..."
-    return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf), vectors)
+    return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf, precision="highest"), vectors)
