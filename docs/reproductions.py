@@ -3,8 +3,8 @@
 from typing import Any
 
 from evenly.experiment.reproduce import Line, as_rows
-from evenly.metrics import METRICS, Spread
-from evenly.terminal import BRIEF, figures
+from evenly.metrics import Spread
+from evenly.report.beside import WHO, figures, title
 
 Kept = dict[str, Any]
 
@@ -24,11 +24,11 @@ def table(kept: Kept, metrics: tuple[str, ...] = (), splits: tuple[str, ...] = (
         if _wanted(line.metric, metrics) and _wanted(line.split, splits) and _wanted(line.label, labels)
     ]
     names, rows = as_rows(lines)
-    titles = [BRIEF.get(n, METRICS[n].title if n in METRICS else n.removeprefix("client:")) for n in names]
+    titles = [title(n) for n in names]
     text = [f"| method | split | | {' | '.join(titles)} |", "| --- | --- | --- |" + " ---: |" * len(names)]
     for row in rows:
         cells = [figures(line) for line in row.lines]
-        for i, who in enumerate(("paper", "ours", "ours − paper")):
+        for i, who in enumerate(WHO):
             head = f"`{row.label}` | {row.split}" if i == 0 else " | "
             text.append(f"| {head} | {who} | {' | '.join(cell[i] for cell in cells)} |")
     return "\n".join(text)

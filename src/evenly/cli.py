@@ -93,12 +93,14 @@ def reproduce(
     with sentences():
         from evenly.experiment.config import read_packaged
         from evenly.experiment.reproduce import side_by_side
+        from evenly.report.page import write_report
         from evenly.terminal import reproduction_table, results_table
 
         experiment = read_packaged(name)
         plan = experiment.plan(name, quick=quick, seeds=None if seeds is None else len(_seeds(seeds)))
         comparison, folder, rows = _run(plan, out, force, as_json)
         lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
+        write_report(comparison, folder / "report.html", lines)
         shown = f"{experiment.title}. Mean ± standard deviation over seeds" + (" (quick version: not comparable)" if quick else "")
         _finish(folder, rows, as_json, results_table(comparison), reproduction_table(lines, shown))
 

@@ -15,12 +15,13 @@ from evenly.experiment.reproduce import Line, as_rows
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.report import table as results
+from evenly.report.beside import WHO, figures
+from evenly.report.beside import title as title_of
 from evenly.report.table import format_value
 
 # Short names: the table must fit into eighty columns.
 SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
 MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
-BRIEF = {"average_devices": "by client", "worst10": "worst 10 %", "best10": "best 10 %", "kl": "KL"}
 
 
 @contextmanager
@@ -58,25 +59,12 @@ def reproduction_table(lines: list[Line], title: str) -> Table:
     table.add_column("method", overflow="fold")
     table.add_column("")
     for name in metrics:
-        table.add_column(BRIEF.get(name, name.removeprefix("client:")), justify="right")
+        table.add_column(title_of(name), justify="right")
     for row in rows:
         cells = [figures(line) for line in row.lines]
-        for i, who in enumerate(("paper", "ours", "ours − paper")):
+        for i, who in enumerate(WHO):
             table.add_row((row.label, row.split, "")[i], who, *(cell[i] for cell in cells), end_section=i == 2)
     return table
-
-
-def figures(line: Line | None) -> tuple[str, str, str]:
-    """The paper's figure, ours and the difference, as a table shows them."""
-    if line is None:
-        return "", "", ""
-    metric = METRICS.get(line.metric, METRICS["average"])  # a client's accuracy is shown like an average
-    spreads = line.paper_deviation, line.ours.deviation if line.ours.seeds > 1 else None
-    paper, ours = (
-        format_value(mean, metric) + ("" if spread is None else f" ± {format_value(spread, metric)}")
-        for mean, spread in zip((line.paper, line.ours.mean), spreads, strict=True)
-    )
-    return paper, ours, ("+" if line.difference > 0 else "") + format_value(line.difference, metric)
 
 
 def choice_table(choice: Choice) -> Table:

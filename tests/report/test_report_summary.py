@@ -88,7 +88,7 @@ def test_the_noise_note_says_how_much_is_chance(noise, words):
 
 
 def test_the_lead_is_chosen_on_validation_rows():
-    found = comparison(("q-fedavg(q=1)", "fedavg", "q-fedavg(q=5)"))  # each more even than the one before
+    found = comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"))  # each more even than the one before
     choice = choose(found, final_values(found))
     assert (choice.baseline, choice.lead, choice.chosen_on) == ("fedavg", "q-fedavg(q=5)", "valid")
 

@@ -22,13 +22,12 @@ class Choice(NamedTuple):
 
 
 def choose(comparison: Comparison, values: Values) -> Choice:
-    """Compare with FedAvg (or the first method); lead with the method that serves the worst tenth best on validation rows.
+    """Compare with the first method; lead with the method that serves the worst tenth best on validation rows.
 
     Choosing on the test rows would flatter the lead; they are used only where there are no validation rows.
     """
     labels = comparison.labels
-    baseline = next((run.label for run in comparison.runs if run.algorithm == "fedavg"), labels[0])
-    others = [label for label in labels if label != baseline]
+    baseline, *others = labels
     valid = final_values(comparison, "valid") if len(others) > 1 else values
     split = "" if len(others) < 2 else "valid" if _defined(valid, others) else "test"
     lead = best_of(valid if split == "valid" else values, others, "worst10") if others else baseline

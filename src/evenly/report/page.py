@@ -3,14 +3,15 @@
 import base64
 import functools
 import hashlib
-import os
 from importlib import resources
 from pathlib import Path
 
 import altair
 import vl_convert
 
+from evenly.experiment.reproduce import Line
 from evenly.experiment.results import Comparison
+from evenly.report.beside import beside
 from evenly.report.charts.theme import DARK, LIGHT, page_config, saved_config
 from evenly.report.choice import choose
 from evenly.report.facts import data_card, excluded, settings
@@ -19,9 +20,11 @@ from evenly.report.markup import Html, data_block, element, join, script
 from evenly.report.opening import opening
 from evenly.report.sections import privacy, results, worst_served
 from evenly.report.table import final_values
+from evenly.writing import write_whole
 
 CONTENTS = {
     "results": "Results",
+    "paper": "The paper",
     "distribution": "Clients",
     "tradeoff": "Accuracy and fairness",
     "rounds": "Rounds",
@@ -35,21 +38,13 @@ CONTENTS = {
 EXPOSED = "window.vegaEmbed = vegaEmbed;"  # the rest of the bundle serves it
 
 
-def write_report(comparison: Comparison, path: str | Path) -> Path:
-    """Write the report of a comparison. The file appears under its name only when it is whole."""
-    path = Path(path)
-    text = render(comparison)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+def write_report(comparison: Comparison, path: str | Path, lines: list[Line] | None = None) -> Path:
+    """Write the report of a comparison, with the paper's figures where there are any (`lines`)."""
+    text = render(comparison, lines)
+    return write_whole(Path(path), lambda file: file.write(text.encode()))
 
 
-def render(comparison: Comparison) -> str:
+def render(comparison: Comparison, lines: list[Line] | None = None) -> str:
     """The page as text. The same results give the same page."""
     _check(comparison)
     values = final_values(comparison)
@@ -57,6 +52,7 @@ def render(comparison: Comparison) -> str:
     drawn = charts(comparison, values, choice)
     sections = {
         "results": results(comparison, values, choice),
+        "paper": beside(lines or []),
         **drawn.sections,
         "clients": worst_served(comparison, choice),
         "privacy": privacy(comparison, choice),

@@ -1,0 +1,174 @@
+"""Networks for images and text: their sizes, what every task promises, and that the simulator trains them."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evenly
+from evenly import trees
+from evenly.algorithms import algorithm
+from evenly.clients.local_training import batch_loss
+from evenly.federation import Federation
+from evenly.models import CNN, NETWORKS, PIXELS, TASKS, CharLSTM, LeNet, Probabilistic, ResNet, check_task
+from evenly.models.convolution import MOST_ROWS
+from evenly.records import replace
+from evenly.saving import from_trace
+from evenly.simulate import simulate
+from evenly.types import Task
+from tests.models.networks import CLASSES, SMALL, examples, federation, shard
+
+EVERY = pytest.mark.parametrize("name", SMALL)
+
+
+def sizes(task: Task) -> list[int]:
+    return [leaf.size for leaf in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0)))]
+
+
+@pytest.mark.parametrize(
+    ("task", "count"),
+    [
+        (LeNet(), 1_625_866),  # 288 + 32 + 18,432 + 64 + 1,605,632 + 128 + 1,280 + 10
+        (LeNet(bias=False), 1_625_632),
+        (LeNet(classes=62, bias=False), 1_632_288),
+        (CNN(), 62_006),  # 456 + 2,416 + 48,120 + 10,164 + 850
+        (ResNet(), 11_173_962),
+        (ResNet(classes=100), 11_220_132),  # 90 more classes of 512 + 1
+        # 80 * 8 + [1024 * (8 + 256) + 2048] + [1024 * (256 + 256) + 2048] + 80 * 256 + 80
+        (CharLSTM(), 819_920),
+        (CharLSTM(layers=1), 293_584),
+    ],
+)
+def test_the_papers_networks_have_this_many_parameters(task: Task, count: int):
+    assert sum(sizes(task)) == count
+
+
+def test_the_edges_of_e2fl_are_those_of_its_layers():
+    assert sizes(LeNet(bias=False)) == [288, 18432, 1605632, 1280]
+    assert sizes(LeNet(bias=False, classes=62)) == [288, 18432, 1605632, 7936]
+
+
+@EVERY
+def test_losses_predictions_and_probabilities_agree(name: str):
+    task, x = SMALL[name], examples(name, 9)
+    params = task.init(jax.random.key(0))
+    assert isinstance(task, Probabilistic)
+    chances = np.asarray(task.probabilities(params, jnp.asarray(x)))
+    np.testing.assert_allclose(chances.sum(1), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(chances.argmax(1), task.predict(params, jnp.asarray(x)))
+    for y in range(CLASSES):
+        np.testing.assert_allclose(task.losses(params, shard(x, np.full(9, y))), -np.log(chances[:, y]), rtol=1e-4, atol=1e-5)
+
+
+@EVERY
+def test_gradients_are_finite_and_point_uphill_also_on_padding(name: str):
+    task, x = SMALL[name], examples(name, 6)
+    x[-2:] = 0  # what padding rows hold
+    batch = shard(x, np.arange(6) % CLASSES)._replace(mask=jnp.array([1.0, 1, 1, 1, 0, 0]))
+    params = task.init(jax.random.key(0))
+    value, gradient = jax.value_and_grad(lambda p: batch_loss(task, p, batch))(params)
+    assert bool(trees.all_finite(gradient))
+    assert all((leaf != 0).any() for leaf in jax.tree.leaves(gradient))
+    assert float(batch_loss(task, trees.subtract(params, trees.scale(gradient, 1e-3)), batch)) < float(value)
+
+
+@EVERY
+def test_many_rows_at_once_give_what_each_gives_alone(name: str):
+    task, x = SMALL[name], jnp.asarray(examples(name, MOST_ROWS + 3))
+    params = task.init(jax.random.key(0))
+    whole = shard(x, np.zeros(len(x), int))
+    few = shard(x[-3:], np.zeros(3, int))
+    np.testing.assert_allclose(task.losses(params, whole)[-3:], task.losses(params, few), rtol=1e-5)
+    assert task.predict(params, x).shape == (MOST_ROWS + 3,)
+
+
+@EVERY
+def test_the_simulator_trains_one_run_and_two_at_a_time(name: str):
+    task, data = SMALL[name], federation(name)
+    check_task(task, data)
+    rate = 0.5 if name == "char-lstm" else 0.05
+    methods = [algorithm(f"q-fedavg(q={q}, learning_rate={rate}, batch_size=4)+full") for q in (0, 1)]
+    [alone] = simulate(task, data, methods[1:], rounds=6)
+    together = simulate(task, data, methods, rounds=6)
+    for a, b, first in zip(*map(jax.tree.leaves, (alone.model, together[1].model, task.init(jax.random.key(0)))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+        assert np.isfinite(a).all()
+        assert (a != first).any()
+    for trace in (alone, *together):
+        assert np.nanmean(trace.losses[-1, 0]) < np.nanmean(trace.losses[0, 0])
+    assert not alone.excluded.any()
+
+
+@EVERY
+def test_a_trained_network_comes_back_from_its_file(name: str, tmp_path: Path):
+    task, data = SMALL[name], federation(name)
+    [trace] = simulate(task, data, [algorithm("fedavg(batch_size=4)+full")], rounds=1)
+    evenly.save(from_trace(trace, task, data), tmp_path / "model.npz")
+    back = evenly.load(tmp_path / "model.npz")
+    assert type(back.task) is type(task)
+    np.testing.assert_array_equal(back.predict(data.x), np.array(data.labels)[np.asarray(task.predict(trace.model, jnp.asarray(data.x)))])
+
+
+def test_gray_images_may_lack_their_channel_axis_and_bytes_may_be_standardised_before():
+    task, x = SMALL["lenet"], examples("lenet", 4)
+    params = task.init(jax.random.key(0))
+    mean, deviation = PIXELS["mnist"].mean[0], PIXELS["mnist"].deviation[0]
+    ready = (x.astype(np.float32) / 255 - mean) / deviation
+    labels = np.arange(4) % CLASSES
+    expected = task.losses(params, shard(x, labels))
+    np.testing.assert_array_equal(task.losses(params, shard(x[..., 0], labels)), expected)
+    np.testing.assert_allclose(task.losses(params, shard(ready, labels)), expected, rtol=1e-5)
+
+
+def test_symbols_may_come_as_floats():
+    task, x = SMALL["char-lstm"], examples("char-lstm", 4)
+    params = task.init(jax.random.key(0))
+    np.testing.assert_array_equal(task.predict(params, jnp.asarray(x, jnp.float32)), task.predict(params, jnp.asarray(x)))
+
+
+@pytest.mark.parametrize(
+    ("name", "built", "count"),
+    [("lenet", "lenet", 8), ("lenet-no-bias", "lenet", 4), ("resnet18", "resnet", 62), ("char-lstm", "char-lstm", 11)],
+)
+def test_networks_are_built_for_a_federation(name: str, built: str, count: int):
+    data = federation(built)
+    task = NETWORKS[name](data)
+    check_task(task, data)
+    assert type(task) in TASKS.values()
+    assert len(sizes(task)) == count
+
+
+def test_known_data_sets_bring_their_own_constants():
+    data = federation("resnet")
+    unknown, known = NETWORKS["resnet18"](data), NETWORKS["resnet18"](replace(data, name="cifar100 dirichlet"))
+    assert isinstance(unknown, ResNet)
+    assert isinstance(known, ResNet)
+    assert (unknown.mean, unknown.deviation) == ((0.5,) * 3, (0.5,) * 3)
+    assert (known.mean, known.deviation) == PIXELS["cifar100"]
+
+
+def test_data_of_another_shape_are_refused(tiny: Federation):
+    with pytest.raises(ValueError, match=r"Model 'lenet' needs images \[n, height, width, channels\], got rows of shape \[5\]"):
+        NETWORKS["lenet"](tiny)
+    with pytest.raises(ValueError, match="Model 'char-lstm' needs rows of symbol numbers from 0 to 2"):
+        NETWORKS["char-lstm"](tiny)
+    with pytest.raises(ValueError, match="cnn: images must be at least 16 pixels high and wide, got 8 x 8"):
+        NETWORKS["cnn"](federation("resnet"))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: LeNet(widths=(3, 4)), r"lenet: widths must be three positive numbers, such as \(32, 64, 128\), got \(3, 4\)"),
+        (lambda: CNN(channels=()), r"cnn: channels must be a tuple of positive numbers, got \(\)"),
+        (lambda: ResNet(width=3), "resnet: width must be a multiple of groups, got 3 and 2"),
+        (lambda: ResNet(blocks=(0,)), r"resnet: blocks must be a tuple of positive numbers, such as \(2, 2, 2, 2\), got \(0,\)"),
+        (lambda: CharLSTM(hidden=0), "char-lstm: hidden must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_wrong_settings_are_refused(build: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        build()
