@@ -96,7 +96,15 @@ class _Simulation:
     """One call of `simulate`: shapes, device data and the loop over blocks."""
 
     def __init__(
-        self, task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, seeds: Seeds, every: int, dropout: float, lanes: int
+        self,
+        task: Task,
+        federation: Federation,
+        algorithms: Sequence[Algorithm],
+        rounds: int,
+        seeds: Seeds,
+        every: int,
+        dropout: float,
+        lanes: int,
     ) -> None:
         self.task, self.federation, self.rounds, self.seeds = task, federation, rounds, seeds
         self.algorithms, self.every, self.dropout = algorithms, every, dropout
