@@ -149,8 +149,8 @@ def list_all() -> None:
         from evenly.clients.optimiser import OPTIMISERS
         from evenly.datasets import DATASETS
         from evenly.experiment.config import packaged
+        from evenly.experiment.plan import ALL_MODELS
         from evenly.metrics import METRICS
-        from evenly.models import MODELS
         from evenly.sampling import SAMPLINGS
         from evenly.terminal import methods_table
 
@@ -159,7 +159,7 @@ def list_all() -> None:
         parts = {
             "sampling": SAMPLINGS,
             "server and local optimisers": [f"{side}-{name}" for side in ("server", "local") for name in OPTIMISERS],
-            "models": MODELS,
+            "models": ALL_MODELS,
             "data sets": [*DATASETS, "any .csv or .parquet file"],
             "metrics": METRICS,
             "experiments": packaged(),

@@ -93,7 +93,7 @@ def methods_table() -> Table:
 def reveals(method: Method) -> str:
     """What the method makes clients say besides their update."""
     needs = method.build({k: v[0] for k, v in method.defaults.items() if isinstance(v, list)}).rule.needs
-    return ", ".join(sorted(needs - {"square_norm"})) or "nothing"
+    return ", ".join(sorted(needs - {"square_norm", "chance"})) or "nothing"
 
 
 def settings_table(method: Method) -> Table:

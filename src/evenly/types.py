@@ -56,6 +56,8 @@ class Signals(NamedTuple):
     loss: Any = None  # of the model received, on training rows
     table: Any = None  # [K, groups, labels, outcomes] counts of the model received, on training rows
     choice: Any = None  # cluster or group chosen
+    gram: Any = None  # [K, K] inner products of the vectors: only rules that need the vectors themselves, after training
+    chance: Any = None  # [2] uniform numbers of this round, for rules that draw
 
 
 class Effort(NamedTuple):
@@ -78,10 +80,13 @@ class Work(Protocol):
     def batch_size(self) -> int: ...
     @property
     def shuffle(self) -> bool: ...
+    @property
+    def max_steps(self) -> int: ...  # local steps in a round at most; 0: no limit
     def remember(self, model: Tree) -> Tree: ...  # the memory of a client that was never chosen
     def start(self, task: Task, received: Tree, memory: Tree) -> Tree: ...
     def step(self, task: Task, received: Tree, local: Tree, batch: Shard) -> Tree: ...
     def finish(self, task: Task, received: Tree, local: Tree) -> tuple[Tree, Tree]: ...  # vector, memory
+    def deploy(self, model: Tree, memory: Tree) -> Tree: ...  # what a client uses, from the shared model and its memory
 
 
 @runtime_checkable
@@ -118,6 +123,7 @@ class Server(Protocol):
 
     def init(self, model: Tree) -> Tree: ...
     def update(self, change: Tree, state: Tree, model: Tree) -> tuple[Tree, Tree]: ...
+    def serve(self, model: Tree, state: Tree) -> Tree: ...  # the model that clients are given to use
 
 
 @record

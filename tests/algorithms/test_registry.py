@@ -2,7 +2,7 @@ import pytest
 
 from evenly.algorithms import METHODS, algorithm, register, variants
 from evenly.algorithms.fedavg import METHOD
-from evenly.clients.optimiser import OptimisedServer
+from evenly.clients.server import OptimisedServer
 from evenly.notation import parse
 from evenly.sampling import Full, Uniform, Weighted
 

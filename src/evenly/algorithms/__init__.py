@@ -5,13 +5,15 @@
 
 from typing import Any, NamedTuple
 
-from evenly.algorithms import fedavg, fedprox, fedsgd, multi_q, q_fedavg, q_fedsgd
+from evenly.algorithms import afl, ditto, fedavg, fedmgda, fedprox, fedsgd, multi_q, p_fedavg, propfair, q_fedavg, q_fedsgd, term
 from evenly.algorithms.fedavg import FedAvg
 from evenly.algorithms.fedsgd import FedSGD
 from evenly.algorithms.method import Method, Setting, settings_of
 from evenly.algorithms.q_fedavg import QFedAvg
 from evenly.clients.local_training import LocalTraining
-from evenly.clients.optimiser import OPTIMISERS, OptimisedServer, Optimiser
+from evenly.clients.optimiser import OPTIMISERS, Optimiser
+from evenly.clients.personal import PersonalTraining
+from evenly.clients.server import OptimisedServer
 from evenly.notation import Composition, Part, expand, parse, show, unknown
 from evenly.records import replace
 from evenly.sampling import SAMPLINGS
@@ -30,6 +32,12 @@ METHODS: dict[str, Method] = {
         q_fedavg.METHOD,
         q_fedsgd.METHOD,
         multi_q.METHOD,
+        afl.METHOD,
+        term.METHOD,
+        propfair.METHOD,
+        p_fedavg.METHOD,
+        ditto.METHOD,
+        fedmgda.METHOD,
     )
 }
 
@@ -95,17 +103,17 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
         elif kind == "server" and name in OPTIMISERS:
             server = OptimisedServer(optimiser=_optimiser(name, part.settings))
         elif kind == "local" and name in OPTIMISERS:
-            if not issubclass(method.work, LocalTraining):
-                raise ValueError(f"{method.name}: clients take one full-gradient step and have no local optimiser, got {part.name!r}.")
             local = _optimiser(name, part.settings)
             shared = {**shared, **{k: v for k, v in part.settings.items() if k == "learning_rate"}}
         else:
             known = [*SAMPLINGS, *(f"{k}-{o}" for k in ("server", "local") for o in OPTIMISERS)]
             raise unknown("part", part.name, known)
-    built = method.build({**shared, **head.settings}, select=select, server=server, label=show(composition))
-    if local is not None:
-        built = replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
-    return built
+    built = method.build(head.settings, common=shared, select=select, server=server, label=show(composition))
+    if local is None:
+        return built
+    if not isinstance(built.work, LocalTraining | PersonalTraining):
+        raise ValueError(f"{method.name}: clients take one full-gradient step and have no local optimiser, got 'local-{local.kind}'.")
+    return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
 
 
 def _sampling(part: Part) -> Select:

@@ -9,12 +9,13 @@ sum lambda_k F_k(w), solved by descent in w and projected ascent in lambda. Thre
     local       (as PropFair runs it) local epochs; lambda, started at n_k/n, is updated first, then
                 w+ = sum lambda+_k w_k; the last iterate is served.
     stochastic  (Mohri et al.) one client k drawn from lambda takes one mini-batch step; one client j drawn uniformly
-                moves lambda by rate_lambda m F_j; the mean of the iterates is served.
+                of the m that returned moves lambda by rate_lambda m F_j; the mean of the iterates is served.
 
 Departures. The projection is the correct one (see `simplex`). The public q-FFL code, run as its instructions say, ignores
 lambda when it averages; ours uses it. In the stochastic form F_j is client j's whole training loss, not a mini-batch's.
 Losses are means, so that sizes do not leak into lambda. If only some clients take part, their part of lambda is projected
 to its own mass: clients that were not seen keep theirs, and lambda over those seen is renormalised for the model step.
+`served = last` serves the last iterate where the mean is usual, and the other way round.
 """
 
 from typing import Any
@@ -39,11 +40,13 @@ class AFL:
 
     form: str = static(default="full", doc="'full' (q-FFL's), 'local' (PropFair's) or 'stochastic' (Mohri et al.)")
     rate_lambda: float = leaf(default=0.1, doc="step size of lambda; 0 keeps it where it starts")
+    served: str = static(default="mean", doc="'mean' of the iterates or 'last'; by default the mean, with form = local the last")
 
     def __post_init__(self) -> None:
         require(self.form in FORMS, f"form must be one of {', '.join(FORMS)}, got {self.form!r}.")
+        require(self.served in ("mean", "last"), f"served must be 'mean' or 'last', got {self.served!r}.")
         if is_number(self.rate_lambda):
-            require(self.rate_lambda >= 0, f"rate_lambda must be at least 0, got {self.rate_lambda}.")
+            require(self.rate_lambda >= 0, f"rate_lambda must be at least 0, got {self.rate_lambda}. Use 0 to keep lambda fixed.")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -54,29 +57,34 @@ class AFL:
         return False
 
     def init(self, census: Census) -> Array:
-        sizes = jnp.asarray(census.examples, jnp.float32)
+        sizes = jnp.asarray(census.examples, float)
         return sizes / sizes.sum() if self.form == "local" else jnp.full(sizes.shape, 1.0 / sizes.shape[0])
 
     def weigh(self, state: Array, signals: Signals) -> tuple[Array, Array]:
-        own = jnp.where(signals.returned, state[signals.client], 0.0)  # lambda of the cohort
+        # By client, not by slot: a client may sit in two slots, and draws must not depend on the order of slots.
+        seen = jnp.zeros(state.shape, bool).at[signals.client].max(signals.returned)
+        loss = jnp.zeros_like(state).at[signals.client].set(signals.loss)
+        own = jnp.where(seen, state, 0.0)
         if self.form == "stochastic":
-            drawn = _drawn(shares(own, signals.returned), signals.chance[0])
-            climb = _drawn(shares(jnp.ones_like(own), signals.returned), signals.chance[1]) * own.shape[0]
+            used = _drawn(own, signals.chance[0])
+            climb = _drawn(jnp.where(seen, 1.0, 0.0), signals.chance[1]) * seen.sum() * loss
         else:
-            drawn, climb = own, jnp.where(signals.returned, 1.0, 0.0)
-        moved = project(own + self.rate_lambda * climb * signals.loss, signals.returned, own.sum())
-        lambdas = state.at[signals.client].set(jnp.where(signals.returned, moved, state[signals.client]))
-        return shares(moved if self.form == "local" else drawn, signals.returned), lambdas
+            used, climb = own, loss
+        # With everyone present the mass is 1, not the sum of what rounding left of it.
+        moved = project(own + self.rate_lambda * climb, seen, jnp.where(seen.all(), 1.0, own.sum()))
+        weights = moved if self.form == "local" else used
+        return shares(weights[signals.client], signals.returned), jnp.where(seen, moved, state)
 
     def step(self, state: Array, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Array]:
         return total, state
 
 
-def _drawn(probability: Array, chance: Array) -> Array:
-    """One-hot of the slot that a uniform number picks. [K]"""
-    edges = jnp.cumsum(probability)
-    picked = jnp.searchsorted(edges, chance * edges[-1], side="right")
-    return (jnp.arange(probability.shape[0]) == jnp.minimum(picked, probability.shape[0] - 1)).astype(probability.dtype)
+def _drawn(odds: Array, chance: Array) -> Array:
+    """One-hot of the client that a uniform number picks; never one whose odds are 0, unless all are. [clients]"""
+    edges = jnp.cumsum(odds)
+    number = jnp.arange(odds.shape[0])
+    last = jnp.max(jnp.where(odds > 0, number, 0))  # a number rounded up to 1 picks it
+    return (number == jnp.minimum((edges <= chance * edges[-1]).sum(), last)).astype(odds.dtype)
 
 
 def work_of(settings: dict[str, Any]) -> type[Work]:
@@ -84,8 +92,10 @@ def work_of(settings: dict[str, Any]) -> type[Work]:
 
 
 def resolve(settings: dict[str, Any], select: Select) -> dict[str, Any]:
-    """The stochastic form takes a single mini-batch step."""
-    return {**settings, "max_steps": 1} if settings["form"] == "stochastic" else settings
+    """The stochastic form takes a single mini-batch step; each form serves what its authors serve."""
+    served = settings["served"] or ("last" if settings["form"] == "local" else "mean")
+    steps = settings["max_steps"] or (1 if settings["form"] == "stochastic" else 0)
+    return {**settings, "served": served, "max_steps": steps}
 
 
 METHOD = Method(
@@ -97,6 +107,7 @@ METHOD = Method(
     work=(LocalTraining, FullGradient),
     work_of=work_of,
     select=Full(),
-    averaged=lambda settings: settings["form"] != "local",
+    averaged=lambda settings: settings["served"] == "mean",
+    defaults={"served": ""},
     resolve=resolve,
 )

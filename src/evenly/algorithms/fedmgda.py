@@ -6,7 +6,8 @@ epsilon = 0 is the mean of normalised updates, epsilon = 1 is MGDA. This method 
 come from their inner products, so they cannot be summed blindly, and all of a cohort's updates are held at once.
 
 Departures. Public codes disagree on centre and epsilon: PropFair's has 1/K and 0.2, easyFL's n_k/n and 0.1; `weights`
-and `epsilon` choose. A client whose update is zero is left out of the round.
+and `epsilon` choose. A client whose update is zero is left out of the round. The coefficients are lambda_k / ||g_k||, which
+do not sum to 1: the lambda_k do.
 """
 
 import jax
@@ -30,9 +31,7 @@ class FedMGDA:
 
     epsilon: float = leaf(default=0.1, doc="how far weights may be from their centre: 0 is the centre, 1 any weights")
     server_rate: float = leaf(default=1.0, doc="step size along the weighted sum of normalised updates")
-    weights: str = static(
-        default="size", doc="centre of the weights: 'size' or 'equal'; by default equal where clients are sampled by size"
-    )
+    weights: str = static(default="size", doc="centre: 'size' or 'equal'; by default equal where clients are sampled by size")
 
     def __post_init__(self) -> None:
         require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")

@@ -5,7 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from evenly.clients.local_training import LocalTraining
+from evenly.clients.server import AveragingServer
+from evenly.clients.shaping import NashBargaining
 from evenly.notation import unknown
+from evenly.records import replace
 from evenly.sampling import Weighted
 from evenly.types import Algorithm, Rule, Select, Server, Trace, Work
 
@@ -16,7 +19,7 @@ class Setting(NamedTuple):
     name: str
     default: Any
     doc: str
-    part: str  # "rule", "work" or "select"
+    part: str  # "rule", "work", "shape" or "select"
     swept: bool  # whether a new value needs no compilation
 
 
@@ -27,6 +30,10 @@ def settings_of(part: type, kind: str) -> list[Setting]:
         for f in dataclasses.fields(part)  # pyright: ignore[reportArgumentType]
         if f.metadata.get("doc")
     ]
+
+
+def never(settings: dict[str, Any]) -> bool:
+    return False
 
 
 def resolved_nothing(settings: dict[str, Any], select: Select) -> dict[str, Any]:
@@ -42,7 +49,10 @@ class Method:
     reference: str
     formula: str
     rule: type[Rule]
-    work: type[Work] = LocalTraining
+    work: type[Work] | tuple[type[Work], ...] = LocalTraining
+    work_of: Callable[[dict[str, Any]], type[Work]] | None = None  # which of several kinds of work the settings ask for
+    shape: type[NashBargaining] | None = None  # a transformation of the batch loss, for local training
+    averaged: Callable[[dict[str, Any]], bool] = never  # whether the mean of the iterates is served
     select: Select = Weighted()
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     resolve: Callable[[dict[str, Any], Select], dict[str, Any]] = resolved_nothing
@@ -50,25 +60,45 @@ class Method:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        found = settings_of(self.rule, "rule") + settings_of(self.work, "work")
+        kinds = self.work if isinstance(self.work, tuple) else (self.work,)
+        found = [s for kind in reversed(kinds) for s in settings_of(kind, "work")]  # of a name in several, the first kind's
+        found += settings_of(self.shape, "shape") if self.shape else []
+        found = settings_of(self.rule, "rule") + found
         return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in found}
 
-    def build(self, given: dict[str, Any], *, select: Select | None = None, server: Server | None = None, label: str = "") -> Algorithm:
-        """The algorithm with these settings; every other setting has its default."""
+    def build(
+        self, given: dict[str, Any], *, common: dict[str, Any] | None = None, select: Select | None = None,
+        server: Server | None = None, label: str = "",
+    ) -> Algorithm:  # fmt: skip
+        """The algorithm with these settings; others are the common ones, where they have a use, or have their default."""
         select = self.select if select is None else select
         known = self.settings
-        for name, value in given.items():
+        for name, value in {**(common or {}), **given}.items():
             if name not in known:
                 raise _unknown_setting(self.name, name, known)
             if known[name].swept and isinstance(value, str | bool):
                 raise ValueError(f"{self.name}: {name} must be a number, got {value!r}.")
         try:
-            chosen = self.resolve({name: given.get(name, s.default) for name, s in known.items()}, select)
+            defaults = {name: s.default for name, s in known.items()}
+            chosen = self.resolve({**defaults, **(common or {}), **given}, select)
             rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
-            work = self.work(**{n: chosen[n] for n in chosen if known[n].part == "work"})
+            work = self._work(chosen, set(given))
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
+        server = AveragingServer(inner=server) if self.averaged(chosen) else server
         return Algorithm(work=work, rule=rule, select=select, server=server, label=label or self.name)
+
+    def _work(self, chosen: dict[str, Any], given: set[str]) -> Work:
+        kind = self.work_of(chosen) if self.work_of else self.work
+        assert isinstance(kind, type)  # several kinds of work come with work_of
+        own = {s.name for s in settings_of(kind, "work")}
+        for name in sorted(given - own):
+            if self.settings[name].part == "work":
+                raise ValueError(f"{name} has no use with these settings; leave it out.")
+        work = kind(**{n: chosen[n] for n in own})
+        if self.shape is None:
+            return work
+        return replace(work, shape=self.shape(**{s.name: chosen[s.name] for s in settings_of(self.shape, "shape")}))
 
 
 def _unknown_setting(method: str, name: str, known: dict[str, Setting]) -> ValueError:

@@ -10,8 +10,9 @@ w+ = sum_i p_i w_(i), where the largest loss always gets the largest weight:
 
 Departures. The paper's geometric formula sums to z, not 1: the exponent starts at 0 here. It does not say in which order
 the harmonic weights go; the code's ascending is taken. Clients with equal losses share the mean of their weights, so that
-the order in which clients arrive never matters. The public code passes sizes where losses are expected, so with sampling
-by size it ordered clients *by their number of rows*: `sort_key = n` does the same.
+the order in which clients arrive never matters (`ties = order` lets it). Equal means within 1e-5 of each other: at a model
+that starts at zero all losses are equal but for rounding. The public code passes sizes where losses are expected, so with
+sampling by size it ordered clients *by their number of rows*: `sort_key = n` does the same.
 """
 
 import jax
@@ -23,6 +24,8 @@ from evenly.records import is_number, leaf, record, require, static
 from evenly.types import Array, Census, Effort, Signals, Tree
 
 FAMILIES = ("gini", "arithmetic", "harmonic", "geometric")
+EQUAL = 1e-5  # neighbours that differ by less than this share of the larger are ties
+SMALLEST_RATIO = 1e-30  # its logarithm is finite in single precision
 
 
 @record
@@ -35,18 +38,18 @@ class PFedAvg:
     ratio: float = leaf(default=0.5, doc="geometric: z, how much each next-better client weighs less; 1 is FedAvg")
     sort_key: str = static(default="loss", doc="'loss', or 'n' to order by size as the author's code does")
     weights: str = static(default="equal", doc="'equal', or 'size' to multiply by n_k where clients are not sampled by size")
+    ties: str = static(default="share", doc="equal losses 'share' the mean of their weights, or go by 'order' of arrival")
 
     def __post_init__(self) -> None:
         require(self.family in FAMILIES, f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}.")
         require(self.sort_key in ("loss", "n"), f"sort_key must be 'loss' or 'n', got {self.sort_key!r}.")
         require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+        require(self.ties in ("share", "order"), f"ties must be 'share' or 'order', got {self.ties!r}.")
         if is_number(self.ratio):
             require(0 < self.ratio <= 1, f"ratio must be above 0 and at most 1, got {self.ratio}. Use 1 for FedAvg.")
         if is_number(self.first) and is_number(self.difference):
-            require(
-                self.first > 0 and self.difference >= 0,
-                f"first must be above 0 and difference at least 0, got {self.first} and {self.difference}.",
-            )
+            sentence = f"first must be above 0 and difference at least 0, got {self.first} and {self.difference}."
+            require(self.first > 0 and self.difference >= 0, sentence)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -64,7 +67,9 @@ class PFedAvg:
         key = signals.loss if self.sort_key == "loss" else signals.examples
         count = signals.returned.sum()
         order = jnp.argsort(jnp.where(signals.returned, key, jnp.inf))  # those who did not return come last
-        ascending = shared_by_equals(key[order], self._by_rank(jnp.arange(key.shape[0]), count))
+        ascending = self._by_rank(jnp.arange(key.shape[0]), count)
+        if self.ties == "share":
+            ascending = shared_by_equals(key[order], ascending, signals.returned[order])
         by_client = jnp.zeros(key.shape).at[order].set(ascending)
         sizes = signals.examples if self.weights == "size" else 1.0
         return shares(by_client * sizes, signals.returned), state
@@ -73,7 +78,7 @@ class PFedAvg:
         """Unnormalised weight of each rank, 0 for the smallest loss; ranks beyond the last client weigh nothing."""
         if self.family == "geometric":
             # exp(k log z) instead of z^k: exact at z = 1, and no trouble at a negative exponent of padding.
-            raw = jnp.exp(jnp.maximum(count - 1 - rank, 0) * jnp.log(self.ratio))
+            raw = jnp.exp(jnp.maximum(count - 1 - rank, 0) * jnp.log(jnp.maximum(self.ratio, SMALLEST_RATIO)))
         elif self.family == "harmonic":
             raw = jnp.cumsum(1.0 / (rank + 1.0))
         else:
@@ -85,11 +90,10 @@ class PFedAvg:
         return total, state
 
 
-def shared_by_equals(sorted_keys: Array, values: Array) -> Array:
-    """Replace the values of equal neighbours by their mean. [K]"""
-    starts = jnp.concatenate([jnp.ones(1, bool), sorted_keys[1:] != sorted_keys[:-1]])
-    # Slots without a client (value 0) form blocks of their own, so that they never dilute a real one.
-    starts = starts | jnp.concatenate([jnp.zeros(1, bool), (values[1:] == 0) != (values[:-1] == 0)])
+def shared_by_equals(keys: Array, values: Array, present: Array) -> Array:
+    """Replace the values of equal neighbours by their mean; keys ascend over those present, who come first. [K]"""
+    apart = keys[1:] - keys[:-1] > EQUAL * jnp.abs(keys[1:])
+    starts = jnp.concatenate([jnp.ones(1, bool), apart | ~present[1:]])  # who is absent never dilutes a real value
     block = jnp.cumsum(starts) - 1
     total = jax.ops.segment_sum(values, block, values.shape[0])
     return (total / jnp.maximum(jax.ops.segment_sum(jnp.ones_like(values), block, values.shape[0]), 1.0))[block]
@@ -98,7 +102,7 @@ def shared_by_equals(sorted_keys: Array, values: Array) -> Array:
 METHOD = Method(
     name="p-fedavg",
     title="p-FedAvg",
-    reference="Iacob, Relative Fair Federated Learning (p-FFL)",
+    reference="Iacob, Relative Fair Federated Learning (p-FFL), University of Cambridge, undated",
     formula="w⁺ = Σ pᵢ w₍ᵢ₎, clients sorted by loss, p fixed (Gini, geometric, harmonic)",
     rule=PFedAvg,
 )

@@ -29,9 +29,7 @@ class Term:
     """Weigh by the exponential of the loss."""
 
     alpha: float = leaf(default=0.1, doc="tilt: 0 is FedAvg, larger alpha weighs clients with a large loss more")
-    weights: str = static(
-        default="size", doc="'size' multiplies by n_k, 'equal' does not; by default equal where clients are sampled by size"
-    )
+    weights: str = static(default="size", doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size")
     form: str = static(default="normalised", doc="'normalised', or 'authors' for the step of the TERM authors' code")
 
     def __post_init__(self) -> None:
@@ -58,7 +56,7 @@ class Term:
         clients = jnp.maximum(signals.returned.sum(), 1)
         top = jnp.max(jnp.where(signals.returned, tilt, -jnp.inf), initial=-jnp.inf)
         e = jnp.where(signals.returned, jnp.exp(tilt - jnp.where(jnp.isfinite(top), top, 0.0)), 0.0)
-        z = state / 2 + e.sum() / clients / 2
+        z = jnp.where(signals.returned.any(), state / 2 + e.sum() / clients / 2, state)
         return jnp.where(signals.returned, e / (z * clients**2), 0.0), z
 
     def step(self, state: Array, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Array]:
@@ -67,7 +65,10 @@ class Term:
 
 def resolve(settings: dict[str, Any], select: Select) -> dict[str, Any]:
     """The authors' step has no sizes in it."""
-    return follow_sampling({**settings, "weights": "equal"} if settings["form"] == "authors" else settings, select)
+    if settings["form"] == "authors":
+        require(settings["weights"] != "size", "form = authors has no sizes in its step; leave weights out.")
+        settings = {**settings, "weights": "equal"}
+    return follow_sampling(settings, select)
 
 
 METHOD = Method(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from evenly import trees
 from evenly.clients.optimiser import Factory, Optimiser
+from evenly.clients.shaping import NashBargaining
 from evenly.models.linear import over_runs
 from evenly.records import is_number, leaf, record, require, static
 from evenly.types import Shard, Task, Tree
@@ -29,10 +30,12 @@ class LocalTraining:
     mu: float = leaf(default=0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
+    shape: NashBargaining | None = None
+    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
-        check_schedule(self.epochs, self.batch_size)
+        check_schedule(self.epochs, self.batch_size, self.max_steps)
         if is_number(self.mu):
             require(self.mu >= 0, f"mu must be at least 0, got {self.mu}. Use 0 for plain local training.")
         if is_number(self.learning_rate):
@@ -45,12 +48,19 @@ class LocalTraining:
         return Local(received, self._optimiser().init(received))
 
     def step(self, task: Task, received: Tree, local: Local, batch: Shard) -> Local:
-        gradient = jax.grad(lambda model: batch_loss(task, model, batch).sum())(local.model)
+        gradient = jax.grad(lambda model: self._objective(task, model, batch).sum())(local.model)
         pulled = jax.tree.map(lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received)
         return Local(*self._optimiser().update(pulled, local.optimiser, local.model))
 
     def finish(self, task: Task, received: Tree, local: Local) -> tuple[Tree, Tree]:
         return trees.subtract(local.model, received), None
+
+    def deploy(self, model: Tree, memory: Tree) -> Tree:
+        return model
+
+    def _objective(self, task: Task, model: Tree, batch: Shard) -> jax.Array:
+        loss = batch_loss(task, model, batch)
+        return loss if self.shape is None else self.shape(loss)
 
     def _optimiser(self) -> Optimiser:
         return Optimiser(learning_rate=self.learning_rate, kind=self.optimiser, options=self.options)
@@ -67,6 +77,6 @@ def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
     return (losses * over_runs(batch.mask * batch.weight, losses)).sum(0)
 
 
-def check_schedule(epochs: Any, batch_size: Any) -> None:
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        require(isinstance(value, int) and value >= 1, f"{name} must be a whole number of at least 1, got {value!r}.")
+def check_schedule(epochs: Any, batch_size: Any, max_steps: Any = 0) -> None:
+    for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 1), ("max_steps", max_steps, 0)):
+        require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")

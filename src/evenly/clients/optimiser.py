@@ -54,17 +54,3 @@ class Optimiser:
     def _transformation(self) -> optax.GradientTransformation:
         factory, defaults = OPTIMISERS[self.kind] if isinstance(self.kind, str) else (self.kind, {})
         return factory(self.learning_rate, **{**defaults, **self.options})
-
-
-@record
-class OptimisedServer:
-    """Let an optimiser move the model along the change that the rule decided (FedOpt: FedAdam, FedYogi, FedAvgM)."""
-
-    optimiser: Optimiser
-
-    def init(self, model: Tree) -> Tree:
-        return self.optimiser.init(model)
-
-    def update(self, change: Tree, state: Tree, model: Tree) -> tuple[Tree, Tree]:
-        # The change points downhill; an optimiser expects a gradient, which points uphill.
-        return self.optimiser.update(jax.tree.map(jnp.negative, change), state, model)

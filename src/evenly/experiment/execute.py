@@ -3,6 +3,7 @@
 `python -m evenly.experiment.execute plan.json OUT` does it where only the core packages are installed.
 """
 
+import dataclasses
 import os
 import sys
 import threading
@@ -15,12 +16,13 @@ import jax
 import numpy as np
 
 from evenly.algorithms import Variant
-from evenly.experiment.plan import Plan
+from evenly.experiment.plan import ALL_MODELS, Plan
 from evenly.experiment.results import Comparison, Run
 from evenly.experiment.sources import load
 from evenly.experiment.store import Store
 from evenly.federation import Federation
-from evenly.models import MODELS
+from evenly.notation import parse, unknown
+from evenly.records import replace
 from evenly.saving import from_trace
 from evenly.simulate import companions, simulate
 from evenly.types import Algorithm, Seeds, Task, Trace
@@ -66,8 +68,14 @@ def execute(plan: Plan, store: Store | None = None, *, progress: Progress | None
 
 
 def choose_model(name: str, federation: Federation) -> Task:
-    """The named model, or the plainest that fits: logistic for two classes, softmax for more."""
-    return MODELS[name or ("logistic" if len(federation.labels) == 2 else "softmax")](federation)
+    """The named model, settings in brackets, or the plainest that fits: logistic for two classes, softmax for more."""
+    (part,) = parse(name or ("logistic" if len(federation.labels) == 2 else "softmax"))
+    task = ALL_MODELS[part.name](federation)
+    known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
+    for setting in part.settings:
+        if setting not in known:
+            raise ValueError(f"{part.name}: {unknown('setting', setting, known)}")
+    return replace(task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()})
 
 
 def versions() -> dict[str, str]:

@@ -10,12 +10,13 @@ import json
 from typing import Any
 
 from evenly.algorithms import Variant, variants
-from evenly.models import MODELS
+from evenly.models import MODELS, NETWORKS
 from evenly.notation import parse, parse_list, unknown
 from evenly.sampling import SAMPLINGS
 from evenly.types import Select
 
 SCHEMA = 1
+ALL_MODELS = {**MODELS, **NETWORKS}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,8 @@ class Plan:
             raise ValueError("At least one seed is needed, got none.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
-        if self.model and self.model not in MODELS:
-            raise unknown("model", self.model, MODELS)
+        if self.model and (name := parse(self.model)[0].name) not in ALL_MODELS:
+            raise unknown("model", name, ALL_MODELS)
 
     def variants(self) -> list[Variant]:
         """Every row of the comparison, sweeps expanded; the same row twice is an error."""

@@ -33,21 +33,21 @@ def generalised_mean(losses: Array, kind: str, parameter: float = 0.0) -> float:
     if kind == "q-ffl":  # scaled by the largest, so that no power overflows
         return float(top * np.mean((f / top) ** (parameter + 1)) ** (1 / (parameter + 1))) if top > 0 else 0.0
     if kind == "term":
-        return float(top + np.log(np.mean(np.exp(parameter * (f - top)))) / parameter)
-    return float(parameter - np.exp(np.mean(np.log(parameter - f))))
+        return float(top + np.log1p(np.mean(np.expm1(parameter * (f - top)))) / parameter)
+    return float(-parameter * np.expm1(np.mean(np.log1p(-f / parameter))))  # M - GM(M - f), without cancelling at large M
 
 
 def dual_weights(losses: Array, kind: str, parameter: float = 0.0) -> Array:
-    """How the method weighs each client's gradient.
+    """How the method weighs each client's gradient; equally if all losses are 0.
 
     >>> dual_weights(np.array([0.5, 2.0, 1.0]), "propfair", 5.0).round(4)
     array([0.28 , 0.42 , 0.315])
     """
     f = _checked(losses, kind, parameter)
-    if kind == "fedavg":
+    if kind == "fedavg" or f.max() == 0:
         raw = np.ones_like(f)
     elif kind == "q-ffl":
-        raw = (f / max(f.max(), np.finfo(float).tiny)) ** parameter
+        raw = (f / f.max()) ** parameter
     elif kind == "afl":
         raw = (f == f.max()).astype(float)
     elif kind == "term":

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenly.federation import SPLITS, Federation
-from evenly.simulate.program import Data
+from evenly.simulate.layout import Data
 
 
 def device_data(federation: Federation, eval_chunk: int) -> Data:
@@ -22,6 +22,7 @@ def device_data(federation: Federation, eval_chunk: int) -> Data:
         eval_rows=jnp.asarray(np.append(rows, np.full(short, len(federation.y))).astype(np.int32)),
         # Padding is owned by nobody: an index past the last owner, which scatters drop.
         eval_owner=jnp.asarray(np.append(owner, np.full(short, 3 * federation.clients + 1)).astype(np.int32)),
+        eval_start=jnp.asarray(np.searchsorted(owner, np.arange(3 * federation.clients + 2)).astype(np.int32)),
         examples=jnp.asarray(federation.train.counts.astype(np.float32)),
     )
 

@@ -13,38 +13,53 @@ from evenly.randomness import Draws
 from evenly.types import Seeds, Select, Work
 
 
+class Lanes(NamedTuple):
+    """The same visits dealt to lanes that train side by side: longest first, each to the lane with the least to do."""
+
+    first_step: np.ndarray  # int32 [rounds + 1] where each round's steps start
+    rows: np.ndarray  # int32 [steps, lanes, batch]; an idle lane has only padding
+    slot: np.ndarray  # int32 [steps, lanes] whose batch it is; K where idle
+    starts: np.ndarray  # bool [steps, lanes] a visit's first step
+    ends: np.ndarray  # bool [steps, lanes] a visit's last step
+
+
 class Block(NamedTuple):
     """A stretch of rounds, padded to fixed shapes so that every block runs the same program."""
 
     cohort: np.ndarray  # int32 [rounds, K]
     returned: np.ndarray  # bool [rounds, K]
+    chance: np.ndarray  # float32 [rounds, 2] uniform numbers, for rules that draw
     first_step: np.ndarray  # int32 [rounds * K + 1] where each visit's batches start
     rows: np.ndarray  # int32 [steps, batch]; padding points one past the data
     stops: np.ndarray  # int32 [stops] rounds (within the block) at which a stretch ends
     evaluate: np.ndarray  # bool [stops] whether the model is evaluated there
+    lanes: Lanes | None = None  # where clients train side by side; `rows` is then empty
 
 
 class Planner:
     """Draws the cohorts and batches of one seed."""
 
-    def __init__(self, federation: Federation, work: Work, select: Select, *, seeds: Seeds, dropout: float) -> None:
+    def __init__(self, federation: Federation, work: Work, select: Select, *, seeds: Seeds, dropout: float, lanes: int = 1) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
         census = federation.census()
         self.slots = select.slots(census)
-        self.batch = work.batch_size
+        self.batch, self.lanes = work.batch_size, lanes
         self._train = federation.train
         self._padding = len(federation.y)
         self._work, self._select, self._dropout = work, select, dropout
         self._cohorts = Draws(seeds.cohort, "cohort")
         self._drops = Draws(seeds.cohort, "dropout")
+        self._chances = Draws(seeds.cohort, "chance")
         self._shuffles = Draws(seeds.batches, "batches")
         self._select_state = select.init(census)
-        self._steps = work.epochs * -(-federation.train.counts // work.batch_size)  # of each client
+        steps = work.epochs * -(-federation.train.counts // work.batch_size)
+        self._steps = np.minimum(steps, work.max_steps) if work.max_steps else steps  # of each client
 
     def steps_per_round(self) -> int:
-        """An upper bound: the K longest clients."""
-        return int(np.sort(self._steps)[-self.slots :].sum()) if self.slots <= len(self._steps) else int(self._steps.max()) * self.slots
+        """An upper bound: the K longest clients, one after another or dealt to lanes."""
+        longest = np.sort(self._steps)[::-1][: self.slots] if self.slots <= len(self._steps) else np.full(self.slots, self._steps.max())
+        return max(load for load, _ in deal(longest, self.lanes))
 
     def cohorts(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Who is chosen in rounds start..stop, and who of them returns."""
@@ -64,19 +79,55 @@ class Planner:
         first = np.zeros(rounds * self.slots + 1, np.int32)
         first[1 : len(visits) + 1] = np.cumsum(visits)
         first[len(visits) + 1 :] = first[len(visits)]
-        rows = np.full((steps, self.batch), self._padding, np.int32)
-        flat = rows.reshape(-1)
-        for visit in np.flatnonzero(visits):
+        rows = np.full((steps if self.lanes == 1 else 0, self.batch), self._padding, np.int32)
+        lanes = None if self.lanes == 1 else self._dealt(start, cohort, visits.reshape(cohort.shape), rounds, steps)
+        for visit in np.flatnonzero(visits) if lanes is None else ():
             t, client = start + visit // self.slots, cohort.flat[visit]
-            self._fill(flat[first[visit] * self.batch :], int(t), int(client))
+            rows[first[visit] : first[visit + 1]] = self._visit(int(t), int(client))
         pad = ((0, rounds - (stop - start)), (0, 0))
-        return Block(np.pad(cohort, pad), np.pad(returned, pad), first, rows, stops, evaluate)
+        chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
+        return Block(np.pad(cohort, pad), np.pad(returned, pad), np.pad(chance, pad), first, rows, stops, evaluate, lanes)
 
-    def _fill(self, flat: np.ndarray, t: int, client: int) -> None:
-        """Write one visit's batches: each epoch is shuffled anew and padded to whole batches."""
+    def _dealt(self, start: int, cohort: np.ndarray, visits: np.ndarray, rounds: int, steps: int) -> Lanes:
+        first = np.zeros(rounds + 1, np.int32)
+        shape = (steps, self.lanes)
+        lanes = Lanes(
+            first,
+            np.full((*shape, self.batch), self._padding, np.int32),
+            np.full(shape, self.slots, np.int32),
+            np.zeros(shape, bool),
+            np.zeros(shape, bool),
+        )
+        for i, own in enumerate(visits):
+            dealt = deal(own, self.lanes)
+            for lane, (_, slots) in enumerate(dealt):
+                at = first[i]
+                for k in slots:
+                    end = at + own[k]
+                    lanes.rows[at:end, lane] = self._visit(start + i, int(cohort[i, k]))
+                    lanes.slot[at:end, lane] = k
+                    lanes.starts[at, lane] = lanes.ends[end - 1, lane] = True
+                    at = end
+            first[i + 1] = first[i] + max(load for load, _ in dealt)
+        first[len(visits) + 1 :] = first[len(visits)]
+        return lanes
+
+    def _visit(self, t: int, client: int) -> np.ndarray:
+        """One visit's batches: each epoch is shuffled anew and padded to whole batches. [steps, batch]"""
         rows = self._train.of(client)
         generator = self._shuffles.at(t, client) if self._work.shuffle else None
-        span = -(-len(rows) // self.batch) * self.batch
-        for epoch in range(self._work.epochs):
-            order = rows if generator is None else generator.permutation(rows)
-            flat[epoch * span : epoch * span + len(rows)] = order
+        per_epoch = -(-len(rows) // self.batch)
+        batches = np.full((self._work.epochs, per_epoch * self.batch), self._padding, np.int32)
+        for epoch in batches:
+            epoch[: len(rows)] = rows if generator is None else generator.permutation(rows)
+        return batches.reshape(-1, self.batch)[: self._steps[client]]  # a limit on steps may end the visit early
+
+
+def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:
+    """Deal visits to lanes, longest first, each to the lane with the least to do: (steps, visits) of every lane."""
+    dealt: list[tuple[int, list[int]]] = [(0, []) for _ in range(lanes)]
+    for k in np.argsort(-steps, kind="stable"):
+        if steps[k]:
+            lane = min(range(lanes), key=lambda i: dealt[i][0])
+            dealt[lane] = (dealt[lane][0] + int(steps[k]), [*dealt[lane][1], int(k)])
+    return dealt

@@ -17,8 +17,10 @@ from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.device import device_data
+from evenly.simulate.evaluation import served
+from evenly.simulate.layout import NEVER, Parts, Shape, State
 from evenly.simulate.plan import Block, Planner
-from evenly.simulate.program import NEVER, Parts, Record, Shape, State, advance
+from evenly.simulate.program import Record, advance
 from evenly.types import Algorithm, Seeds, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -26,6 +28,9 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 CHECKPOINT_SECONDS = 20.0
+LANE_BYTES = 2**31  # of models that train side by side on a GPU
+MOST_LANES = 64
+NOT_SENT = {"square_norm", "gram", "chance"}  # read off the updates themselves, or drawn by the server
 
 
 class Collected(NamedTuple):
@@ -52,19 +57,23 @@ def simulate(
     dropout: float = 0.0,
     progress: Progress | None = None,
     checkpoint: Path | None = None,
+    lanes: int = 0,
 ) -> list[Trace]:
     """Train algorithms on one federation, in one program, on shared cohorts and batches; a Trace for each.
 
     The algorithms must differ in hyper-parameters only (see `companions`). The model is evaluated before the first
     round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
     there now and then; called again with the same arguments, the run goes on from that point, to the same bits.
+    `lanes` is how many clients train side by side; 0 chooses for the device: one on a CPU, many on a GPU.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
+    if not algorithms:
+        raise ValueError("At least one algorithm is needed, got none.")
     if len({_structure(a) for a in algorithms}) != 1:
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
-    return _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout).run(progress, checkpoint)
+    return _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout, lanes).run(progress, checkpoint)
 
 
 def companions(algorithms: Sequence[Algorithm]) -> list[list[int]]:
@@ -87,20 +96,30 @@ class _Simulation:
     """One call of `simulate`: shapes, device data and the loop over blocks."""
 
     def __init__(
-        self, task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, seeds: Seeds, every: int, dropout: float
+        self,
+        task: Task,
+        federation: Federation,
+        algorithms: Sequence[Algorithm],
+        rounds: int,
+        seeds: Seeds,
+        every: int,
+        dropout: float,
+        lanes: int,
     ) -> None:
         self.task, self.federation, self.rounds, self.seeds = task, federation, rounds, seeds
         self.algorithms, self.every, self.dropout = algorithms, every, dropout
         self.parts = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *map(_parts, algorithms))
-        self.planner = Planner(federation, algorithms[0].work, algorithms[0].select, seeds=seeds, dropout=dropout)
         runs = len(algorithms)
+        lanes = self._lanes(lanes, algorithms[0].select.slots(federation.census()))
+        self.planner = Planner(federation, algorithms[0].work, algorithms[0].select, seeds=seeds, dropout=dropout, lanes=lanes)
         self.shape = Shape(
             runs=runs,
             axis=-1 if task.joint and runs > 1 else 0,
             clients=federation.clients,
             groups=len(federation.groups),
             labels=len(federation.labels),
-            chunk=int(np.clip(2 ** np.ceil(np.log2(np.median(federation.train.counts))), 16, 512)),
+            lanes=lanes,
+            chunk=256,
             eval_chunk=1024,
         )
         cells = self.shape.owners * self.shape.groups * self.shape.labels**2 * runs
@@ -108,6 +127,17 @@ class _Simulation:
         self.stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64))
         self.steps = max(self.planner.steps_per_round(), 1)
         self.block_rounds = int(np.clip(LARGEST_BLOCK_ROWS // (self.steps * self.planner.batch), 1, 1024))
+
+    def _lanes(self, asked: int, slots: int) -> int:
+        """Side by side, small steps of many clients fill a GPU; on a CPU unequal clients would leave lanes empty."""
+        if any("gram" in a.rule.needs for a in self.algorithms):
+            return 1  # vectors are kept one by one
+        if asked:
+            return min(asked, slots)
+        if jax.default_backend() == "cpu":
+            return 1
+        model = 4 * trees.size(jax.eval_shape(self.task.init, jax.random.key(0))) * len(self.algorithms)
+        return int(np.clip(LANE_BYTES // max(model, 1), 1, min(slots, MOST_LANES)))
 
     def run(self, progress: Progress | None, path: Path | None) -> list[Trace]:
         data = device_data(self.federation, self.shape.eval_chunk)
@@ -130,7 +160,9 @@ class _Simulation:
                 written = time.monotonic()
         if path:
             path.unlink(missing_ok=True)
-        return [self._trace(collected, state, r) for r in range(self.shape.runs)]
+        model = served(self.shape, self.parts, state)
+        whole = collected.whole()
+        return [self._trace(whole, state._replace(model=model), r) for r in range(self.shape.runs)]
 
     def _initial_state(self) -> State:
         runs, axis = self.shape.runs, self.shape.axis
@@ -177,16 +209,16 @@ class _Simulation:
                 "A loss was negative or too large for this method; check the model's loss and the learning rate."
             )
 
-    def _trace(self, collected: Collected, state: State, run: int) -> Trace:
+    def _trace(self, whole: tuple[np.ndarray, ...], state: State, run: int) -> Trace:
         shape, clients = self.shape, self.shape.clients
-        cohort, weights, rounds, all_tables, all_losses = collected.whole()
+        cohort, weights, rounds, all_tables, all_losses = whole
         tables, losses = all_tables[..., run], all_losses[..., run]  # [evaluations, owners, ...]
         counts = np.concatenate([self.federation.split(s).counts for s in SPLITS])
         means = np.divide(losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0)
         evaluations = len(rounds)
         algorithm = self.algorithms[run]
         parameters = 4.0 * trees.size(state.model) / shape.runs
-        scalars = 4.0 * len(algorithm.rule.needs - {"square_norm"})  # a squared norm is read off the update itself
+        scalars = 4.0 * len(algorithm.rule.needs - NOT_SENT)
         return Trace(
             rounds=rounds,
             tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),

@@ -1,0 +1,155 @@
+"""Clients train, one after another; their vectors are summed as they finish.
+
+Memory is one model and one sum per run, whatever the cohort, unless the rule needs the vectors' inner products: then all
+vectors of the cohort are held.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from evenly import trees
+from evenly.simulate.layout import Data, Parts, Shape, State, each, shard
+from evenly.types import Array, Task, Tree
+
+
+class Trained(NamedTuple):
+    """What a cohort's training leaves."""
+
+    total: Tree  # sum of coefficient times vector; or, where vectors are kept, all of them stacked
+    memory: Tree
+    square_norm: Array  # [K, runs] of each vector; not finite for those left out
+
+    @property
+    def finite(self) -> Array:
+        return jnp.isfinite(self.square_norm)
+
+
+class Cohort(NamedTuple):
+    """One round's training, ready to visit its clients."""
+
+    task: Task
+    shape: Shape
+    parts: Parts
+    data: Data
+    block: Any
+    state: State
+    t: Array
+
+    def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
+        """Train slot k unless nobody wants it to. Returns vector, memory and squared norm; a vector whose norm is not finite
+        comes back as zeros, because even with coefficient 0 it would spoil the sum (0 * NaN is NaN), and a client whose
+        training broke keeps the memory it had."""
+        visit = self.t * self.block.cohort.shape[1] + k
+        start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
+        body = lambda s, local: self.step(local, self.block.rows[s])  # noqa: E731
+        return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory)), memory)
+
+    def start(self, memory: Tree) -> Tree:
+        return self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
+
+    def step(self, local: Tree, rows: Array) -> Tree:
+        batch = shard(self.data, rows)
+        return self._each(lambda p, received, mine: p.work.step(self.task, received, mine, batch), local)
+
+    def finish(self, local: Tree, memory: Tree) -> tuple[Tree, Tree, Array]:
+        vector, new = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
+        axis = self.shape.axis
+        norm = trees.square_norm(vector, axis)
+        whole = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
+        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(whole, new, memory, axis), norm
+
+    def _each(self, function: Any, own: Tree) -> Tree:
+        return each(function, self.shape, self.parts, self.state.model, own)
+
+
+def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
+    """Add up coefficient times vector, clients one after another or in lanes."""
+    return _in_turn(cohort, coefficients) if cohort.shape.lanes == 1 else _in_lanes(cohort, coefficients)
+
+
+def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
+    """Clients one after another; those whose coefficient is 0 in every run are not trained, unless they keep a memory."""
+    shape, slots = cohort.shape, coefficients.shape[0]
+    remembering = bool(jax.tree.leaves(cohort.state.memory))
+
+    def client(k: Array, carry: Trained) -> Trained:
+        who = cohort.block.cohort[cohort.t, k]
+        memory = jax.tree.map(lambda leaf: leaf[who], carry.memory)
+        wanted = cohort.block.returned[cohort.t, k] if remembering else (coefficients[k] != 0).any()
+        vector, memory, norm = cohort.visit(k, memory, wanted)
+        return Trained(
+            trees.add_scaled(carry.total, vector, coefficients[k], shape.axis),
+            jax.tree.map(lambda leaf, new: leaf.at[who].set(new), carry.memory, memory),
+            carry.square_norm.at[k].set(norm),
+        )
+
+    nothing = jnp.zeros((slots, shape.runs))
+    start = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, nothing)
+    return lax.fori_loop(0, slots, client, start)
+
+
+def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
+    """Clients side by side: a lane starts afresh at a visit's first step and adds its vector to the sum at the last."""
+    shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
+    weights = jnp.concatenate([coefficients, jnp.zeros((1, shape.runs))])  # an idle lane weighs nothing
+    who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)
+
+    def step(s: Array, carry: tuple[Tree, Trained]) -> tuple[Tree, Trained]:
+        local, trained = carry
+        slot = lanes.slot[s]
+        memory = jax.tree.map(lambda leaf: leaf[jnp.minimum(who[slot], shape.clients - 1)], trained.memory)
+        local = _where_lane(lanes.starts[s], jax.vmap(cohort.start, axis_size=shape.lanes)(memory), local)
+        local = jax.vmap(cohort.step)(local, lanes.rows[s])
+        ended = jnp.where(lanes.ends[s], slot, slots)
+        return local, lax.cond(lanes.ends[s].any(), lambda: add(trained, local, memory, ended), lambda: trained)
+
+    def add(trained: Trained, local: Tree, memory: Tree, ended: Array) -> Trained:
+        vector, memory, norm = jax.vmap(cohort.finish)(local, memory)
+        scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(vector, weights[ended])
+        return Trained(
+            jax.tree.map(lambda total, each_lane: total + each_lane.sum(0), trained.total, scaled),
+            jax.tree.map(lambda leaf, new: leaf.at[who[ended]].set(new, mode="drop"), trained.memory, memory),
+            trained.square_norm.at[ended].set(norm, mode="drop"),
+        )
+
+    nothing = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, jnp.zeros((slots, shape.runs)))
+    memory = jax.tree.map(lambda leaf: leaf[jnp.zeros(shape.lanes, int)], cohort.state.memory)
+    empty = jax.vmap(cohort.start, axis_size=shape.lanes)(memory)
+    return lax.fori_loop(lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], step, (empty, nothing))[1]
+
+
+def _where_lane(chosen: Array, a: Tree, b: Tree) -> Tree:
+    return jax.tree.map(lambda x, y: jnp.where(chosen.reshape(-1, *(1,) * (x.ndim - 1)), x, y), a, b)
+
+
+def trained_vectors(cohort: Cohort, slots: int) -> Trained:
+    """Train everyone who returns and keep every vector, stacked along a new first axis."""
+
+    def client(memory: Tree, k: Array) -> tuple[Tree, tuple[Tree, Array]]:
+        who = cohort.block.cohort[cohort.t, k]
+        own = jax.tree.map(lambda leaf: leaf[who], memory)
+        vector, own, norm = cohort.visit(k, own, cohort.block.returned[cohort.t, k])
+        return jax.tree.map(lambda leaf, new: leaf.at[who].set(new), memory, own), (vector, norm)
+
+    memory, (vectors, norms) = lax.scan(client, cohort.state.memory, jnp.arange(slots))
+    return Trained(vectors, memory, norms)
+
+
+def inner_products(vectors: Tree, axis: int) -> Array:
+    """Gram matrix of stacked vectors, run by run. [K, K, runs]"""
+
+    def one(leaf: Array) -> Array:
+        flat = leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) if axis == -1 else jnp.moveaxis(leaf.reshape(*leaf.shape[:2], -1), 1, -1)
+        return jnp.einsum("kdr,jdr->kjr", flat, flat, precision="highest")
+
+    leaves = [one(leaf) for leaf in jax.tree.leaves(vectors)]
+    return sum(leaves[1:], start=leaves[0])
+
+
+def weighted(vectors: Tree, coefficients: Array, axis: int) -> Tree:
+    """coefficients @ vectors, run by run."""
+    sums = "kr,k...r->...r" if axis == -1 else "kr,kr...->r..."
+    return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf, precision="highest"), vectors)

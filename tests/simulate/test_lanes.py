@@ -1,0 +1,50 @@
+"""Clients side by side give what clients one after another give."""
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenly.simulate import simulate
+from evenly.simulate.plan import deal
+from tests.simulations import Simulated, algorithms
+
+ROUNDS = 8
+
+
+@pytest.mark.parametrize("lanes", [2, 3])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q-fedavg(q=[0, 1])",
+        "q-fedavg(q=1)",
+        "fedavg+local-momentum(learning_rate=0.05)+server-adam(learning_rate=0.05)",
+        "ditto(pull=0.5)",
+        "fedsgd",
+    ],
+)
+def test_lanes_change_nothing(simulated: Simulated, text: str, lanes: int):
+    turn = simulated.all(text, ROUNDS, dropout=0.3)
+    side = simulated.all(text, ROUNDS, dropout=0.3, lanes=lanes)
+    for one, other in zip(turn, side, strict=True):
+        for a, b in zip(jax.tree.leaves(one.model), jax.tree.leaves(other.model), strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-6)
+        np.testing.assert_allclose(one.weights, other.weights, atol=2e-6)
+        np.testing.assert_array_equal(one.cohort, other.cohort)
+        np.testing.assert_allclose(one.losses, other.losses, atol=1e-5, rtol=1e-5)
+
+
+def test_more_lanes_than_clients_are_not_used(simulated: Simulated):
+    (run,) = algorithms("fedavg")
+    (trace,) = simulate(simulated.task, simulated.federation, [run], 2, lanes=100)
+    assert np.isfinite(trace.losses[-1, 0]).all()
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 8))
+def test_every_visit_is_dealt_once_and_no_lane_waits_long(steps: list[int], lanes: int):
+    dealt = deal(np.array(steps), lanes)
+    assert sorted(k for _, visits in dealt for k in visits) == [k for k, n in enumerate(steps) if n]
+    assert all(load == sum(steps[k] for k in visits) for load, visits in dealt)
+    # Longest first: no lane ends later than the mean load plus the longest visit.
+    assert max(load for load, _ in dealt) <= sum(steps) / lanes + max(steps)
