@@ -41,7 +41,7 @@ class Loop:
         values = [value.cpu().numpy() for value in values]  # waits for a GPU
         seconds, cpu = time.perf_counter() - begun, time.process_time() - used
         np.savez(request["out"], *values)
-        return {"seconds": seconds, "cpu_seconds": cpu, "megabytes": machine.peak_megabytes(), "device": self.device}
+        return {"seconds": [seconds, cpu], "megabytes": machine.peak_megabytes(), "device": self.device}
 
     def one_round(self, t: int, received: list[Any]) -> list[Any]:
         totals = [torch.zeros_like(value) for value in received]

@@ -11,6 +11,8 @@ evenly.final_metrics(trace, "test")["worst10"]
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from evenly import models as models
     from evenly.algorithms import algorithm as algorithm

@@ -31,11 +31,13 @@ class Paper(BaseModel):
 
 
 class Quick(BaseModel):
-    """What `--quick` changes."""
+    """What `--quick` changes: enough to see that it works, on two cores and within two minutes."""
 
     model_config = ConfigDict(extra="forbid")
     rounds: int = Field(gt=0)
     seeds: int = Field(gt=0)
+    model: str = ""
+    data: dict[str, Any] = {}
 
 
 class Experiment(BaseModel):
@@ -64,11 +66,11 @@ class Experiment(BaseModel):
         number = seeds or (short.seeds if short else self.seeds)
         return Plan(
             name=name,
-            data=self.data,
+            data=self.data | (short.data if short else {}),
             methods=tuple(self.methods),
             rounds=rounds or (short.rounds if short else self.rounds),
             seeds=tuple(range(number)),
-            model=self.model,
+            model=short.model or self.model if short else self.model,
             sampling=self.sampling,
             training=self.training,
             evaluate_every=0 if short else self.evaluate_every,

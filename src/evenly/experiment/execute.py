@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from evenly import __version__
 from evenly.algorithms import Variant
 from evenly.experiment.plan import ALL_MODELS, Plan
 from evenly.experiment.results import Comparison, Run
@@ -79,9 +80,7 @@ def choose_model(name: str, federation: Federation) -> Task:
 
 
 def versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {"evenly": version("evenly"), "python": sys.version.split()[0], "jax": jax.__version__, "numpy": np.__version__}
+    return {"evenly": __version__, "python": sys.version.split()[0], "jax": jax.__version__, "numpy": np.__version__}
 
 
 def _train(

@@ -24,6 +24,7 @@ class ResNet:
     groups: int = static(default=2, doc="groups of channels that are normalised together")
     mean: tuple[float, ...] = static(default=PIXELS["cifar10"].mean, doc="subtracted from bytes / 255, by channel")
     deviation: tuple[float, ...] = static(default=PIXELS["cifar10"].deviation, doc="what the difference is divided by")
+    direct: bool | None = static(default=None, doc="whether to use the device's own convolution; by default on a GPU, where it is faster")
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
 
@@ -78,7 +79,9 @@ class ResNet:
         return in_chunks(logits, x)
 
     def _apply(self, x: jax.Array, part: Tree, stride: int = 1) -> jax.Array:
-        return group_norm(_convolve(x, part["conv"], stride), part["norm"], groups=self.groups)
+        direct = jax.default_backend() != "cpu" if self.direct is None else self.direct
+        conv = convolve(x, part["conv"], stride=stride, direct=True) if direct else _convolve(x, part["conv"], stride)
+        return group_norm(conv, part["norm"], groups=self.groups)
 
 
 def _convolve(x: jax.Array, layer: Layer, stride: int) -> jax.Array:

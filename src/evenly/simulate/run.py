@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 CHECKPOINT_SECONDS = 20.0
-LANE_BYTES = 2**31  # of models that train side by side on a GPU
+LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
 NOT_SENT = {"square_norm", "gram", "chance"}  # read off the updates themselves, or drawn by the server
 
@@ -137,7 +137,8 @@ class _Simulation:
         if jax.default_backend() == "cpu":
             return 1
         model = 4 * trees.size(jax.eval_shape(self.task.init, jax.random.key(0))) * len(self.algorithms)
-        return int(np.clip(LANE_BYTES // max(model, 1), 1, min(slots, MOST_LANES)))
+        # A model beyond that fills the device by itself.
+        return min(slots, MOST_LANES) if model <= LANE_BYTES else 1
 
     def run(self, progress: Progress | None, path: Path | None) -> list[Trace]:
         data = device_data(self.federation, self.shape.eval_chunk)
