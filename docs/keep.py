@@ -1,7 +1,8 @@
-"""Keep a reproduction's figures in the repository: `python docs/keep.py RESULTS_FOLDER`.
+"""Keep a reproduction's figures in the repository: `python docs/keep.py RESULTS_FOLDER [LABEL ...]`.
 
 The folder is what `evenly reproduce NAME --out RESULTS_FOLDER` left; nothing is trained again. Its figures go to
-docs/results/NAME.json and a picture to docs/pictures/NAME.svg; `python docs/generate.py` then writes the pages.
+docs/results/NAME.json and, of the methods named, a picture to docs/pictures/NAME.svg; `python docs/generate.py` then writes
+the pages.
 """
 
 import json
@@ -48,8 +49,9 @@ def main() -> None:
     }  # fmt: skip
     (DOCS / "results").mkdir(exist_ok=True)
     (DOCS / "results" / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    (DOCS / "pictures").mkdir(exist_ok=True)
-    save_chart(distribution(comparison, comparison.labels[:2]), DOCS / "pictures" / f"{name}.svg")
+    if sys.argv[2:]:
+        (DOCS / "pictures").mkdir(exist_ok=True)
+        save_chart(distribution(comparison, sys.argv[2:]), DOCS / "pictures" / f"{name}.svg")
 
 
 if __name__ == "__main__":

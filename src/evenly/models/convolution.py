@@ -1,6 +1,6 @@
 """What networks for images are made of. Images are [n, height, width, channels].
 
-A convolution is one matrix product of patches (im2col), differentiated as it stands, unless asked otherwise. Inside a compiled loop on a CPU
+A convolution is one matrix product of patches (im2col), differentiated as it stands, unless asked otherwise. In a loop on a CPU
 that was 15 times faster than `jax.lax.conv_general_dilated` (13 against 204 ms of CPU time for a LeNet step) and twice as fast
 with slices and concatenation as with `jax.lax.conv_general_dilated_patches`; on a GPU, where models side by side would each
 need a convolution of their own, 5 times.

@@ -3,10 +3,23 @@
 import jax
 import jax.numpy as jnp
 
-from evenly.models.convolution import PIXELS, Layer, check_images, convolve, dense, group_norm, in_chunks, standardised, uniform_layer
+from evenly.models.convolution import (
+    MOST_ROWS,
+    PIXELS,
+    Layer,
+    check_images,
+    convolve,
+    dense,
+    group_norm,
+    in_chunks,
+    standardised,
+    uniform_layer,
+)
 from evenly.models.linear import check_sizes, cross_entropy
 from evenly.records import record, require, static
 from evenly.types import Key, Shard, Tree
+
+MOST_DIRECT = 1024  # examples at a time where no patches are cut
 
 
 @record
@@ -76,11 +89,13 @@ class ResNet:
                 x = jax.nn.relu(self._apply(inner, block["second"]) + aside)
             return dense(x.mean((1, 2)), params["dense"])
 
-        return in_chunks(logits, x)
+        return in_chunks(logits, x, MOST_DIRECT if self._direct() else MOST_ROWS)
+
+    def _direct(self) -> bool:
+        return jax.default_backend() != "cpu" if self.direct is None else self.direct
 
     def _apply(self, x: jax.Array, part: Tree, stride: int = 1) -> jax.Array:
-        direct = jax.default_backend() != "cpu" if self.direct is None else self.direct
-        conv = convolve(x, part["conv"], stride=stride, direct=True) if direct else _convolve(x, part["conv"], stride)
+        conv = convolve(x, part["conv"], stride=stride, direct=True) if self._direct() else _convolve(x, part["conv"], stride)
         return group_norm(conv, part["norm"], groups=self.groups)
 
 
