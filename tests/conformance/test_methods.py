@@ -55,7 +55,9 @@ SIGNALS = Signals(
     choice=jnp.array([0, 1, 1, 0]),
 )
 VECTORS = {"w": jnp.asarray(DRAW.normal(size=(K, 2, 3)), jnp.float32), "b": jnp.asarray(DRAW.normal(size=(K, 3)), jnp.float32)}
-SIGNALS = SIGNALS._replace(gram=inner_products(jax.tree.map(lambda leaf: leaf[..., None], VECTORS), -1)[..., 0], chance=jnp.array([0.4, 0.7]))
+SIGNALS = SIGNALS._replace(
+    gram=inner_products(jax.tree.map(lambda leaf: leaf[..., None], VECTORS), -1)[..., 0], chance=jnp.array([0.4, 0.7])
+)
 EFFORT = Effort(square_norm=jax.vmap(trees.square_norm)(VECTORS))
 ALWAYS = {"client", "returned"}  # what the server knows without being told
 

@@ -133,7 +133,9 @@ def one_round(federation: Federation, seats: list[Visit], w: np.ndarray, s: Sett
     return (server.fedavg_by_size(trained, n) if s.by_size else server.fedavg_plain(trained)), shares
 
 
-def afl_round(data: list, seats: list[Visit], w: np.ndarray, F: np.ndarray, s: Settings, kept: Kept, t: int) -> tuple[np.ndarray, np.ndarray]:
+def afl_round(
+    data: list, seats: list[Visit], w: np.ndarray, F: np.ndarray, s: Settings, kept: Kept, t: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Those present move their part of lambda within its own mass; the model sees that part renormalised."""
     who = [v.who for v in seats]
     mine = kept.lambdas[who]
