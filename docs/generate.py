@@ -39,14 +39,28 @@ SYMBOLS = {
     "L": "inverse of the step size",
     "η": "learning rate",
     "μ": "strength of the pull towards the received model",
+    "λ": "the clients' weights, on the simplex",
+    "λ⁰": "their centre: nₖ/n or 1/K",
+    "Π": "projection onto the simplex",
+    "γ": "step size of λ",
+    "α": "tilt",
+    "M": "baseline utility",
+    "ℓ": "mean loss of a batch",
+    "pᵢ": "weight of the i-th client in the order of losses",
+    "w₍ᵢ₎": "model of the i-th client in that order",
+    "gₖ": "client k's change, w − wₖ",
+    "ε": "how far λ may be from its centre",
 }
+OWN_SYMBOLS = {"ditto": {"vₖ": "client k's personal model", "λ": "strength of its pull towards w (`pull`)"}}
 REVEALED = {
     "examples": "its number of training rows",
     "loss": "its training loss of the model it received",
     "table": "counts of its training rows by group, label and outcome",
     "choice": "the cluster or group it chose",
     "square_norm": "the squared norm of its update (the server can read it off the update)",
+    "gram": "its update on its own, not only in a sum (weights come from inner products of updates)",
 }
+DRAWN = {"chance"}  # by the server: nothing that a client reveals
 DIRECTION = {1: "higher is better", -1: "lower is fairer", 0: "neither"}
 
 
@@ -106,7 +120,8 @@ def template(method: Method) -> str:
 
 def method_part(method: Method) -> str:
     """Equation, symbols, settings, what clients reveal, reference and a command."""
-    used = [(s, meaning) for s, meaning in SYMBOLS.items() if s in method.formula]
+    symbols = {**SYMBOLS, **OWN_SYMBOLS.get(method.name, {})}
+    used = [(s, meaning) for s, meaning in symbols.items() if s in method.formula]
     rows = [[f"`{s.name}`", shown(s.default), s.doc, "yes" if s.swept else "no"] for s in method.settings.values()]
     return "\n\n".join([
         f"Written `{method.name}`. {method.reference}.",
@@ -141,7 +156,7 @@ def needs(method: Method, select: Select | None) -> frozenset[str]:
 
 
 def words(names: frozenset[str]) -> str:
-    return " and ".join(REVEALED.get(name, name) for name in sorted(names)) or "nothing"
+    return " and ".join(REVEALED.get(name, name) for name in sorted(names - DRAWN)) or "nothing"
 
 
 def command(method: Method) -> str:

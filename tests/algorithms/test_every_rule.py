@@ -39,6 +39,13 @@ ANOTHER_SUM = {"fedsgd with q", "term of its authors", "fedmgda"}
 # Weights by rank, a step over K and a box around the centre depend on how many clients there are.
 COUNTS_HEADS = {"term of its authors", "p-fedavg harmonic by size", "p-fedavg geometric", "fedmgda"}
 EVERY = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+
+
+def close(found: np.ndarray, expected: np.ndarray, rule: Rule) -> None:
+    tolerance = 1e-5 if isinstance(rule, FedMGDA) else 1e-10  # which iterates, and starts again where rounding says so
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
 masks = st.lists(st.booleans(), min_size=4, max_size=4)
 
 
@@ -46,8 +53,8 @@ masks = st.lists(st.booleans(), min_size=4, max_size=4)
 @given(case=rounds((4,)), order=st.permutations(range(4)))
 def test_the_order_of_clients_does_not_matter(case: Round, order: list[int], rule: Rule):
     before, after = case.apply(rule), case.only(order).apply(rule)
-    np.testing.assert_allclose(after.weights, before.weights[order], rtol=1e-10)
-    np.testing.assert_allclose(after.model, before.model, rtol=1e-10, atol=1e-10)
+    close(after.weights, before.weights[order], rule)
+    close(after.model, before.model, rule)
 
 
 @EVERY
@@ -59,8 +66,8 @@ def test_a_client_that_drops_out_might_as_well_not_exist(case: Round, returned: 
         np.testing.assert_array_equal(masked.model, case.received)
         return
     without = case.only(np.flatnonzero(returned)).apply(rule)
-    np.testing.assert_allclose(masked.weights[returned], without.weights, rtol=1e-10)
-    np.testing.assert_allclose(masked.model, without.model, rtol=1e-10, atol=1e-10)
+    close(masked.weights[returned], without.weights, rule)
+    close(masked.model, without.model, rule)
 
 
 @EVERY

@@ -9,7 +9,7 @@ from tests.oracles.run import Settings
 from tests.simulations import Simulated, algorithms, flat
 
 ROUNDS = 20
-TOLERANCE = {"fedmgda": 2e-3}  # it minimises a flat quadratic in single precision, and its steps have length 1
+TOLERANCE = {"fedmgda": 1e-4}  # it minimises a flat quadratic in single precision, and its steps have length 1
 CASES = {
     "fedavg": Settings("fedavg"),
     "fedavg(learning_rate=0.3)+uniform(clients=3)": Settings("fedavg", rate=0.3, by_size=True),

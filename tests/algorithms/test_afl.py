@@ -1,0 +1,194 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from evenly.algorithms import algorithm
+from evenly.algorithms.afl import AFL
+from evenly.algorithms.simplex import project
+from evenly.clients.full_gradient import FullGradient
+from evenly.clients.server import AveragingServer
+from tests.aggregation import GRADIENTS, LOSSES, RATE, TRAINED, Outcome, Round, W, aggregate, rates, rounds
+from tests.oracles import fair
+from tests.simulations import Simulated, flat
+
+FORMS = pytest.mark.parametrize("form", ["full", "local", "stochastic"])
+chances = st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2)
+points = arrays(np.float64, 4, elements=st.floats(-3, 3))
+
+
+def nearest(y: np.ndarray, mask: list[bool] | None = None, mass: float = 1.0) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(project(jnp.asarray(y), jnp.asarray([True] * len(y) if mask is None else mask), mass))
+
+
+def test_worked_example_full():
+    # w: (1, 2) - 0.1 (1, 1).  lambda: 1/3 + 0.1 F = (0.3833, 0.5333, 0.4333), sum 1.35, each less 0.35 / 3.
+    found = aggregate(AFL(rate_lambda=0.1), W, TRAINED, losses=LOSSES)
+    np.testing.assert_allclose(found.model, [0.9, 1.9], atol=1e-8)
+    np.testing.assert_allclose(found.weights, 1 / 3)
+    np.testing.assert_allclose(found.state, [0.2666666667, 0.4166666667, 0.3166666667], atol=1e-8)
+    oracle = fair.afl_full(W, GRADIENTS, LOSSES, np.ones(3) / 3, RATE, 0.1)
+    np.testing.assert_allclose(oracle.model, [0.9, 1.9], atol=1e-8)
+    np.testing.assert_allclose(oracle.lambdas, [0.2666666667, 0.4166666667, 0.3166666667], atol=1e-8)
+
+
+def test_worked_example_local():
+    found = aggregate(AFL(form="local", rate_lambda=0.1), W, TRAINED, losses=LOSSES)  # equal sizes: an equal start
+    np.testing.assert_allclose(found.model, [0.915, 1.855], atol=1e-8)
+    np.testing.assert_allclose(fair.afl_local(TRAINED, LOSSES, np.ones(3) / 3, 0.1).model, [0.915, 1.855], atol=1e-8)
+
+
+def test_worked_projection_and_the_faulty_rule_is_not_reproduced():
+    y = np.array([0.9, 0.55, 0.2])
+    np.testing.assert_allclose(nearest(y), [0.675, 0.325, 0], atol=1e-12)
+    np.testing.assert_allclose(fair.project(y), [0.675, 0.325, 0], atol=1e-12)
+    faulty = fair.faulty_project(y)
+    np.testing.assert_allclose(faulty, [0.6833333333, 0.3333333333, 0], atol=1e-8)
+    assert faulty.sum() == pytest.approx(1.0166666667, abs=1e-9)
+
+
+@given(points, st.lists(st.booleans(), min_size=4, max_size=4), st.floats(0.01, 2))
+def test_projection_is_the_nearest_point_of_the_simplex(y: np.ndarray, mask: list[bool], mass: float):
+    found = nearest(y, mask, mass)
+    assert (found >= 0).all()
+    assert not found[~np.array(mask)].any()
+    if any(mask):
+        np.testing.assert_allclose(found[mask], fair.project(y[mask], mass), atol=1e-9)
+        np.testing.assert_allclose(nearest(found, mask, mass), found, atol=1e-9)  # idempotent
+    else:
+        assert not found.any()
+
+
+@FORMS
+@given(case=rounds((4,)), rate=rates, chance=chances, returned=st.lists(st.booleans(), min_size=4, max_size=4))
+def test_lambda_stays_on_the_simplex_and_those_not_seen_keep_theirs(case: Round, rate: float, chance: tuple, returned: list, form: str):
+    rule, state = AFL(form=form, rate_lambda=rate), None
+    for seen in ([True] * 4, returned):
+        before = state
+        given = {"losses": case.losses, "sizes": case.sizes, "returned": seen, "chance": chance, "state": state}
+        state = aggregate(rule, case.received, case.trained, **given).state
+        assert (state >= 0).all()
+        assert state.sum() == pytest.approx(1, abs=1e-9)
+    unseen = ~np.array(returned)
+    np.testing.assert_array_equal(state[unseen], before[unseen])
+    assert state[~unseen].sum() == pytest.approx(before[~unseen].sum(), abs=1e-9)
+
+
+@given(rounds((4,)), rates, st.sampled_from(["full", "local"]))
+def test_two_rounds_are_the_papers(case: Round, rate: float, form: str):
+    rule = AFL(form=form, rate_lambda=rate)
+    lambdas = case.sizes / case.sizes.sum() if form == "local" else np.ones(4) / 4
+    state = None
+    for _ in range(2):
+        found = aggregate(rule, case.received, case.trained, losses=case.losses, sizes=case.sizes, state=state)
+        state = found.state
+        if form == "full":
+            expected = fair.afl_full(case.received, case.received - case.trained, case.losses, lambdas, 1.0, rate)
+        else:
+            expected = fair.afl_local(case.trained, case.losses, lambdas, rate)
+        lambdas = expected.lambdas
+        np.testing.assert_allclose(found.model, expected.model, atol=1e-8)
+        np.testing.assert_allclose(found.state, expected.lambdas, atol=1e-8)
+
+
+@given(rounds((4,)), rates, chances)
+def test_stochastic_draws_one_client_for_the_model_and_one_for_lambda(case: Round, rate: float, chance: tuple):
+    found = aggregate(AFL(form="stochastic", rate_lambda=rate), case.received, case.trained, losses=case.losses, chance=chance)
+    k, j = (int(c * 4) for c in chance)  # lambda starts equal
+    expected = fair.afl_stochastic(case.trained, case.losses, np.ones(4) / 4, rate, k, j)
+    np.testing.assert_allclose(found.model, expected.model, atol=1e-8)
+    np.testing.assert_allclose(found.state, expected.lambdas, atol=1e-8)
+
+
+def test_stochastic_draws_in_proportion_to_lambda_and_never_who_has_none():
+    draw, state = np.random.default_rng(0), np.array([0.0, 0.7, 0.3, 0.0])
+    drawn = np.zeros(4)
+    for chance in [(0.0, 0.0), (1.0, 1.0), *draw.random((300, 2))]:  # single precision may round a chance up to 1
+        drawn += aggregate(AFL(form="stochastic"), np.zeros(2), np.ones((4, 2)), chance=chance, state=state).weights
+    assert drawn[0] == drawn[3] == 0
+    assert drawn[1] / drawn.sum() == pytest.approx(0.7, abs=0.08)  # three standard deviations
+
+
+@FORMS
+@given(rate=rates)
+def test_equal_losses_leave_lambda_where_it_is(rate: float, form: str):
+    sizes = np.array([1, 5, 3, 7])
+    start = aggregate(AFL(form=form, rate_lambda=0.0), np.zeros(2), np.ones((4, 2)), sizes=sizes).state
+    if form != "stochastic":  # which sees one loss at a time
+        after = aggregate(AFL(form=form, rate_lambda=rate), np.zeros(2), np.ones((4, 2)), sizes=sizes, losses=np.full(4, 1.7)).state
+        np.testing.assert_allclose(after, start, atol=1e-12)
+    expected = sizes / sizes.sum() if form == "local" else np.full(4, 0.25)
+    np.testing.assert_allclose(start, expected, atol=1e-12)
+
+
+@FORMS
+def test_a_single_client_is_plain_descent(form: str):
+    found = aggregate(AFL(form=form), W, TRAINED[:1], losses=[3.0])
+    np.testing.assert_allclose(found.model, TRAINED[0])
+    np.testing.assert_allclose(found.state, [1.0])
+
+
+def repeated(rule: AFL, count: int) -> Outcome:
+    """Rounds at the same model, so that the losses never change."""
+    found, draw = aggregate(rule, W, TRAINED, losses=LOSSES), np.random.default_rng(1)
+    for _ in range(count):
+        found = aggregate(rule, W, TRAINED, losses=LOSSES, state=found.state, chance=draw.random(2))
+    return found
+
+
+@pytest.mark.parametrize("form", ["full", "local"])
+def test_at_a_frozen_model_lambda_ends_at_the_worst_client(form: str):
+    found = repeated(AFL(form=form, rate_lambda=0.1), 40)
+    np.testing.assert_allclose(found.state, [0, 1, 0], atol=1e-12)
+    np.testing.assert_allclose(found.model, TRAINED[1], atol=1e-12)
+
+
+def test_a_client_in_two_slots_does_not_push_lambda_off_the_simplex():
+    found = aggregate(AFL(form="local"), W, TRAINED[[0, 1, 1]], losses=LOSSES[[0, 1, 1]], clients=[0, 1, 1], everyone=np.ones(4))
+    assert found.state.sum() == pytest.approx(1)
+    np.testing.assert_array_equal(found.state[2:], 0.25)
+    assert found.weights[1] == found.weights[2] > found.weights[0]
+
+
+def test_a_fixed_lambda_is_fedsgd(simulated: Simulated):
+    fixed, plain = simulated("afl(rate_lambda=0, served=last)+full", 6), simulated("fedsgd(weights=equal)+full", 6)
+    np.testing.assert_allclose(flat(fixed.model), flat(plain.model), atol=1e-6)
+    np.testing.assert_allclose(fixed.weights, 1 / 6, atol=1e-7)
+
+
+def test_forms_choose_work_and_what_is_served():
+    full, local, stochastic = (algorithm(f"afl(form={form})") for form in ("full", "local", "stochastic"))
+    assert isinstance(full.work, FullGradient)
+    assert (local.work.epochs, local.work.max_steps, stochastic.work.max_steps) == (1, 0, 1)
+    assert isinstance(full.server, AveragingServer)
+    assert isinstance(stochastic.server, AveragingServer)
+    assert local.server is algorithm("afl(served=last)").server is None
+    assert isinstance(algorithm("afl(form=local, served=mean)").server, AveragingServer)
+    assert algorithm("afl(form=stochastic, max_steps=3)").work.max_steps == 3
+    inner = algorithm("afl+server-adam").server
+    assert inner.inner.optimiser.kind == "adam"
+
+
+def test_a_local_optimiser_goes_with_local_epochs_only():
+    assert algorithm("afl(form=local)+local-momentum").work.optimiser == "momentum"
+    with pytest.raises(ValueError, match=r"^afl: clients take one full-gradient step and have no local optimiser, got 'local-momentum'\.$"):
+        algorithm("afl+local-momentum")
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("afl(form=fast)", r"form must be one of full, local, stochastic, got 'fast'\."),
+        ("afl(rate_lambda=-1)", r"rate_lambda must be at least 0, got -1\. Use 0 to keep lambda fixed\."),
+        ("afl(served=best)", r"served must be 'mean' or 'last', got 'best'\."),
+        ("afl(epochs=3)", r"epochs has no use with these settings; leave it out\."),
+    ],
+)
+def test_mistakes_are_refused(text: str, sentence: str):
+    with pytest.raises(ValueError, match=f"^afl: {sentence}$"):
+        algorithm(text)
+    assert isinstance(algorithm("afl", epochs=3).work, FullGradient), "a common setting applies where it has a use"
