@@ -113,6 +113,14 @@ def test_stochastic_draws_in_proportion_to_lambda_and_never_who_has_none():
     assert drawn[1] / drawn.sum() == pytest.approx(0.7, abs=0.08)  # three standard deviations
 
 
+def test_stochastic_counts_only_those_who_returned():
+    # Clients 0 and 2 of four returned, with mass 1/2; the second chance picks client 2: its lambda climbs by 0.01 * 2 * F_2.
+    returned, losses = [True, False, True, False], [1.0, 9.0, 3.0, 9.0]
+    found = aggregate(AFL(form="stochastic", rate_lambda=0.01), W, np.ones((4, 2)), losses=losses, returned=returned, chance=(0.1, 0.9))
+    np.testing.assert_allclose(found.weights, [1, 0, 0, 0])
+    np.testing.assert_allclose(found.state, [0.25 - 0.03, 0.25, 0.25 + 0.03, 0.25])
+
+
 @FORMS
 @given(rate=rates)
 def test_equal_losses_leave_lambda_where_it_is(rate: float, form: str):

@@ -42,7 +42,7 @@ EVERY = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
 
 def close(found: np.ndarray, expected: np.ndarray, rule: Rule) -> None:
-    tolerance = 1e-5 if isinstance(rule, FedMGDA) else 1e-10  # which iterates, and starts again where rounding says so
+    tolerance = 1e-5 if isinstance(rule, FedMGDA) else 1e-10  # which iterates
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 

@@ -203,10 +203,11 @@ def test_leaves_can_be_stacked_and_vmapped(name: str):
         total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
         return weights, rule.step(state, SIGNALS, EFFORT, total)[0], work.finish(task, received, local)
 
+    by_itself, together = jax.jit(one_round), jax.jit(jax.vmap(one_round))
     for setting in swept(name):
         runs = [with_leaf(in_form(name, setting), setting, factor) for factor in (1.0, 0.5, 0.25)]
-        found = jax.vmap(one_round)(trees.stack(runs))
-        alone = [one_round(run) for run in runs]
+        found = together(trees.stack(runs))
+        alone = [by_itself(run) for run in runs]
         for r, own in enumerate(alone):
             assert_close(trees.take(found, r), own, 1e-5)
         assert any(not np.allclose(a, b) for a, b in zip(jax.tree.leaves(alone[0]), jax.tree.leaves(alone[2]), strict=True)), setting

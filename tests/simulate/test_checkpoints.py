@@ -36,7 +36,7 @@ def small_blocks(setattr: Callable) -> None:
     setattr(run, "CHECKPOINT_SECONDS", 0.0)
 
 
-def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None = None, **options: object) -> Trace:
+def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None = None, text: str = TEXT, **options: object) -> Trace:
     def progress(done: int, rounds: int) -> None:
         if seen is not None:
             seen.append(done)
@@ -45,7 +45,7 @@ def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None =
 
     task, federation = Softmax(features=5, classes=3), federations.tiny()
     options = {"evaluate_every": 3, "progress": progress, "checkpoint": path, **options}
-    return simulate(task, federation, algorithms(TEXT), ROUNDS, **options)[0]
+    return simulate(task, federation, algorithms(text), ROUNDS, **options)[0]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,14 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path, undisturbed: Tra
     same_bits(go(path, seen=seen), undisturbed)
     assert min(seen) > 2, "it went on instead of starting over"
     assert list(path.parent.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize("text", ["ditto", "afl(form=stochastic)+full"])  # what clients remember; a mean of iterates and draws
+def test_memory_and_the_mean_of_iterates_survive_a_stop(tmp_path: Path, text: str):
+    path = tmp_path / "run.npz"
+    with pytest.raises(StoppedError):
+        go(path, stop_after=6, text=text)
+    same_bits(go(path, text=text), go(None, text=text))
 
 
 def test_a_run_can_be_stopped_again_and_again(tmp_path: Path, undisturbed: Trace):

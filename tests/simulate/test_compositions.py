@@ -38,7 +38,6 @@ def test_two_rounds_of_a_composition(simulated: Simulated, text: str):
         "propfair(M=[2, 5])",
         "ditto(pull=[0, 0.5])",
         "fedmgda(epsilon=[0, 0.5])",
-        "p-fedavg(learning_rate=[0.1, 0.3])",
     ],
 )
 def test_runs_that_advance_together_are_the_runs_made_alone(simulated: Simulated, text: str):

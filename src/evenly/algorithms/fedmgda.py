@@ -75,15 +75,15 @@ def shortest(gram: Array, centre: Array, epsilon: Array | float, mask: Array) ->
     spread = jnp.trace(gram) - gram.sum() / clients  # bounds the curvature among weights of the same sum
     rate = 1.0 / jnp.maximum(spread, SMALLEST_SPREAD * clients)
 
-    def iterate(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        x, ahead, momentum = carry
+    # No restarts: where updates are equal their weights are not unique, and rounding would decide between them.
+    def iterate(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, ahead = carry
         slope = gram @ ahead
         new = onto_box(ahead - rate * jnp.where(mask, slope - slope.sum() / clients, 0.0), low, high)
-        momentum = jnp.where((ahead - new) @ (new - x) > 0, 0.0, momentum + 1)  # start again where it leads uphill
-        return new, new + momentum / (momentum + 3) * (new - x), momentum
+        return new, new + (i / (i + 3.0)) * (new - x)
 
     start = onto_box(centre, low, high)
-    return jax.lax.fori_loop(0, ITERATIONS, iterate, (start, start, jnp.zeros(())))[0]
+    return jax.lax.fori_loop(0, ITERATIONS, iterate, (start, start))[0]
 
 
 def onto_box(y: Array, low: Array, high: Array) -> Array:
