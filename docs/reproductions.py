@@ -12,7 +12,7 @@ Kept = dict[str, Any]
 def page(kept: Kept) -> str:
     """The generated part of one reproduction's page."""
     versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
-    taken = f"Taken {kept['date']} on a {kept['device']} with {versions}: {kept['rounds']:,} rounds, {kept['seeds']} seeds"
+    taken = f"Taken {kept['date']} on {kept['device']} with {versions}: {kept['rounds']:,} rounds, {kept['seeds']} seeds"
     return f"{kept['notes']}\n\n    {kept['command']}\n\n{taken}, mean ± standard deviation over seeds.\n\n{table(kept)}"
 
 

@@ -85,6 +85,7 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="An experiment such as qffl/synthetic; `evenly list` shows them.")],
     quick: Annotated[bool, typer.Option("--quick", help="A short version, to see that it works.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, instead of the experiment's own.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the experiment's own.", min=1)] = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -97,7 +98,7 @@ def reproduce(
         from evenly.terminal import reproduction_table, results_table
 
         experiment = read_packaged(name)
-        plan = experiment.plan(name, quick=quick, seeds=None if seeds is None else len(_seeds(seeds)))
+        plan = experiment.plan(name, quick=quick, seeds=None if seeds is None else len(_seeds(seeds)), rounds=rounds)
         comparison, folder, rows = _run(plan, out, force, as_json)
         lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
         write_report(comparison, folder / "report.html", lines)

@@ -167,7 +167,10 @@ def _task_to_json(task: Task) -> dict[str, Any] | None:
     for name, kind in TASKS.items():
         if type(task) is kind:
             settings = {f.name: getattr(task, f.name) for f in dataclasses.fields(kind)}
-            return {"name": name, "settings": {k: v if v is None or isinstance(v, str | int | tuple) else float(v) for k, v in settings.items()}}
+            return {
+                "name": name,
+                "settings": {k: v if v is None or isinstance(v, str | int | tuple) else float(v) for k, v in settings.items()},
+            }
     return None
 
 
