@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 .PHONY: demo test check slow docs bench format clean
 
 demo: $(STAMP)
-	$(BIN)/evenly compare --rounds 2000 --seeds 2 --out demo --force
+	$(BIN)/evenly compare --algorithms "fedavg,q-fedavg(q=1)" --rounds 3000 --seeds 3 --out demo --force
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
