@@ -64,7 +64,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(tmp_path: Path, undisturbed: Tra
         go(path, stop_after=after)
     assert path.exists()
     same_bits(go(path, seen=seen), undisturbed)
-    assert min(seen) > 2, "it went on instead of starting over"
+    assert all(done > 2 for done in seen), "it went on instead of starting over"
     assert list(path.parent.iterdir()) == [], "nothing is left behind"
 
 

@@ -52,7 +52,13 @@ def execute(plan: Plan, store: Store | None = None, *, progress: Progress | None
 
     # Threads, not processes: the compiled programs run outside Python's lock and are shared.
     with ThreadPoolExecutor(max_workers=min(len(plan.seeds), os.cpu_count() or 1)) as pool:
-        by_seed = list(pool.map(one_seed, plan.seeds))
+        futures = [pool.submit(one_seed, seed) for seed in plan.seeds]
+        try:
+            by_seed = [future.result() for future in futures]
+        except BaseException:
+            meter.stop()  # the other threads end at their next block instead of training on
+            pool.shutdown(cancel_futures=True)
+            raise
     runs = [by_seed[s][i] for i in range(len(variants)) for s in range(len(plan.seeds))]
     return Comparison(
         name=plan.name,
@@ -137,18 +143,28 @@ def _check(federation: Federation) -> None:
         raise ValueError(f"Every client needs training rows, but {federation.names[empty[0]]!r} has none. Drop it or give it rows.")
 
 
+class _StoppedError(Exception):
+    """Raised in a thread when another failed or the user stopped the program."""
+
+
 class _Meter:
     """Adds up the progress of programs that run in several threads."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total, self._done = progress, total, 0
-        self._lock = threading.Lock()
+        self._lock, self._stopped = threading.Lock(), False
+
+    def stop(self) -> None:
+        """Make every thread stop where it next reports."""
+        self._stopped = True
 
     def start(self, rounds: int) -> Progress:
         seen = 0
 
         def report(done: int, of: int) -> None:
             nonlocal seen
+            if self._stopped:
+                raise _StoppedError
             with self._lock:
                 self._done += done - seen
                 seen = done

@@ -147,15 +147,20 @@ class _Simulation:
         if path and (saved := checkpoints.read(path, name)):
             done, leaves = saved
             state, collected = _restored(leaves, jax.tree.structure(state))
-        ahead, written = self._next_block(done), time.monotonic()
+        ahead, written = self._next_block(done) if done < self.rounds else None, time.monotonic()
         while ahead is not None:
             start, stop, block = ahead
             state, record = advance(self.task, self.shape, self.parts, data, block, state)
             ahead = self._next_block(stop) if stop < self.rounds else None  # drawn while the device works
             _collect(collected, block, record, start, stop)
             self._refuse_broken(state, start)
-            if progress:
-                progress(stop, self.rounds)
+            try:
+                if progress:
+                    progress(stop, self.rounds)
+            except BaseException:  # the caller wants to stop here: lose nothing
+                if path:
+                    checkpoints.write(path, name, stop, (state, collected.whole()))
+                raise
             if path and ahead is not None and time.monotonic() - written > CHECKPOINT_SECONDS:
                 checkpoints.write(path, name, stop, (state, collected.whole()))
                 written = time.monotonic()

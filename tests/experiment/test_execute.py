@@ -1,0 +1,62 @@
+"""Executing a plan: stopped by the user or by a failure, it ends soon, keeps what it has, and goes on later."""
+
+import time
+
+import pytest
+
+from evenly.experiment.execute import execute
+from evenly.experiment.plan import Plan
+from evenly.experiment.store import Store
+from tests.simulations import same_bits
+
+PLAN = Plan(
+    name="test",
+    data={"name": "synthetic", "clients": 6},
+    methods=("fedavg",),
+    rounds=60,
+    seeds=(0, 1),
+    sampling="weighted(clients=2)",
+    evaluate_every=20,
+)
+
+
+def stop_after(calls):
+    seen = []
+
+    def progress(done, total):
+        seen.append(done)
+        if len(seen) == calls:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_a_stopped_run_ends_soon_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr("evenly.simulate.run.LARGEST_BLOCK_ROWS", 1)  # a block is one round
+    whole = execute(PLAN)
+    store = Store(tmp_path / "out", PLAN)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        execute(PLAN, store, progress=stop_after(5))
+    assert time.monotonic() - began < 20
+    kept = list((tmp_path / "out" / "checkpoints").iterdir())
+    assert kept, "the rounds done so far must be kept"
+    rounds = []
+    again = execute(PLAN, store, progress=lambda done, total: rounds.append(done))
+    for one, other in zip(whole.runs, again.runs, strict=True):
+        same_bits(one.trace, other.trace)
+
+
+def test_a_failure_in_one_seed_stops_the_others(monkeypatch):
+    from evenly.experiment import execute as module
+
+    real = module.simulate
+
+    def broken(task, federation, algorithms, rounds, *, seeds, **options):
+        if seeds.model == 1:
+            raise ValueError("seed 1 is broken")
+        return real(task, federation, algorithms, rounds, seeds=seeds, **options)
+
+    monkeypatch.setattr(module, "simulate", broken)
+    with pytest.raises(ValueError, match="seed 1 is broken"):
+        execute(PLAN)
