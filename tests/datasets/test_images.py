@@ -105,6 +105,7 @@ def test_pixels():
         (b"plain", "not a whole gzip file"),
         (gzip.compress(gzip.decompress(idx(np.zeros((3, 2))))[:-1]), "says it holds 3 x 2 bytes, but 5 follow"),
     ],
+    ids=["another kind", "empty", "cut off", "not gzip", "too short"],  # gzip writes the time: contents would make other ids each second
 )
 def test_broken_idx_files(tmp_path, content, sentence):
     with pytest.raises(DataError, match=sentence):
