@@ -81,7 +81,7 @@ def main() -> int:
 def headline() -> str:
     """The README's table: the main experiment, test accuracy only."""
     kept = json.loads((ROOT / "docs" / "results" / "qffl-synthetic.json").read_text())
-    return reproductions.table(kept, ("average", "worst10", "variance"), ("test",), ("q-fedavg(q=0)", "q-fedavg(q=1)"))
+    return reproductions.table(kept, ("average", "worst10", "variance"), ("test",))
 
 
 def pages() -> Iterator[tuple[Path, str]]:

@@ -16,6 +16,7 @@ from evenly import data_commands
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
+    from evenly.experiment.config import Paper
     from evenly.experiment.plan import Plan
     from evenly.experiment.results import Comparison
 
@@ -74,7 +75,7 @@ def compare(
             evaluate_every=evaluate_every,
             dropout=dropout,
         )
-        comparison, folder, rows = _run(plan, out, force, as_json)
+        comparison, folder, rows = _run(plan, out, force)
         from evenly.terminal import results_table
 
         _finish(folder, rows, as_json, results_table(comparison))
@@ -94,14 +95,12 @@ def reproduce(
     with sentences():
         from evenly.experiment.config import read_packaged
         from evenly.experiment.reproduce import side_by_side
-        from evenly.report.page import write_report
         from evenly.terminal import reproduction_table, results_table
 
         experiment = read_packaged(name)
         plan = experiment.plan(name, quick=quick, seeds=None if seeds is None else len(_seeds(seeds)), rounds=rounds)
-        comparison, folder, rows = _run(plan, out, force, as_json)
+        comparison, folder, rows = _run(plan, out, force, experiment.paper)
         lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
-        write_report(comparison, folder / "report.html", lines)
         shown = f"{experiment.title}. Mean ± standard deviation over seeds" + (" (quick version: not comparable)" if quick else "")
         _finish(folder, rows, as_json, results_table(comparison), reproduction_table(lines, shown))
 
@@ -137,7 +136,7 @@ def tune(
             seeds=_seeds(seeds),
             training={"learning_rate": learning_rate, "batch_size": batch_size},
         )
-        comparison, folder, rows = _run(plan, out, force, as_json)
+        comparison, folder, rows = _run(plan, out, force)
         choice = choose_fairest(comparison, "q-fedavg(q=0)", within=within)
         kept = comparison._replace(runs=[r for r in comparison.runs if r.label in (choice.baseline, choice.chosen)])
         _finish(folder, rows, as_json, choice_table(choice), results_table(kept), extra={"chosen": choice.chosen})
@@ -219,10 +218,11 @@ def _seeds(count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
 
-def _run(plan: "Plan", out: Path | None, force: bool, as_json: bool) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
+def _run(plan: "Plan", out: Path | None, force: bool, paper: "Paper | None" = None) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
     """Execute a plan into its folder: traces, rows, models and the report."""
     from evenly.experiment.execute import execute
     from evenly.experiment.files import write_rows
+    from evenly.experiment.reproduce import side_by_side
     from evenly.experiment.store import Store
     from evenly.report.page import write_report
     from evenly.terminal import progress
@@ -239,7 +239,7 @@ def _run(plan: "Plan", out: Path | None, force: bool, as_json: bool) -> "tuple[C
         console.print(f"Stopped. What was finished is kept in {folder}; the same command with --out {folder} goes on from there.")
         raise typer.Exit(130) from None
     rows = write_rows(store, comparison)
-    write_report(comparison, folder / "report.html")
+    write_report(comparison, folder / "report.html", side_by_side(comparison, paper) if paper else [])
     return comparison, folder, rows
 
 
