@@ -48,6 +48,17 @@ class Census(NamedTuple):
 
     examples: np.ndarray  # [clients] training rows
     cells: np.ndarray  # [clients, groups, labels] training rows
+    unprivileged: tuple[int, ...] = (0,)  # groups; all others are privileged
+    favourable: int = 1  # label
+
+
+class Attribute(NamedTuple):
+    """A sensitive attribute: several of them make up the groups, which are then their intersections."""
+
+    name: str
+    values: tuple[str, ...]
+    of_group: tuple[int, ...]  # each group's value, a number into `values`
+    unprivileged: int = 0  # the value whose people a model is expected to serve worse
 
 
 @record
@@ -67,6 +78,9 @@ class Federation:
     names: tuple[str, ...] = static()
     labels: tuple[str, ...] = static()
     groups: tuple[str, ...] = static(default=("all",))
+    attributes: tuple[Attribute, ...] = static(default=())  # what the groups are made of; empty: the groups are all there is
+    unprivileged: tuple[int, ...] = static(default=(0,))  # groups whose disadvantage is looked for; all others are privileged
+    favourable: int = static(default=1)  # the label that people want to get
     encoder: Encoder | None = static(default=None)
 
     @property
@@ -80,7 +94,7 @@ class Federation:
         owner = np.repeat(np.arange(self.clients), self.train.counts)
         cells = np.zeros((self.clients, len(self.groups), len(self.labels)), np.int64)
         np.add.at(cells, (owner, self.group[self.train.rows], self.y[self.train.rows]), 1)
-        return Census(self.train.counts, cells)
+        return Census(self.train.counts, cells, self.unprivileged, self.favourable)
 
     @staticmethod
     def from_arrays(

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from evenly.federation import Census, Federation, Ragged, Shard
+from evenly.federation import Attribute, Census, Federation, Ragged, Shard
 from evenly.records import record, static
 
 __all__ = [
-    "Algorithm", "Census", "Effort", "Federation", "Ragged", "Rule", "Seeds", "Select", "Server", "Shard", "Signals",
-    "Task", "Trace", "Tree", "Work",
+    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Prepare", "Ragged", "RowRule", "Rule", "Seeds", "Select", "Server",
+    "Shard", "Signals", "Task", "Trace", "Tree", "Work",
 ]  # fmt: skip
 
 Tree = Any  # a pytree of arrays: a model, an update, a rule's state
@@ -55,6 +55,7 @@ class Signals(NamedTuple):
     examples: Any  # training rows
     loss: Any = None  # of the model received, on training rows
     table: Any = None  # [K, groups, labels, outcomes] counts of the model received, on training rows
+    cell_loss: Any = None  # [K, groups, labels] summed losses of the model received, on training rows
     choice: Any = None  # cluster or group chosen
     gram: Any = None  # [K, K] inner products of the vectors: only rules that need the vectors themselves, after training
     chance: Any = None  # [2] uniform numbers of this round, for rules that draw
@@ -107,6 +108,20 @@ class Rule(Protocol):
 
 
 @runtime_checkable
+class RowRule(Rule, Protocol):
+    """A rule that also tells clients how much each kind of row counts in their loss, as known after the last round."""
+
+    def row_weights(self, state: Tree) -> Array: ...  # [groups, labels]
+
+
+@runtime_checkable
+class Prepare(Protocol):
+    """What a client does once with its training rows, before the first round: how much each counts in its loss."""
+
+    def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray: ...  # one client's rows, [n] -> [n]
+
+
+@runtime_checkable
 class Select(Protocol):
     """Who takes part. Runs on the host; `generator` is keyed by the round, so no draw depends on earlier ones."""
 
@@ -134,6 +149,7 @@ class Algorithm:
     rule: Rule
     select: Select = static()
     server: Server | None = None
+    prepare: Prepare | None = static(default=None)
     label: str = static(default="")
 
     def __post_init__(self) -> None:
