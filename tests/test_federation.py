@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.federation import SPLITS, Federation, split_rows
+from evenly.federation import SPLITS, Attribute, Federation, split_rows
 
 
 def table(rows: int = 60) -> pd.DataFrame:
@@ -55,6 +55,73 @@ def test_several_sensitive_columns_make_intersections():
     federation = federate(frame)
     assert federation.groups == ("sex=F, race=a", "sex=F, race=b", "sex=M, race=a", "sex=M, race=b")
     assert federation.groups[federation.group[7]] == f"sex={frame['sex'][7]}, race={frame['race'][7]}"
+
+
+def test_usual_favourable_label_and_unprivileged_group():
+    federation = federate(table(), sensitive="sex")
+    assert (federation.favourable, federation.unprivileged) == (1, (0,))
+    assert federation.attributes == (Attribute("sex", ("F", "M"), (0, 1), 0),)
+    assert (federate(table()).unprivileged, federate(table(), sensitive=()).attributes) == ((0,), ())
+
+
+def test_named_favourable_label_and_unprivileged_value():
+    federation = federate(table(), sensitive="sex", favourable="no", unprivileged="M")
+    assert (federation.favourable, federation.unprivileged) == (0, (1,))
+    assert federation.attributes[0].unprivileged == 1
+    census = federation.census()
+    assert (census.favourable, census.unprivileged) == (0, (1,))
+    assert federate(table(), sensitive="sex", unprivileged={"sex": "M"}).unprivileged == (1,)
+    numbers = federate(table().assign(y=np.arange(60) % 3 + 1, sex=np.arange(60) % 2), sensitive="sex", favourable=3.0, unprivileged=1)
+    assert (numbers.labels, numbers.favourable, numbers.unprivileged) == (("1", "2", "3"), 2, (1,))
+
+
+def test_the_first_column_of_a_dict_decides_and_every_attribute_keeps_its_value():
+    federation = federate(table(), unprivileged={"race": "b", "sex": "M"})
+    assert federation.groups == ("sex=F, race=a", "sex=F, race=b", "sex=M, race=a", "sex=M, race=b")
+    assert federation.attributes == (Attribute("sex", ("F", "M"), (0, 0, 1, 1), 1), Attribute("race", ("a", "b"), (0, 1, 0, 1), 1))
+    assert federation.unprivileged == (1, 3)
+    assert federate(table(), unprivileged={"sex": "M"}).unprivileged == (2, 3)
+    assert federate(table(), unprivileged={"sex": "M"}).attributes[1].unprivileged == 0
+
+
+def test_only_intersections_that_occur_are_groups():
+    frame = table().assign(race=lambda t: np.where(t["sex"] == "F", "a", t["race"]))
+    federation = federate(frame, unprivileged={"sex": "M"})
+    assert federation.groups == ("sex=F, race=a", "sex=M, race=a", "sex=M, race=b")
+    assert federation.unprivileged == (1, 2)
+    assert federation.attributes[1].of_group == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, {"sensitive": "gender"}, "must have the column 'gender'; it has 'site', 'y'"),
+        ({"sex": "F"}, {}, "Column 'sex' must hold at least two values to make groups, but every row holds 'F'. Choose another"),
+        ({}, {"favourable": "Yes"}, "There is no label 'Yes'. Did you mean 'yes'. Known: no, yes"),
+        ({}, {"sensitive": "sex", "unprivileged": "X"}, "There is no value of Column 'sex' 'X'.*Known: F, M"),
+        ({}, {"unprivileged": "F"}, r"several sensitive columns, unprivileged must be a dict such as {'sex': value}, got 'F'"),
+        ({}, {"unprivileged": {"rac": "a"}}, "There is no sensitive column 'rac'. Did you mean 'race'"),
+        ({}, {"sensitive": (), "unprivileged": "F"}, "unprivileged='F' needs a sensitive column; none is given"),
+    ],
+)
+def test_errors_about_groups_say_what_is_wrong(change: dict[str, Any], options: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        federate(table().assign(**change), **options)
+
+
+def test_too_many_intersections_are_refused():
+    many = {"a": np.arange(2000) % 50, "b": np.arange(2000) // 50, "c": np.arange(2000) % 2}
+    with pytest.raises(ValueError, match="The sensitive columns a, b, c must make at most 1000 groups, got 2000"):
+        Federation.from_arrays(np.ones((2000, 1)), np.arange(2000) % 2, np.zeros(2000), group=many)
+    wide = {str(i): np.arange(1000) for i in range(8)}  # 10^24 combinations do not fit a 64-bit number
+    with pytest.raises(ValueError, match="must make at most 1000 groups, got 1000000000000000000000000"):
+        Federation.from_arrays(np.ones((1000, 1)), np.arange(1000) % 2, np.zeros(1000), group=wide)
+
+
+def test_arrays_take_several_attributes_by_name():
+    federation = arrays(group={"sex": ["m", "f", "f", "m"], "old": [True, True, False, False]}, unprivileged={"old": True}, favourable=0)
+    assert federation.groups == ("sex=f, old=False", "sex=f, old=True", "sex=m, old=False", "sex=m, old=True")
+    assert (federation.group.tolist(), federation.unprivileged, federation.favourable) == ([3, 1, 0, 2], (1, 3), 0)
 
 
 def test_sensitive_columns_are_features_only_when_listed():

@@ -8,10 +8,10 @@ import numpy as np
 from evenly.encoding import Column, Encoder, check_table, column_of, fit_encoder
 from evenly.randomness import Draws
 from evenly.records import record, replace, static
+from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_of
 
 SPLITS = ("train", "valid", "test")
 CENTRAL = "central"
-MOST_CLASSES = 1000  # of labels, and of groups: counts are kept for every combination
 
 
 class Shard(NamedTuple):
@@ -51,14 +51,10 @@ class Census(NamedTuple):
     unprivileged: tuple[int, ...] = (0,)  # groups; all others are privileged
     favourable: int = 1  # label
 
-
-class Attribute(NamedTuple):
-    """A sensitive attribute: several of them make up the groups, which are then their intersections."""
-
-    name: str
-    values: tuple[str, ...]
-    of_group: tuple[int, ...]  # each group's value, a number into `values`
-    unprivileged: int = 0  # the value whose people a model is expected to serve worse
+    @property
+    def unprivileged_rows(self) -> np.ndarray:
+        """[clients] training rows of people in unprivileged groups."""
+        return self.cells[:, list(self.unprivileged)].sum((1, 2))
 
 
 @record
@@ -103,6 +99,8 @@ class Federation:
         client: Any,
         *,
         group: Any = None,
+        favourable: Any = None,
+        unprivileged: Any = None,
         split: Any = None,
         shares: tuple[float, float] = (0.8, 0.1),
         seed: int = 0,
@@ -110,6 +108,8 @@ class Federation:
     ) -> "Federation":
         """A federation from parallel arrays: features, labels, client of each row and, if any, group and split of each row.
 
+        `group` is one array, or a dict of them by name: the groups are then their intersections. `favourable` and
+        `unprivileged` are as in `from_frame`.
         Without `split`, each client's rows are shuffled by `seed` and cut into training, validation and test rows;
         `shares` are the first two shares, and a client always keeps at least one training row. With it, every row says
         "train", "valid", "test" or "central" (a test set that belongs to no client, so its `client` may be missing).
@@ -118,10 +118,11 @@ class Federation:
         sides = Sides(
             label=Column.of("y", y),
             client=Column.of("client", client),
-            group=None if group is None else Column.of("group", group),
+            sensitive=_sensitive(group),
             split=None if split is None else Column.of("split", split),
         )
-        return _federation(sides, x=x, shares=shares, seed=seed, name=name)
+        wanted = Wanted(favourable, unprivileged)
+        return _federation(sides, x=x, wanted=wanted, shares=shares, seed=seed, name=name)
 
     @staticmethod
     def from_frame(
@@ -130,6 +131,8 @@ class Federation:
         client: str,
         label: str,
         sensitive: str | Sequence[str] = (),
+        favourable: Any = None,
+        unprivileged: Any = None,
         features: str | Sequence[str] | None = None,
         split: str | None = None,
         shares: tuple[float, float] = (0.8, 0.1),
@@ -141,6 +144,11 @@ class Federation:
         Sensitive columns define the groups (several: their intersections) and are not features unless `features` names
         them. `split` names a column that says "train", "valid", "test" or "central" for every row; without it rows are
         drawn as in `from_arrays`. How columns become numbers is described in `evenly.encoding`.
+
+        `favourable` is the label that people want to get, label number 1 unless one is named; all others are unfavourable.
+        `unprivileged` is the value of the sensitive column whose people a model is expected to serve worse; without it that
+        is group number 0. With several columns it is a dict from columns to values: the first of them decides which groups
+        are unprivileged, and every attribute keeps its own unprivileged value.
         """
         sensitive = _listed(sensitive)
         roles = [client, label, *sensitive, *([] if split is None else [split])]
@@ -152,11 +160,12 @@ class Federation:
         sides = Sides(
             label=column_of(frame, label),
             client=column_of(frame, client),
-            group=intersection(frame, sensitive) if sensitive else None,
+            sensitive={c: column_of(frame, c) for c in sensitive},
             split=None if split is None else column_of(frame, split),
         )
         blank = np.zeros((len(frame), 1), np.float32)
-        federation = _federation(sides, x=blank, shares=shares, seed=seed, name=name)
+        wanted = Wanted(favourable, unprivileged)
+        federation = _federation(sides, x=blank, wanted=wanted, shares=shares, seed=seed, name=name)
         encoder = fit_encoder(frame, chosen, federation.train.rows, chosen=features is not None)
         return replace(federation, x=encoder.encode(frame), encoder=encoder)
 
@@ -166,14 +175,21 @@ class Sides(NamedTuple):
 
     label: Column
     client: Column
-    group: Column | None
+    sensitive: dict[Any, Column]
     split: Column | None
 
 
-def _federation(sides: Sides, *, x: np.ndarray, shares: tuple[float, float], seed: int, name: str) -> Federation:
+class Wanted(NamedTuple):
+    """Which label and which people fairness is about; None: the usual ones."""
+
+    favourable: Any
+    unprivileged: Any
+
+
+def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[float, float], seed: int, name: str) -> Federation:
     _check_lengths(x, sides)
     labels, y = _labels(sides.label)
-    groups, group = (("all",), np.zeros(len(y), np.int32)) if sides.group is None else _groups(sides.group)
+    groups = groups_of(sides.sensitive, wanted.unprivileged)
     kept = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
     sides.client.refuse_missing(kept)
     names, codes = Column(sides.client.what, sides.client.values[kept]).classes()
@@ -186,7 +202,7 @@ def _federation(sides: Sides, *, x: np.ndarray, shares: tuple[float, float], see
     return Federation(
         x=x,
         y=y,
-        group=group,
+        group=np.zeros(len(y), np.int32) if groups.group is None else groups.group,
         train=parts[0],
         valid=parts[1],
         test=parts[2],
@@ -194,7 +210,10 @@ def _federation(sides: Sides, *, x: np.ndarray, shares: tuple[float, float], see
         name=name,
         names=names,
         labels=labels,
-        groups=groups,
+        groups=groups.names,
+        attributes=groups.attributes,
+        unprivileged=groups.unprivileged,
+        favourable=favourable_label(wanted.favourable, labels),
     )
 
 
@@ -235,16 +254,11 @@ def given_rows(owner: np.ndarray, names: Sequence[str], split: np.ndarray) -> tu
     return train, valid, test
 
 
-def intersection(frame: Any, columns: Sequence[str]) -> Column:
-    """One group name per row from one or several sensitive columns."""
-    parts = [column_of(frame, c) for c in columns]
-    for part in parts:
-        part.refuse_missing()
-    if len(columns) == 1:
-        return parts[0]
-    rows = zip(*(part.words() for part in parts), strict=True)
-    names = [", ".join(f"{c}={word}" for c, word in zip(columns, row, strict=True)) for row in rows]
-    return Column.of(f"Columns {', '.join(map(repr, columns))}", np.array(names, dtype=object))
+def _sensitive(group: Any) -> dict[Any, Column]:
+    """The sensitive columns of `from_arrays`: none, one that is called group, or several by name."""
+    if group is None:
+        return {}
+    return {name: Column.of(str(name), values) for name, values in (group if isinstance(group, dict) else {"group": group}).items()}
 
 
 def as_features(x: Any) -> np.ndarray:
@@ -287,14 +301,6 @@ def _labels(column: Column) -> tuple[tuple[str, ...], np.ndarray]:
     return labels, y
 
 
-def _groups(column: Column) -> tuple[tuple[str, ...], np.ndarray]:
-    column.refuse_missing()
-    column.holds_numbers()  # refuses dates and lists
-    groups, group = column.classes()
-    _refuse_many(column.what, len(groups))
-    return groups, group
-
-
 def _refuse_many(what: str, found: int) -> None:
     if found > MOST_CLASSES:
         raise ValueError(f"{what} must have at most {MOST_CLASSES} different values, got {found}. Cut it into fewer classes first.")
@@ -323,7 +329,8 @@ def _check_roles(frame: Any, client: Any, label: Any, sensitive: Sequence[Any], 
 
 
 def _check_lengths(x: np.ndarray, sides: Sides) -> None:
-    given = {"x": len(x)} | {c.what: len(c.values) for c in sides if c is not None}
+    columns = [sides.label, sides.client, *sides.sensitive.values(), *([] if sides.split is None else [sides.split])]
+    given = {"x": len(x)} | {c.what: len(c.values) for c in columns}
     if len(set(given.values())) != 1:
         raise ValueError(f"There must be one entry per row everywhere, got {', '.join(f'{n} for {w}' for w, n in given.items())}.")
     if len(x) == 0:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import Federation, Ragged
+from evenly.federation import Attribute, Federation, Ragged
+from evenly.sensitive import Groups
 
 
 class Rows(NamedTuple):
@@ -17,6 +18,17 @@ class Rows(NamedTuple):
     name: str
     group: np.ndarray | None = None  # [rows], numbers into `groups`
     groups: tuple[str, ...] = ("all",)
+    attributes: tuple[Attribute, ...] = ()  # what the groups are made of
+    unprivileged: tuple[int, ...] = (0,)  # groups; all others are privileged
+    favourable: int = 1  # label
+
+    def grouped(self, groups: Groups) -> "Rows":
+        """The same rows with these groups."""
+        return self._replace(group=groups.group, groups=groups.names, attributes=groups.attributes, unprivileged=groups.unprivileged)
+
+    def is_unprivileged(self) -> np.ndarray:
+        """Whether each row is of an unprivileged group, bool [rows]."""
+        return np.isin(np.zeros(len(self.y)) if self.group is None else self.group, self.unprivileged)
 
 
 def federate(rows: Rows, parts: tuple[Ragged, Ragged, Ragged], *, names: Sequence[str], central: np.ndarray | None = None) -> Federation:
@@ -36,6 +48,9 @@ def federate(rows: Rows, parts: tuple[Ragged, Ragged, Ragged], *, names: Sequenc
         names=tuple(names),
         labels=rows.labels,
         groups=rows.groups,
+        attributes=rows.attributes,
+        unprivileged=rows.unprivileged,
+        favourable=rows.favourable,
     )
 
 
