@@ -4,27 +4,14 @@ Clients without rows have accuracy NaN and are left out of every metric; a metri
 and what is measured in them are returned in percent, variances in percent squared, as the papers print them.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from evenly.federation import SPLITS
+from evenly.metrics.metric import Metric
 from evenly.metrics.tables import accuracy, examples
 from evenly.types import Trace
 
 Array = np.ndarray
-
-
-class Metric(NamedTuple):
-    """A metric and what a reader needs to know of it. `better` is +1 if larger is better, -1 if smaller is fairer, 0 neither."""
-
-    name: str
-    title: str
-    formula: str
-    range: str
-    better: int
-    function: Callable[[Array, Array], float]
 
 
 def mean_over_points(a: Array, n: Array) -> float:

@@ -1,0 +1,61 @@
+"""Intervals from resampling clients: how far a figure could move had other clients of the same kind taken part."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.randomness import generator
+
+Array = np.ndarray
+AT_ONCE = 4_000_000  # drawn numbers held in memory together
+
+
+class Interval(NamedTuple):
+    """A percentile interval of every figure, and in how many of the resamples each was defined."""
+
+    low: Array
+    high: Array
+    defined: Array  # fraction of the draws
+
+
+def resampled(tables: Array, draws: int, seed: int) -> Array:
+    """Summed tables of clients drawn with replacement, as many as there are: [clients, ...] -> [draws, ...]."""
+    clients = len(tables)
+    draw = generator(seed, "bootstrap")
+    flat = tables.reshape(clients, -1).astype(np.float64)  # whole numbers far below 2^53: sums are exact
+    step = max(1, AT_ONCE // max(1, clients))
+    parts = [draw.multinomial(clients, np.full(clients, 1 / clients), size=min(step, draws - at)) @ flat for at in range(0, draws, step)]
+    return np.concatenate(parts).reshape(draws, *tables.shape[1:])
+
+
+def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
+    """Percentile interval of a statistic of the clients' summed tables [clients, groups, labels, outcomes].
+
+    `statistic` takes tables [draws, groups, labels, outcomes] and returns [draws, ...]. Resamples in which a figure is
+    undefined are left out of its interval; with fewer than two clients, or none left, the interval is NaN.
+
+    >>> two = np.array([[[[1, 0], [0, 0]]], [[[0, 1], [0, 0]]]])  # one client is all right, the other all wrong
+    >>> found = over_clients(two, lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
+    >>> float(found.low), float(found.high)
+    (0.0, 1.0)
+    """
+    if draws < 1 or not 0 < level < 1:
+        raise ValueError(f"draws must be at least 1 and level between 0 and 1, got draws = {draws} and level = {level}.")
+    found = np.asarray(statistic(resampled(tables, draws, seed)), np.float64)
+    known = np.isfinite(found) & (len(tables) > 1)
+    ends = _percentiles(np.where(known, found, np.inf), known.sum(0), ((1 - level) / 2, (1 + level) / 2))
+    return Interval(ends[0], ends[1], known.mean(0))
+
+
+def _percentiles(values: Array, known: Array, at: tuple[float, float]) -> list[Array]:
+    """Linear percentiles of the first `known` of the sorted values. NumPy's own warns where there are none."""
+    ordered = np.sort(values, axis=0)
+    ends = []
+    for share in at:
+        place = share * np.maximum(known - 1, 0)
+        below, above = (np.take_along_axis(ordered, np.asarray(p, int)[None], 0)[0] for p in (np.floor(place), np.ceil(place)))
+        defined = known > 0
+        below, above = np.where(defined, below, 0), np.where(defined, above, 0)
+        ends.append(np.where(defined, below + (place - np.floor(place)) * (above - below), np.nan))
+    return ends

@@ -1,0 +1,74 @@
+"""Resampling clients: the same draws every time, intervals that cover, and no value where there is none."""
+
+import numpy as np
+import pytest
+
+from evenly.metrics import bootstrap, measure_groups, over_clients
+from tests.metrics.tables import random_table
+
+CLIENTS = np.stack([random_table(s, groups=2, least=0) for s in range(12)])  # [clients, groups, labels, outcomes]
+
+
+def eod(tables: np.ndarray) -> np.ndarray:
+    return measure_groups(tables, favourable=1, unprivileged=(0,))["eod"]
+
+
+def share(tables: np.ndarray) -> np.ndarray:
+    return tables[..., 0, 0, 0] / tables.sum((-3, -2, -1))
+
+
+def test_resamples_are_sums_of_as_many_clients():
+    one_each = np.eye(5, dtype=int)[:, :, None, None]  # client k fills cell k
+    drawn = bootstrap.resampled(one_each, 200, seed=0)
+    assert drawn.shape == (200, 5, 1, 1)
+    np.testing.assert_array_equal(drawn.sum((1, 2, 3)), 5)
+    assert drawn.max() > 1  # with replacement
+
+
+def test_the_interval_is_numpys_percentile_of_the_resamples():
+    found = over_clients(CLIENTS, eod, draws=300, level=0.9, seed=3)
+    values = eod(bootstrap.resampled(CLIENTS, 300, seed=3))
+    np.testing.assert_allclose([found.low, found.high], np.percentile(values, [5, 95]), rtol=1e-12)
+    assert found.defined == 1
+    assert found.low < eod(CLIENTS.sum(0)) < found.high
+
+
+def test_the_same_seed_gives_the_same_interval_however_it_is_cut(monkeypatch: pytest.MonkeyPatch):
+    before = over_clients(CLIENTS, eod, seed=1)
+    monkeypatch.setattr(bootstrap, "AT_ONCE", 50)
+    assert over_clients(CLIENTS, eod, seed=1) == before
+    assert over_clients(CLIENTS, eod, seed=2) != before
+
+
+def test_several_figures_at_once_each_with_its_own_undefined_draws():
+    # Only the first client has rows of group 0; where it is not drawn, EOD is undefined and the share is not.
+    tables = CLIENTS.copy()
+    tables[1:, 0] = 0
+    found = over_clients(tables, lambda t: np.stack([eod(t), share(t)], axis=-1), draws=2000)
+    assert found.defined[1] == 1
+    assert found.defined[0] == pytest.approx(1 - (1 - 1 / 12) ** 12, abs=0.04)
+    assert np.isfinite([found.low, found.high]).all()
+
+
+def test_one_client_says_nothing_and_neither_do_empty_tables():
+    for tables in (CLIENTS[:1], CLIENTS * 0):
+        found = over_clients(tables, eod, draws=50)
+        assert np.isnan([found.low, found.high]).all()
+        assert found.defined == 0
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    # 40 clients whose true shares vary around 0.6, 30 rows each; 95 % intervals of the pooled share, 200 times.
+    draw, hits = np.random.default_rng(5), 0
+    for _ in range(200):
+        right = draw.binomial(30, draw.beta(6, 4, 40))
+        tables = np.zeros((40, 1, 2, 2), int)
+        tables[:, 0, 0, 0], tables[:, 0, 0, 1] = right, 30 - right
+        found = over_clients(tables, share, draws=200)
+        hits += bool(found.low <= 0.6 <= found.high)
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_mistakes_are_refused():
+    with pytest.raises(ValueError, match=r"draws must be at least 1 and level between 0 and 1, got draws = 0 and level = 0\.95\."):
+        over_clients(CLIENTS, eod, draws=0)
