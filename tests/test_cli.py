@@ -100,7 +100,8 @@ def test_a_users_own_table(table, tmp_path):
     result = run("compare", "--data", str(path), *columns, "--rounds", "3", "--seeds", "1", "--out", str(out))
     assert "Report:" in result.stdout
     rows = pd.read_parquet(out / "results.parquet")
-    assert set(rows.name) == {"", "north", "south", "west"}
+    assert set(rows.name[rows.level != "group"]) == {"", "north", "south", "west"}
+    assert set(rows.metric[rows.level == "group"]) == {"accuracy", "selection_rate", "tpr", "fpr", "examples"}
 
 
 def test_a_saved_model_predicts_new_rows(table, tmp_path):

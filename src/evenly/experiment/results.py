@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.federation import SPLITS, Federation
-from evenly.metrics import Spread, accuracy, examples, final_metrics, measure, spread
+from evenly.federation import CENTRAL, SPLITS, Federation
+from evenly.metrics import Spread, accuracy, examples, final_metrics, measure, measure_groups, pooled, rates, spread
 from evenly.types import Trace
 
 SCHEMA = 1
 MOST_NAMED = 12
+GROUP_RATES = ("accuracy", "selection_rate", "tpr", "fpr")
 
 
 class Run(NamedTuple):
@@ -52,9 +53,31 @@ class Comparison(NamedTuple):
 
 
 def over_seeds(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
-    """Every metric of one method at the end, with its spread over seeds; in small federations also each client's accuracy."""
-    each = [final_metrics(run.trace, split) | _by_client(comparison, run, split) for run in comparison.of(label)]
+    """Every metric of one method at the end, with its spread over seeds; in small federations also each client's accuracy.
+
+    Group metrics are there where there are at least two groups. On the split "central", the test set that belongs to no
+    client, there are only group metrics; without groups the accuracy is left of them.
+    """
+    each = [_final(comparison, run, split) for run in comparison.of(label)]
     return {metric: spread(np.array([values[metric] for values in each])) for metric in each[0]}
+
+
+def _final(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
+    by_client = {} if split == CENTRAL else final_metrics(run.trace, split) | _by_client(comparison, run, split)
+    return by_client | {name: float(values[-1]) for name, values in group_metrics(comparison.federation, run.trace, split).items()}
+
+
+def group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
+    """Group metrics at every evaluation, over the rows of all clients in a split or over the central test set: [evaluations].
+
+    Without at least two groups there is only the accuracy on the central test set, and without one of those nothing.
+    """
+    if split == CENTRAL and not len(federation.central):
+        return {}
+    if split != CENTRAL and len(federation.groups) < 2:
+        return {}
+    found = measure_groups(pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged)
+    return found if len(federation.groups) > 1 else {"accuracy": found["accuracy"]}
 
 
 def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
@@ -66,7 +89,7 @@ def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]
 
 
 def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """One row per metric: of the whole model at every evaluation, and of every client at the last one."""
+    """One row per metric: of the whole model at every evaluation, and of every client and every group at the last one."""
     for run in comparison.runs:
         common = {
             "schema": SCHEMA,
@@ -79,17 +102,36 @@ def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
             "partition": comparison.partition,
             "seed": run.seed,
         }
-        last = len(run.trace.rounds) - 1
+        by_group = {split: group_metrics(comparison.federation, run.trace, split) for split in (*SPLITS, CENTRAL)}
         for i, done in enumerate(run.trace.rounds):
-            for j, split in enumerate(SPLITS):
-                tables = run.trace.tables[i, j]
+            last = i == len(run.trace.rounds) - 1
+            for split in (*SPLITS, CENTRAL):
                 where = {**common, "round": int(done), "split": split}
-                accuracies, counts = accuracy(tables), examples(tables)
-                for metric, value in measure(accuracies, counts).items():
-                    yield {**where, "level": "model", "name": "", "metric": metric, "value": value}
-                if i == last:
-                    for k, name in enumerate(comparison.federation.names):
-                        where_client = {**where, "level": "client", "name": name}
-                        yield {**where_client, "metric": "accuracy", "value": float(100 * accuracies[k])}
-                        yield {**where_client, "metric": "loss", "value": float(run.trace.losses[i, j, k])}
-                        yield {**where_client, "metric": "examples", "value": float(counts[k])}
+                model = {} if split == CENTRAL else _measured(run.trace.tables[i, SPLITS.index(split)])
+                model |= {name: float(values[i]) for name, values in by_group[split].items()}
+                yield from ({**where, "level": "model", "name": "", "metric": m, "value": v} for m, v in model.items())
+                if last and split != CENTRAL:
+                    yield from ({**where, **row} for row in _client_rows(comparison, run.trace, split))
+                if last and len(by_group[split]) > 1:
+                    yield from ({**where, **row} for row in _group_rows(comparison.federation, run.trace, split))
+
+
+def _measured(tables: np.ndarray) -> dict[str, float]:
+    return measure(accuracy(tables), examples(tables))
+
+
+def _client_rows(comparison: Comparison, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
+    tables = trace.tables[-1, SPLITS.index(split)]
+    accuracies, counts, losses = 100 * accuracy(tables), examples(tables), trace.losses[-1, SPLITS.index(split)]
+    for k, name in enumerate(comparison.federation.names):
+        for metric, value in (("accuracy", accuracies[k]), ("loss", losses[k]), ("examples", counts[k])):
+            yield {"level": "client", "name": name, "metric": metric, "value": float(value)}
+
+
+def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
+    """Each group's rates in percent, as clients' accuracies are."""
+    found = rates(pooled(trace, split)[-1], federation.favourable)
+    for g, name in enumerate(federation.groups):
+        for metric in GROUP_RATES:
+            yield {"level": "group", "name": name, "metric": metric, "value": float(100 * getattr(found, metric)[g])}
+        yield {"level": "group", "name": name, "metric": "examples", "value": float(found.examples[g])}

@@ -1,0 +1,77 @@
+"""What a comparison says of clients and groups, in tidy rows and over seeds."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evenly.experiment.results import Comparison, Run, over_seeds, tidy
+from evenly.federation import SPLITS, Federation
+from evenly.metrics import GROUP_METRICS, METRICS, measure_groups, rates
+from evenly.records import replace
+from evenly.types import Trace
+
+SCHEMA = "schema experiment run label algorithm params data partition seed round split level name metric value".split()
+
+
+def comparison(federation: Federation, trace: Trace) -> Comparison:
+    """Two seeds; the second predicts the classes of the first in another order, so its figures differ."""
+    other = trace._replace(tables=trace.tables[..., ::-1], central=trace.central[..., ::-1])
+    runs = [Run("fedavg", "fedavg", {}, seed, t, frozenset()) for seed, t in enumerate((trace, other))]
+    return Comparison("test", federation, "natural", "Softmax", runs, int(trace.rounds[-1]), "", 1.0, {})
+
+
+@pytest.fixture(scope="module")
+def rows(tiny: Federation, some_trace: Trace) -> pd.DataFrame:
+    return pd.DataFrame(tidy(comparison(tiny, some_trace)))
+
+
+def test_rows_keep_their_schema(rows: pd.DataFrame):
+    assert list(rows.columns) == SCHEMA
+    assert set(rows.level) == {"model", "client", "group"}
+    assert set(rows.split) == {*SPLITS, "central"}
+    assert not rows.duplicated(["run", "round", "split", "level", "name", "metric"]).any()
+
+
+def test_group_metrics_are_there_at_every_evaluation_on_every_split(rows: pd.DataFrame, some_trace: Trace, tiny: Federation):
+    for split in (*SPLITS, "central"):
+        for done in some_trace.rounds:
+            here = rows[(rows.seed == 0) & (rows.split == split) & (rows["round"] == done) & (rows.level == "model")]
+            assert set(here.metric) == set(GROUP_METRICS) | (set() if split == "central" else set(METRICS))
+    last = rows[(rows.seed == 0) & (rows.split == "valid") & (rows["round"] == some_trace.rounds[-1]) & (rows.level == "model")]
+    found = measure_groups(some_trace.tables[-1, 1].sum(0), favourable=tiny.favourable, unprivileged=tiny.unprivileged)
+    values = last.set_index("metric").value
+    for name, value in found.items():
+        np.testing.assert_array_equal(values[name], value)
+
+
+def test_each_groups_rates_are_there_at_the_end(rows: pd.DataFrame, some_trace: Trace, tiny: Federation):
+    groups = rows[(rows.level == "group") & (rows.seed == 0)]
+    assert set(groups["round"]) == {some_trace.rounds[-1]}
+    assert set(groups.split) == {*SPLITS, "central"}
+    central = groups[groups.split == "central"].set_index(["name", "metric"]).value
+    found = rates(some_trace.central[-1], tiny.favourable)
+    for g, name in enumerate(tiny.groups):
+        assert central[name, "examples"] == found.examples[g]
+        for metric in ("accuracy", "selection_rate", "tpr", "fpr"):
+            np.testing.assert_allclose(central[name, metric], 100 * getattr(found, metric)[g])
+
+
+def test_over_seeds_gives_group_metrics_on_clients_rows_and_on_the_central_set(tiny: Federation, some_trace: Trace):
+    found = comparison(tiny, some_trace)
+    test, central = over_seeds(found, "fedavg", "test"), over_seeds(found, "fedavg", "central")
+    assert set(GROUP_METRICS) | set(METRICS) < set(test)
+    assert set(central) == set(GROUP_METRICS)
+    accuracies = [100 * np.trace(run.trace.central[-1].sum(0)) / run.trace.central[-1].sum() for run in found.runs]
+    assert central["accuracy"].mean == pytest.approx(np.mean(accuracies))
+    assert central["accuracy"].seeds == 2
+
+
+def test_without_groups_nothing_changes_but_the_accuracy_on_a_central_set(tiny: Federation, some_trace: Trace):
+    one = some_trace._replace(tables=some_trace.tables.sum(-3, keepdims=True), central=some_trace.central.sum(-3, keepdims=True))
+    alone = replace(tiny, groups=("all",), group=np.zeros_like(tiny.group))
+    assert set(over_seeds(comparison(alone, one), "fedavg", "central")) == {"accuracy"}
+    assert not set(GROUP_METRICS) & set(over_seeds(comparison(alone, one), "fedavg", "test"))
+    assert "group" not in {row["level"] for row in tidy(comparison(alone, one))}
+    nowhere = comparison(replace(alone, central=np.zeros(0, np.int32)), one)
+    assert over_seeds(nowhere, "fedavg", "central") == {}
+    assert {row["split"] for row in tidy(nowhere)} == set(SPLITS)
