@@ -10,7 +10,7 @@ exist yet is made from a template, so that a new method has a page at once.
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import reproductions
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.clients.optimiser import OPTIMISERS
-from evenly.metrics import METRICS, Metric
+from evenly.metrics import GROUP_METRICS, METRICS, Metric
 from evenly.notation import parse
 from evenly.sampling import SAMPLINGS, Full
 from evenly.types import Select
@@ -61,7 +61,6 @@ REVEALED = {
     "gram": "its update on its own, not only in a sum (weights come from inner products of updates)",
 }
 DRAWN = {"chance"}  # by the server: nothing that a client reveals
-DIRECTION = {1: "higher is better", -1: "lower is fairer", 0: "neither"}
 
 
 def main() -> int:
@@ -187,11 +186,14 @@ def options(known: dict[str, float]) -> str:
 
 
 def metric_part() -> str:
-    """The table of metrics, then what each one is."""
-    rows = [[f"`{m.name}`", m.title, m.formula, m.range, DIRECTION[m.better], undefined(m)] for m in METRICS.values()]
+    """The tables of client and of group metrics, then what each one is."""
+    return "\n\n".join(["## Clients", described(METRICS), "## Groups", described(GROUP_METRICS)])
+
+
+def described(metrics: dict[str, Metric]) -> str:
+    rows = [[f"`{m.name}`", m.title, m.formula, m.range, m.direction, m.undefined or undefined(m)] for m in metrics.values()]
     head = table(["name", "title", "formula", "range", "direction", "undefined if"], rows)
-    notes = [f"- `{m.name}`: {prose(m.function)}" for m in METRICS.values()]
-    return "\n".join([head, "", *notes])
+    return "\n".join([head, "", *(f"- `{m.name}`: {prose(m)}" for m in metrics.values())])
 
 
 def undefined(metric: Metric) -> str:
@@ -204,10 +206,9 @@ def undefined(metric: Metric) -> str:
     return "; ".join(case for case, given in cases.items() if np.isnan(metric.function(*given))) or "there are no clients"
 
 
-def prose(function: Callable[..., Any]) -> str:
-    """A docstring without its doctest, on one line."""
-    text = inspect.getdoc(function) or ""
-    return " ".join(text.partition(">>>")[0].split())
+def prose(metric: Metric) -> str:
+    """What a metric says of itself without its doctest, on one line."""
+    return " ".join(metric.doc.partition(">>>")[0].split())
 
 
 def benchmark_part(found: dict[str, Any]) -> str:

@@ -195,11 +195,11 @@ def test_a_full_disk_loses_nothing_already_written(tmp_path, monkeypatch):
 
 def test_list_and_describe_cover_the_registry():
     from evenly.algorithms import METHODS
-    from evenly.metrics import METRICS
+    from evenly.metrics import EVERY_METRIC
     from evenly.sampling import SAMPLINGS
 
     listed = run("list").stdout
-    for name in (*METHODS, *METRICS, *SAMPLINGS):
+    for name in (*METHODS, *EVERY_METRIC, *SAMPLINGS):
         assert name in listed
         assert run("describe", name).stdout.strip()
 

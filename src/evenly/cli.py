@@ -150,7 +150,7 @@ def list_all() -> None:
         from evenly.datasets import DATASETS
         from evenly.experiment.config import packaged
         from evenly.experiment.plan import ALL_MODELS
-        from evenly.metrics import METRICS
+        from evenly.metrics import EVERY_METRIC
         from evenly.sampling import SAMPLINGS
         from evenly.terminal import methods_table
 
@@ -161,7 +161,7 @@ def list_all() -> None:
             "server and local optimisers": [f"{side}-{name}" for side in ("server", "local") for name in OPTIMISERS],
             "models": ALL_MODELS,
             "data sets": [*DATASETS, "any .csv or .parquet file"],
-            "metrics": METRICS,
+            "metrics": EVERY_METRIC,
             "experiments": packaged(),
         }
         for title, names in parts.items():
@@ -174,7 +174,7 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
     """Explain one method, sampling or metric: formula, settings, what clients reveal."""
     with sentences():
         from evenly.algorithms import METHODS
-        from evenly.metrics import METRICS
+        from evenly.metrics import EVERY_METRIC
         from evenly.notation import unknown
         from evenly.sampling import SAMPLINGS
         from evenly.terminal import part_table, reveals, settings_table
@@ -189,13 +189,12 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
         elif name in SAMPLINGS:
             console.print(cleandoc(SAMPLINGS[name].__doc__ or ""), highlight=False)
             console.print(part_table(name, SAMPLINGS[name]))
-        elif name in METRICS:
-            metric = METRICS[name]
-            direction = {1: "larger is better", -1: "smaller is fairer", 0: "neither direction is better"}[metric.better]
-            console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {direction}.", highlight=False)
-            console.print(cleandoc(metric.function.__doc__ or ""), highlight=False)
+        elif name in EVERY_METRIC:
+            metric = EVERY_METRIC[name]
+            console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
+            console.print(metric.doc, highlight=False)
         else:
-            raise unknown("method, sampling or metric", name, [*METHODS, *SAMPLINGS, *METRICS])
+            raise unknown("method, sampling or metric", name, [*METHODS, *SAMPLINGS, *EVERY_METRIC])
 
 
 def _source(data: str, client: str | None, label: str | None, sensitive: str | None) -> dict[str, Any]:
