@@ -23,6 +23,16 @@ def take(tree: Tree, index: int, axis: int = 0) -> Tree:
     return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis), tree)
 
 
+def cut(tree: Tree, runs: slice, axis: int) -> Tree:
+    """Some of the runs of a stacked tree."""
+    return jax.tree.map(lambda leaf: leaf[runs] if axis == 0 else leaf[..., runs], tree)
+
+
+def join(trees: Sequence[Tree], axis: int) -> Tree:
+    """The opposite of `cut`."""
+    return trees[0] if len(trees) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *trees)
+
+
 def add(a: Tree, b: Tree) -> Tree:
     return jax.tree.map(jnp.add, a, b)
 

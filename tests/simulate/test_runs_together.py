@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from evenly.federation import Federation
-from evenly.models import MLP, LinearSVM
+from evenly.models import MLP, LinearSVM, Softmax
 from evenly.simulate import companions, simulate
 from tests import federations
 from tests.simulations import Simulated, algorithms, flat
@@ -51,14 +51,33 @@ def test_a_penalty_and_summed_losses_run_together_too():
     agree(simulate(task, federation, runs, 8), [simulate(task, federation, [one], 8)[0] for one in runs], 1e-5)
 
 
-def test_companions_differ_in_numbers_only():
-    runs = algorithms("q-fedavg(q=[0, 1]), fedavg, q-fedavg(q=2, epochs=2), q-fedavg(q=3)+uniform(clients=3), q-fedavg(q=5), fedprox")
-    assert companions(runs) == [[0, 1, 5], [2, 6], [3], [4]]
+MIXED = "q-fedavg(q=[0, 1]), fedavg, q-fedavg(q=2, epochs=2), q-fedavg(q=3)+uniform(clients=3), q-fedavg(q=5), fedprox, fedmgda"
+
+
+def test_companions_of_a_joint_model_share_clients_work_and_sampling():
+    assert companions(algorithms(MIXED), Softmax(features=5, classes=3)) == [[0, 1, 2, 5, 6], [3], [4], [7]]
+
+
+def test_companions_of_other_models_differ_in_numbers_only():
+    assert companions(algorithms(MIXED), MLP(features=5, classes=3)) == [[0, 1, 5], [2, 6], [3], [4], [7]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q-fedavg(q=1), fedavg, term(alpha=[0.1, 1]), fedavg(learning_rate=0.3), q-fedavg(q=0), p-fedavg",
+        "fedavg, fedavg+server-adam(learning_rate=0.05), q-fedavg, fedavg+server-adam(learning_rate=0.02), afl(form=local)",
+    ],
+)
+def test_different_rules_and_servers_in_one_program_equal_each_alone(simulated: Simulated, text: str):
+    together = simulated.all(text, ROUNDS)
+    assert len(companions(algorithms(text), simulated.task)) == 1
+    agree(together, [simulate(simulated.task, simulated.federation, [one], ROUNDS)[0] for one in algorithms(text)])
 
 
 def test_algorithms_of_different_shape_are_refused(simulated: Simulated):
     with pytest.raises(ValueError, match=r"^These algorithms differ in more than numbers .*; group them with companions\(\)\.$"):
-        simulate(simulated.task, simulated.federation, algorithms("fedavg, q-fedavg"), 2)
+        simulate(simulated.task, simulated.federation, algorithms("fedavg, fedavg(epochs=2)"), 2)
 
 
 def test_the_first_model_is_shared(tiny: Federation):

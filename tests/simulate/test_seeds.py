@@ -16,7 +16,7 @@ TEXT, ROUNDS = "q-fedavg(q=1)", 12
 
 def plan(federation: Federation, seeds: Seeds, select=None, text: str = "fedavg(epochs=2)", dropout: float = 0.0) -> Planner:
     (algorithm,) = algorithms(text)
-    return Planner(federation, algorithm.work, select or algorithm.select, seeds=seeds, dropout=dropout)
+    return Planner(federation, algorithm.work, [select or algorithm.select], seeds=seeds, dropout=dropout)
 
 
 def block(planner: Planner, start: int, stop: int) -> Block:

@@ -74,7 +74,8 @@ def batch_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
 
 def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
     losses = task.losses(params, batch)
-    return (losses * over_runs(batch.mask * batch.weight, losses)).sum(0)
+    counted = over_runs(batch.mask, batch.weight) * batch.weight  # a weight may differ between runs
+    return (losses * over_runs(counted, losses)).sum(0)
 
 
 def check_schedule(epochs: Any, batch_size: Any, max_steps: Any = 0) -> None:

@@ -36,9 +36,9 @@ def execute(plan: Plan, store: Store | None = None, *, progress: Progress | None
     began = time.monotonic()
     variants = plan.variants()
     members = [member for v in variants for member in v.members]
-    groups = companions(members)
     first = load(plan.data, plan.seeds[0])
     _check(first)
+    groups = companions(members, choose_model(plan.model, first))
     meter = _Meter(progress, plan.rounds * len(groups) * len(plan.seeds))
 
     def one_seed(seed: int) -> list[Run]:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from evenly import trees
 from evenly.simulate.layout import Data, Parts, Shape, State, each, plain, runs_last, shard
 from evenly.types import Array, Task, Tree
 
@@ -18,24 +19,26 @@ def evaluated(task: Task, shape: Shape, parts: Parts, data: Data, state: State) 
     if jax.tree.leaves(state.memory):
         tables, losses = _client_by_client(task, shape, parts, data, state, model, empty)
     else:
-        tables, losses = _all_at_once(task, shape, parts, data, model, empty)
+        tables, losses = _all_at_once(task, shape, data, model, empty)
     return tables.reshape(shape.owners, shape.groups, shape.labels, shape.labels, shape.runs), losses
 
 
 def served(shape: Shape, parts: Parts, state: State) -> Tree:
     """The shared model that clients are given to use: the last one, or what the server makes of all."""
-    if parts.server is None:
+    if all(band.server is None for band in parts.bands):
         return state.model
-    serve = jax.vmap(lambda part, model, own: part.server.serve(model, own), (0, shape.axis, 0), shape.axis)
-    return serve(parts, state.model, state.server)
+    serve = jax.vmap(lambda server, model, own: server.serve(model, own), (0, shape.axis, 0), shape.axis)
+    models = [trees.cut(state.model, shape.band(i), shape.axis) for i in range(len(parts.bands))]
+    given = zip(parts.bands, models, state.server, strict=True)
+    return trees.join([model if band.server is None else serve(band.server, model, own) for band, model, own in given], shape.axis)
 
 
-def _all_at_once(task: Task, shape: Shape, parts: Parts, data: Data, model: Tree, empty: Counts) -> Counts:
+def _all_at_once(task: Task, shape: Shape, data: Data, model: Tree, empty: Counts) -> Counts:
     """One model for everybody: rows in large chunks, whoever owns them."""
 
     def chunk(i: Array, carry: Counts) -> Counts:
         at = i * shape.eval_chunk + jnp.arange(shape.eval_chunk)
-        return _count(task, shape, parts, data, model, data.eval_rows[at], data.eval_owner[at], carry)
+        return _count(task, shape, data, model, data.eval_rows[at], data.eval_owner[at], carry)
 
     return lax.fori_loop(0, data.eval_rows.shape[0] // shape.eval_chunk, chunk, empty)
 
@@ -46,25 +49,25 @@ def _client_by_client(task: Task, shape: Shape, parts: Parts, data: Data, state:
 
     def owner(who: Array, carry: Counts) -> Counts:
         memory = jax.tree.map(lambda leaf: leaf[who % shape.clients], state.memory)
-        own = each(lambda p, m, mine: p.work.deploy(m, mine), shape, parts, model, memory)
+        own = each(lambda work, m, mine: work.deploy(m, mine), shape.axis, parts.work, model, memory)
         mine = jax.tree.map(lambda a, b: jnp.where(who < 3 * shape.clients, a, b), own, model)
         start, stop = data.eval_start[who], data.eval_start[who + 1]
 
         def chunk(i: Array, inner: Counts) -> Counts:
             at = start + i * shape.chunk + jnp.arange(shape.chunk)
             rows = jnp.where(at < stop, data.eval_rows[jnp.minimum(at, last)], data.y.shape[0] - 1)
-            return _count(task, shape, parts, data, mine, rows, jnp.where(at < stop, who, shape.owners), inner)
+            return _count(task, shape, data, mine, rows, jnp.where(at < stop, who, shape.owners), inner)
 
         return lax.fori_loop(0, (stop - start + shape.chunk - 1) // shape.chunk, chunk, carry)
 
     return lax.fori_loop(0, shape.owners, owner, empty)
 
 
-def _count(task: Task, shape: Shape, parts: Parts, data: Data, model: Tree, rows: Array, owner: Array, counts: Counts) -> Counts:
+def _count(task: Task, shape: Shape, data: Data, model: Tree, rows: Array, owner: Array, counts: Counts) -> Counts:
     tables, losses = counts
     batch = plain(shard(data, rows))
-    outcome = runs_last(each(lambda _, m: task.predict(m, batch.x), shape, parts, model), shape)  # [n, runs]
-    loss = runs_last(each(lambda _, m: task.losses(m, batch), shape, parts, model), shape)
+    outcome = runs_last(each(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)  # [n, runs]
+    loss = runs_last(each(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)
     hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
     cell = (owner * shape.groups + batch.group) * shape.labels + batch.y
     # Rows of padding have no owner: their index is out of range and dropped.

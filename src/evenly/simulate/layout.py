@@ -8,12 +8,20 @@ import jax.numpy as jnp
 from evenly.types import Array, Rule, Server, Shard, Tree, Work
 
 
-class Parts(NamedTuple):
-    """The parts of an algorithm that run on the device, leaves stacked over runs."""
+class Band(NamedTuple):
+    """Runs that lie side by side and share the structure of their rule and server; leaves stacked over those runs."""
 
-    work: Work
     rule: Rule
     server: Server | None
+
+
+class Parts(NamedTuple):
+    """The parts of the algorithms that run on the device. Clients' work has one structure, leaves stacked over all runs."""
+
+    work: Work
+    bands: tuple[Band, ...]
+    prepared: Array | None  # int32 [runs] which column of the row weights is each run's; None: all runs share one
+    cohort: Array | None  # int32 [runs] which of several cohorts takes part in each run; None: all runs share one
 
 
 class Data(NamedTuple):
@@ -22,21 +30,22 @@ class Data(NamedTuple):
     x: Array
     y: Array
     group: Array
-    weight: Array | None
+    weight: Array | None  # [rows], or [rows, ways] where runs prepare their rows in several ways
     train_rows: Array  # [train]
     train_start: Array  # [clients + 1]
     eval_rows: Array  # [evaluated rows]
     eval_owner: Array  # [evaluated rows] split * clients + client; the central test set comes last
     eval_start: Array  # [owners + 1]
     examples: Array  # [clients] training rows, float
+    unprivileged: Array  # [clients] those of them that belong to unprivileged groups, float
 
 
 class State(NamedTuple):
     """Everything that one round hands to the next."""
 
     model: Tree
-    rule: Tree
-    server: Tree
+    rule: tuple[Tree, ...]  # of each band
+    server: tuple[Tree, ...]  # of each band
     memory: Tree
     excluded: Array  # int32 [clients, runs]
     broken: Array  # int32 [runs] first round whose weights were not finite, or a huge number
@@ -46,6 +55,7 @@ class Shape(NamedTuple):
     """What shapes the program; hashable."""
 
     runs: int
+    bands: tuple[int, ...]  # where each band of runs starts, and the number of runs
     axis: int  # of the runs in every parameter: -1 (joint) or 0
     clients: int
     groups: int
@@ -57,6 +67,9 @@ class Shape(NamedTuple):
     @property
     def owners(self) -> int:
         return 3 * self.clients + 1
+
+    def band(self, i: int) -> slice:
+        return slice(self.bands[i], self.bands[i + 1])
 
 
 NEVER = 2**31 - 1
@@ -74,12 +87,12 @@ def plain(batch: Shard) -> Shard:
     return batch._replace(weight=jnp.ones(batch.mask.shape))
 
 
-def each(function: Any, shape: Shape, parts: Parts, *per_run: Tree) -> Tree:
-    """Apply a function of (parts, parameters...) to every run: directly where the model is joint, else vmapped."""
-    if shape.axis == -1:
-        return function(parts, *per_run)
-    return jax.vmap(function, (0, *(0 for _ in per_run)))(parts, *per_run)
+def each(function: Any, axis: int, *per_run: Tree) -> Tree:
+    """Apply a function of parts and parameters to every run: directly where the model is joint, else vmapped."""
+    if axis == -1:
+        return function(*per_run)
+    return jax.vmap(function)(*per_run)
 
 
-def runs_last(value: Array, shape: Shape) -> Array:
-    return value if shape.axis == -1 else jnp.moveaxis(value, 0, -1)
+def runs_last(value: Array, axis: int) -> Array:
+    return value if axis == -1 else jnp.moveaxis(value, 0, -1)

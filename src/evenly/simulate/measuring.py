@@ -1,31 +1,81 @@
-"""Clients look at the model they received, before training."""
+"""Clients look at the model they received, before training: its loss, and its counts by group, label and outcome."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from evenly.models.linear import over_runs
-from evenly.simulate.layout import Data, Parts, Shape, each, plain, runs_last, shard
+from evenly.simulate.layout import Data, Shape, each, plain, runs_last, shard
 from evenly.types import Array, Task, Tree
 
+MEASURED = {"loss", "table", "cell_loss"}  # signals that take a look at every training row
+MOST_CELLS = 512  # up to here a product with a one-hot is cheaper than a scatter
 
-def measured_losses(task: Task, shape: Shape, parts: Parts, data: Data, model: Tree, cohort: Array) -> Array:
-    """Each client's loss of the model it received, on all its training rows. [K, runs]
+
+class Measured(NamedTuple):
+    """What a cohort measured. Runs come last; what nobody needs is None."""
+
+    loss: Array | None  # [K, runs] mean (or summed) loss
+    table: Array | None  # [K, groups, labels, outcomes, runs] counts
+    cell_loss: Array | None  # [K, groups, labels, runs] summed losses
+
+
+def measured(task: Task, shape: Shape, data: Data, model: Tree, cohort: Array, needs: frozenset[str]) -> Measured:
+    """What these needs ask for, of the models that each client received, on all its training rows.
 
     The cohort's rows are read as one list, in chunks that may span several clients.
     """
+    slots, runs = cohort.shape[0], _runs(shape, model)
     counts = data.train_start[cohort + 1] - data.train_start[cohort]
     ends = jnp.cumsum(counts)
+    cells = slots * shape.groups * shape.labels
 
-    def chunk(i: Array, total: Array) -> Array:
+    def chunk(i: Array, sums: Measured) -> Measured:
         at = i * shape.chunk + jnp.arange(shape.chunk)
         slot = jnp.searchsorted(ends, at, side="right")  # K past the last row
-        owner = jnp.minimum(slot, cohort.shape[0] - 1)
+        owner = jnp.minimum(slot, slots - 1)
         row = data.train_rows[jnp.minimum(data.train_start[cohort[owner]] + at - (ends - counts)[owner], data.train_rows.shape[0] - 1)]
         batch = plain(shard(data, jnp.where(at < ends[-1], row, data.y.shape[0] - 1)))
-        loss = runs_last(each(lambda _, m: task.losses(m, batch), shape, parts, model), shape)  # [chunk, runs]
-        return total + jax.ops.segment_sum(loss * over_runs(batch.mask, loss), slot, cohort.shape[0])
+        cell = (slot * shape.groups + batch.group) * shape.labels + batch.y
+        loss, table, cell_loss = sums
+        if loss is not None or cell_loss is not None:
+            own = runs_last(each(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)  # [chunk, runs]
+            own = own * over_runs(batch.mask, own)
+            loss = None if loss is None else loss + jax.ops.segment_sum(own, slot, slots)
+            cell_loss = None if cell_loss is None else cell_loss + summed_by(cell, own, cells)
+        if table is not None:
+            outcome = runs_last(each(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)
+            hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
+            table = table + summed_by(cell, hot.astype(jnp.float32), cells)
+        return Measured(loss, table, cell_loss)
 
-    total = lax.fori_loop(0, (ends[-1] + shape.chunk - 1) // shape.chunk, chunk, jnp.zeros((cohort.shape[0], shape.runs)))
-    penalty = jnp.broadcast_to(each(lambda _, m: jnp.asarray(task.penalty(m), jnp.float32), shape, parts, model), (shape.runs,))
-    return (total / counts[:, None] if task.reduction == "mean" else total) + penalty
+    zeros = Measured(
+        jnp.zeros((slots, runs)) if "loss" in needs else None,
+        jnp.zeros((cells, shape.labels, runs)) if "table" in needs else None,
+        jnp.zeros((cells, runs)) if "cell_loss" in needs else None,
+    )
+    loss, table, cell_loss = lax.fori_loop(0, (ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros)
+    if loss is not None:
+        penalty = jnp.broadcast_to(each(lambda m: jnp.asarray(task.penalty(m), jnp.float32), shape.axis, model), (runs,))
+        loss = (loss / counts[:, None] if task.reduction == "mean" else loss) + penalty
+    by_cell = (slots, shape.groups, shape.labels)
+    return Measured(
+        loss,
+        None if table is None else table.reshape(*by_cell, shape.labels, runs),
+        None if cell_loss is None else cell_loss.reshape(*by_cell, runs),
+    )
+
+
+def summed_by(cell: Array, values: Array, cells: int) -> Array:
+    """Sums of values [n, ...] by the cell of each row; rows of no cell are left out. Counts below 2**24 stay exact."""
+    if cells > MOST_CELLS:
+        return jax.ops.segment_sum(values, cell, cells)
+    hot = (cell == jnp.arange(cells)[:, None]).astype(jnp.float32)
+    flat = jnp.dot(hot, values.reshape(values.shape[0], -1), precision="highest")
+    return flat.reshape(cells, *values.shape[1:])
+
+
+def _runs(shape: Shape, model: Tree) -> int:
+    return jax.tree.leaves(model)[0].shape[shape.axis]

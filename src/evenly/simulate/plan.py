@@ -4,6 +4,7 @@ Drawn with counter-based randomness (seed, purpose, round, client), so that bloc
 in any order, and a real client elsewhere can draw the same batches.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +24,20 @@ class Lanes(NamedTuple):
     ends: np.ndarray  # bool [steps, lanes] a visit's last step
 
 
+class Cohorts(NamedTuple):
+    """Who takes part in a stretch of rounds."""
+
+    cohort: np.ndarray  # int32 [rounds, K]
+    returned: np.ndarray  # bool [rounds, K]
+    chosen: np.ndarray | None  # bool [rounds, K, selects]; None: there is one sampling only
+
+
 class Block(NamedTuple):
     """A stretch of rounds, padded to fixed shapes so that every block runs the same program."""
 
     cohort: np.ndarray  # int32 [rounds, K]
     returned: np.ndarray  # bool [rounds, K]
+    chosen: np.ndarray | None  # bool [rounds, K, selects] whom each sampling chose, where runs differ in it
     chance: np.ndarray  # float32 [rounds, 2] uniform numbers, for rules that draw
     first_step: np.ndarray  # int32 [rounds * K + 1] where each visit's batches start
     rows: np.ndarray  # int32 [steps, batch]; padding points one past the data
@@ -37,22 +47,27 @@ class Block(NamedTuple):
 
 
 class Planner:
-    """Draws the cohorts and batches of one seed."""
+    """Draws the cohorts and batches of one seed.
 
-    def __init__(self, federation: Federation, work: Work, select: Select, *, seeds: Seeds, dropout: float, lanes: int = 1) -> None:
+    Runs may differ in their sampling: then everyone whom some sampling chose trains, once for all runs.
+    """
+
+    def __init__(
+        self, federation: Federation, work: Work, selects: Sequence[Select], *, seeds: Seeds, dropout: float, lanes: int = 1
+    ) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
-        census = federation.census()
-        self.slots = select.slots(census)
+        self._census = census = federation.census()
+        self.slots = min(sum(s.slots(census) for s in selects), federation.clients) if len(selects) > 1 else selects[0].slots(census)
         self.batch, self.lanes = work.batch_size, lanes
         self._train = federation.train
         self._padding = len(federation.y)
-        self._work, self._select, self._dropout = work, select, dropout
+        self._work, self._selects, self._dropout = work, selects, dropout
         self._cohorts = Draws(seeds.cohort, "cohort")
         self._drops = Draws(seeds.cohort, "dropout")
         self._chances = Draws(seeds.cohort, "chance")
         self._shuffles = Draws(seeds.batches, "batches")
-        self._select_state = select.init(census)
+        self._select_states = [(0, select.init(census)) for select in selects]  # next round, state
         steps = work.epochs * -(-federation.train.counts // work.batch_size)
         self._steps = np.minimum(steps, work.max_steps) if work.max_steps else steps  # of each client
 
@@ -61,20 +76,42 @@ class Planner:
         longest = np.sort(self._steps)[::-1][: self.slots] if self.slots <= len(self._steps) else np.full(self.slots, self._steps.max())
         return max(load for load, _ in deal(longest, self.lanes))
 
-    def cohorts(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    def cohorts(self, start: int, stop: int) -> Cohorts:
         """Who is chosen in rounds start..stop, and who of them returns."""
-        cohort = np.zeros((stop - start, self.slots), np.int32)
-        for i, t in enumerate(range(start, stop)):
-            cohort[i], self._select_state = self._select(self._select_state, self._cohorts.at(t))
-        returned = np.ones(cohort.shape, bool)
+        drawn = [[self._draw(i, t) for t in range(start, stop)] for i in range(len(self._selects))]
+        if len(drawn) == 1:
+            cohort, chosen = np.array(drawn[0], np.int32).reshape(stop - start, self.slots), None
+        else:
+            cohort, chosen = self._union(drawn)
+        returned = np.ones(cohort.shape, bool) if chosen is None else np.asarray(chosen.any(-1))
         if self._dropout:
             for i, t in enumerate(range(start, stop)):
-                returned[i] = self._drops.at(t).random(len(self._steps))[cohort[i]] >= self._dropout
-        return cohort, returned
+                returned[i] &= self._drops.at(t).random(len(self._steps))[cohort[i]] >= self._dropout
+        return Cohorts(cohort, returned, chosen)
+
+    def _draw(self, i: int, t: int) -> np.ndarray:
+        """One sampling's choice of round t. A sampling may look back, so rounds that were skipped (on resuming) are drawn too."""
+        at, state = self._select_states[i] if self._select_states[i][0] <= t else (0, self._selects[i].init(self._census))
+        for earlier in range(at, t):
+            _, state = self._selects[i](state, self._cohorts.at(earlier))
+        chosen, state = self._selects[i](state, self._cohorts.at(t))
+        self._select_states[i] = t + 1, state
+        return chosen
+
+    def _union(self, drawn: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """Every round's chosen clients, each once, and who chose them; slots that nobody needs are chosen by nobody."""
+        rounds = len(drawn[0])
+        cohort = np.zeros((rounds, self.slots), np.int32)
+        chosen = np.zeros((rounds, self.slots, len(drawn)), bool)
+        for i in range(rounds):
+            everyone = np.unique(np.concatenate([of[i] for of in drawn]))
+            cohort[i, : len(everyone)] = everyone
+            chosen[i, : len(everyone)] = np.stack([np.isin(everyone, of[i]) for of in drawn], axis=1)
+        return cohort, chosen
 
     def block(self, start: int, stop: int, *, rounds: int, steps: int, stops: np.ndarray, evaluate: np.ndarray) -> Block:
         """Rounds start..stop, padded to `rounds` and `steps`."""
-        cohort, returned = self.cohorts(start, stop)
+        cohort, returned, chosen = self.cohorts(start, stop)
         visits = np.where(returned, self._steps[cohort], 0).ravel()
         first = np.zeros(rounds * self.slots + 1, np.int32)
         first[1 : len(visits) + 1] = np.cumsum(visits)
@@ -86,7 +123,8 @@ class Planner:
             rows[first[visit] : first[visit + 1]] = self._visit(int(t), int(client))
         pad = ((0, rounds - (stop - start)), (0, 0))
         chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
-        return Block(np.pad(cohort, pad), np.pad(returned, pad), np.pad(chance, pad), first, rows, stops, evaluate, lanes)
+        chosen = None if chosen is None else np.pad(chosen, (*pad, (0, 0)))
+        return Block(np.pad(cohort, pad), np.pad(returned, pad), chosen, np.pad(chance, pad), first, rows, stops, evaluate, lanes)
 
     def _dealt(self, start: int, cohort: np.ndarray, visits: np.ndarray, rounds: int, steps: int) -> Lanes:
         first = np.zeros(rounds + 1, np.int32)

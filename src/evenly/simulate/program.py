@@ -16,10 +16,10 @@ from jax import lax
 
 from evenly import trees
 from evenly.simulate.evaluation import evaluated
-from evenly.simulate.layout import Data, Parts, Shape, State
-from evenly.simulate.measuring import measured_losses
+from evenly.simulate.layout import Band, Data, Parts, Shape, State
+from evenly.simulate.measuring import MEASURED, measured
 from evenly.simulate.training import Cohort, Trained, inner_products, trained_sum, trained_vectors, weighted
-from evenly.types import Array, Effort, Signals, Task, Tree
+from evenly.types import Array, Effort, RowRule, Signals, Task, Tree
 
 
 class Record(NamedTuple):
@@ -30,40 +30,58 @@ class Record(NamedTuple):
     losses: Array  # [stops, owners, runs] summed
 
 
+class Told(NamedTuple):
+    """What one band of runs was told before training."""
+
+    signals: Signals
+    axes: Any  # Signals: which of them differ between runs (their axis; None: shared)
+
+
 class Weighed(NamedTuple):
     """A round after weighing and training."""
 
-    signals: Signals
+    told: list[Told]  # of each band
     coefficients: Array  # [K, runs]
     sane: Array  # [runs] whether the coefficients are finite
-    rule: Tree
+    rule: tuple[Tree, ...]  # of each band
     trained: Trained
 
 
 def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t: Array, state: State) -> tuple[State, Array]:
     """Measure, weigh, train, step. Returns the new state and the coefficients that counted. [K, runs]"""
-    cohort = Cohort(task, shape, parts, data, block, state, t)
-    signals, axes = known_before_training(cohort)
-    w = vectors_first(cohort, signals, axes) if "gram" in parts.rule.needs else weights_first(cohort, signals, axes)
+    cohort = Cohort(task, shape, parts, data, block, state, t, row_weights(shape, parts, state))
+    told = known_before_training(cohort)
+    needed = parts.bands[0].rule.needs  # a rule that needs the vectors is in no company but its own
+    w = vectors_first(cohort, told) if "gram" in needed else weights_first(cohort, told)
 
-    kept = jnp.where(w.trained.finite & w.signals.returned, w.coefficients, 0.0)
+    returned = jnp.concatenate([own.signals.returned for own in w.told], axis=-1)
+    counted = w.trained.finite & returned
+    kept = jnp.where(counted, w.coefficients, 0.0)
     # Clients found broken only after training: the sum is divided by the share of coefficients that returned.
     mass = kept.sum(0)
     share = jnp.where(mass != 0, w.coefficients.sum(0) / jnp.where(mass != 0, mass, 1.0), 0.0)
     total = jax.tree.map(lambda leaf: leaf * trees.along(share, leaf, shape.axis), w.trained.total)
-    signals = w.signals._replace(returned=w.signals.returned & w.trained.finite, gram=None)
-    effort = Effort(jnp.where(signals.returned, w.trained.square_norm, 0.0))
+    norms = jnp.where(counted, w.trained.square_norm, 0.0)
 
-    moved = jax.vmap(move, (0, 0, 0, shape.axis, shape.axis, axes._replace(gram=None), Effort(-1)), (shape.axis, 0, 0))
-    model, rule, server = moved(parts, w.rule, state.server, state.model, total, signals, effort)
+    models, rules, servers = [], [], []
+    for i, band in enumerate(parts.bands):
+        runs, (signals, axes) = shape.band(i), w.told[i]
+        signals, axes = signals._replace(returned=counted[:, runs], gram=None), axes._replace(gram=None)
+        moved = jax.vmap(move, (0, 0, 0, shape.axis, shape.axis, axes, Effort(-1)), (shape.axis, 0, 0))
+        own, change = trees.cut((state.model, total), runs, shape.axis)
+        model, rule, server = moved(band, w.rule[i], state.server[i], own, change, signals, Effort(norms[:, runs]))
+        models.append(model)
+        rules.append(rule)
+        servers.append(server)
 
     # A round in which nobody's update counted changes nothing, not even an optimiser's momentum.
     anyone = w.sane & (kept != 0).any(0)
-    lost = block.returned[t][:, None] & ~signals.returned
+    went_on = [anyone[shape.band(i)] for i in range(len(parts.bands))]
+    lost = invited(block, parts, t, shape.runs) & ~counted
     state = State(
-        model=trees.where(anyone, model, state.model, shape.axis),
-        rule=trees.where(anyone, rule, state.rule, 0),
-        server=trees.where(anyone, server, state.server, 0),
+        model=trees.where(anyone, trees.join(models, shape.axis), state.model, shape.axis),
+        rule=tuple(trees.where(*own, 0) for own in zip(went_on, rules, state.rule, strict=True)),
+        server=tuple(trees.where(*own, 0) for own in zip(went_on, servers, state.server, strict=True)),
         memory=w.trained.memory,
         excluded=state.excluded.at[block.cohort[t]].add(lost.astype(jnp.int32)),
         broken=jnp.where(w.sane, state.broken, jnp.minimum(state.broken, t)),
@@ -71,47 +89,85 @@ def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t:
     return state, kept * share
 
 
-def known_before_training(c: Cohort) -> tuple[Signals, Signals]:
-    """The cohort's signals, and which of them differ between runs (their axis; None: shared)."""
+def invited(block: Any, parts: Parts, t: Array, runs: int) -> Array:
+    """Who is to train and return in each run. [K, runs]"""
+    returned = block.returned[t]
+    if parts.cohort is None:
+        return jnp.broadcast_to(returned[:, None], (returned.shape[0], runs))
+    return returned[:, None] & block.chosen[t][:, parts.cohort]
+
+
+def row_weights(shape: Shape, parts: Parts, state: State) -> Array | None:
+    """What rules that weigh rows tell their clients, with the runs on the axis of the parameters; None: nobody does."""
+    if not any(isinstance(band.rule, RowRule) for band in parts.bands):
+        return None
+    told = []
+    for i, band in enumerate(parts.bands):
+        size = shape.bands[i + 1] - shape.bands[i]
+        tell = jax.vmap(lambda rule, own: rule.row_weights(own), axis_size=size)
+        silent = jnp.ones((size, shape.groups, shape.labels))
+        told.append(tell(band.rule, state.rule[i]) if isinstance(band.rule, RowRule) else silent)
+    return jnp.moveaxis(jnp.concatenate(told), 0, shape.axis)
+
+
+def known_before_training(c: Cohort) -> list[Told]:
+    """The cohort's signals, band by band. Bands whose rules need a look at the rows come last and look together."""
     who = c.block.cohort[c.t]
-    returned = jnp.broadcast_to(c.block.returned[c.t][:, None], (who.shape[0], c.shape.runs))
-    signals = Signals(client=who, returned=returned, examples=c.data.examples[who], chance=c.block.chance[c.t])
-    axes: Signals = Signals(client=None, returned=-1, examples=None)
-    if "loss" in c.parts.rule.needs:
-        loss = measured_losses(c.task, c.shape, c.parts, c.data, c.state.model, who)
-        finite = jnp.isfinite(loss)
-        signals = signals._replace(loss=jnp.where(finite, loss, 0.0), returned=returned & finite)
-        axes = axes._replace(loss=-1)
-    return signals, axes
+    returned = invited(c.block, c.parts, c.t, c.shape.runs)
+    common = Signals(
+        client=who, returned=None, examples=c.data.examples[who], unprivileged=c.data.unprivileged[who], chance=c.block.chance[c.t]
+    )
+    looking = [i for i, band in enumerate(c.parts.bands) if band.rule.needs & MEASURED]
+    seen, first = None, 0
+    if looking:
+        first = c.shape.bands[looking[0]]
+        needs = frozenset().union(*(c.parts.bands[i].rule.needs for i in looking))
+        seen = measured(c.task, c.shape, c.data, trees.cut(c.state.model, slice(first, None), c.shape.axis), who, needs)
+    told = []
+    for i, band in enumerate(c.parts.bands):
+        runs = c.shape.band(i)
+        signals = common._replace(returned=returned[:, runs])
+        axes = Signals(client=None, returned=-1, examples=None)
+        for name in sorted(band.rule.needs & MEASURED):
+            value = getattr(seen, name)[..., runs.start - first : runs.stop - first]
+            finite = jnp.isfinite(value).all(tuple(range(1, value.ndim - 1)))
+            value = jnp.where(jnp.isfinite(value), value, 0.0)
+            signals, axes = signals._replace(returned=signals.returned & finite, **{name: value}), axes._replace(**{name: -1})
+        told.append(Told(signals, axes))
+    return told
 
 
-def weights_first(c: Cohort, signals: Signals, axes: Signals) -> Weighed:
+def weights_first(c: Cohort, told: list[Told]) -> Weighed:
     """The usual order: scalars decide the weights, then vectors are only summed."""
-    coefficients, sane, rule = weigh(c, signals, axes)
-    return Weighed(signals, coefficients, sane, rule, trained_sum(c, coefficients))
+    coefficients, sane, rule = weigh(c, told)
+    return Weighed(told, coefficients, sane, rule, trained_sum(c, coefficients))
 
 
-def vectors_first(c: Cohort, signals: Signals, axes: Signals) -> Weighed:
+def vectors_first(c: Cohort, told: list[Told]) -> Weighed:
     """For rules that weigh by the vectors' inner products: train, keep every vector, then weigh."""
+    ((signals, axes),) = told
     trained = trained_vectors(c, signals.client.shape[0])
     signals = signals._replace(returned=signals.returned & trained.finite, gram=inner_products(trained.total, c.shape.axis))
-    coefficients, sane, rule = weigh(c, signals, axes._replace(gram=-1))
-    return Weighed(signals, coefficients, sane, rule, trained._replace(total=weighted(trained.total, coefficients, c.shape.axis)))
+    told = [Told(signals, axes._replace(gram=-1))]
+    coefficients, sane, rule = weigh(c, told)
+    return Weighed(told, coefficients, sane, rule, trained._replace(total=weighted(trained.total, coefficients, c.shape.axis)))
 
 
-def weigh(c: Cohort, signals: Signals, axes: Signals) -> tuple[Array, Array, Tree]:
-    vmapped = jax.vmap(lambda rule, own, s: rule.weigh(own, s), (0, 0, axes), (-1, 0))
-    coefficients, rule = vmapped(c.parts.rule, c.state.rule, signals)
+def weigh(c: Cohort, told: list[Told]) -> tuple[Array, Array, tuple[Tree, ...]]:
+    pairs = []
+    for band, own, (signals, axes) in zip(c.parts.bands, c.state.rule, told, strict=True):
+        pairs.append(jax.vmap(lambda rule, state, s: rule.weigh(state, s), (0, 0, axes), (-1, 0))(band.rule, own, signals))
+    coefficients = jnp.concatenate([pair[0] for pair in pairs], axis=-1)
     sane = jnp.isfinite(coefficients).all(0)
-    return jnp.where(sane, coefficients, 0.0), sane, rule
+    return jnp.where(sane, coefficients, 0.0), sane, tuple(pair[1] for pair in pairs)
 
 
-def move(part: Parts, rule: Tree, server: Tree, model: Tree, total: Tree, signals: Signals, effort: Effort) -> tuple[Tree, Tree, Tree]:
+def move(band: Band, rule: Tree, server: Tree, model: Tree, total: Tree, signals: Signals, effort: Effort) -> tuple[Tree, Tree, Tree]:
     """One run's step: the rule decides the change, the server moves the model along it."""
-    change, rule = part.rule.step(rule, signals, effort, total)
-    if part.server is None:
+    change, rule = band.rule.step(rule, signals, effort, total)
+    if band.server is None:
         return trees.add(model, change), rule, server
-    model, server = part.server.update(change, server, model)
+    model, server = band.server.update(change, server, model)
     return model, rule, server
 
 

@@ -16,9 +16,10 @@ from evenly.models import check_task
 from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import checkpoint as checkpoints
-from evenly.simulate.device import device_data
+from evenly.simulate.company import companions, gather
+from evenly.simulate.device import device_data, prepared_weights
 from evenly.simulate.evaluation import served
-from evenly.simulate.layout import NEVER, Parts, Shape, State
+from evenly.simulate.layout import NEVER, Shape, State
 from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
 from evenly.types import Algorithm, Seeds, Task, Trace
@@ -37,6 +38,7 @@ class Collected(NamedTuple):
     """What finished blocks have left, on the host."""
 
     cohort: list[np.ndarray]
+    chosen: list[np.ndarray]  # [rounds, K, selects]; no selects where there is one sampling only
     weights: list[np.ndarray]
     rounds: list[np.ndarray]
     tables: list[np.ndarray]
@@ -61,7 +63,7 @@ def simulate(
 ) -> list[Trace]:
     """Train algorithms on one federation, in one program, on shared cohorts and batches; a Trace for each.
 
-    The algorithms must differ in hyper-parameters only (see `companions`). The model is evaluated before the first
+    The algorithms must be companions (see there). The model is evaluated before the first
     round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
     there now and then; called again with the same arguments, the run goes on from that point, to the same bits.
     `lanes` is how many clients train side by side; 0 chooses for the device: one on a CPU, many on a GPU.
@@ -71,25 +73,9 @@ def simulate(
     check_task(task, federation)
     if not algorithms:
         raise ValueError("At least one algorithm is needed, got none.")
-    if len({_structure(a) for a in algorithms}) != 1:
+    if len(companions(algorithms, task)) != 1:
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
     return _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout, lanes).run(progress, checkpoint)
-
-
-def companions(algorithms: Sequence[Algorithm]) -> list[list[int]]:
-    """Group algorithms (by position) that can advance in one program: same parts, sampling and local schedule."""
-    groups: dict[str, list[int]] = {}
-    for i, algorithm in enumerate(algorithms):
-        groups.setdefault(_structure(algorithm), []).append(i)
-    return list(groups.values())
-
-
-def _structure(algorithm: Algorithm) -> str:
-    return f"{jax.tree.structure(_parts(algorithm))} {algorithm.select!r}"
-
-
-def _parts(algorithm: Algorithm) -> Parts:
-    return Parts(algorithm.work, algorithm.rule, algorithm.server)
 
 
 class _Simulation:
@@ -107,13 +93,16 @@ class _Simulation:
         lanes: int,
     ) -> None:
         self.task, self.federation, self.rounds, self.seeds = task, federation, rounds, seeds
-        self.algorithms, self.every, self.dropout = algorithms, every, dropout
-        self.parts = jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *map(_parts, algorithms))
+        self.every, self.dropout = every, dropout
+        self.company = company = gather(algorithms)
+        self.algorithms = company.algorithms
+        self.parts = company.parts
         runs = len(algorithms)
-        lanes = self._lanes(lanes, algorithms[0].select.slots(federation.census()))
-        self.planner = Planner(federation, algorithms[0].work, algorithms[0].select, seeds=seeds, dropout=dropout, lanes=lanes)
+        lanes = self._lanes(lanes, max(select.slots(federation.census()) for select in company.selects))
+        self.planner = Planner(federation, algorithms[0].work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes)
         self.shape = Shape(
             runs=runs,
+            bands=company.bands,
             axis=-1 if task.joint and runs > 1 else 0,
             clients=federation.clients,
             groups=len(federation.groups),
@@ -126,7 +115,9 @@ class _Simulation:
         # At least two: the evaluation before the first round, and one that ends the block.
         self.stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64))
         self.steps = max(self.planner.steps_per_round(), 1)
-        self.block_rounds = int(np.clip(LARGEST_BLOCK_ROWS // (self.steps * self.planner.batch), 1, 1024))
+        self.block_rounds = int(np.clip(LARGEST_BLOCK_ROWS // (self.steps * self.planner.batch), 1, min(1024, rounds)))
+        # Arrays are a little larger than needed: partitions of the same rows, whose steps differ by a few, share a program.
+        self.block_steps = _rounded(self.block_rounds * self.steps)
 
     def _lanes(self, asked: int, slots: int) -> int:
         """Side by side, small steps of many clients fill a GPU; on a CPU unequal clients would leave lanes empty."""
@@ -141,8 +132,8 @@ class _Simulation:
         return min(slots, MOST_LANES) if model <= LANE_BYTES else 1
 
     def run(self, progress: Progress | None, path: Path | None) -> list[Trace]:
-        data = device_data(self.federation, self.shape.eval_chunk)
-        state, collected, done = self._initial_state(), Collected([], [], [], [], []), 0
+        data = device_data(self.federation, prepared_weights(self.federation, self.company.prepares), self.shape.eval_chunk)
+        state, collected, done = self._initial_state(), Collected([], [], [], [], [], []), 0
         name = self._fingerprint() if path else ""
         if path and (saved := checkpoints.read(path, name)):
             done, leaves = saved
@@ -168,18 +159,26 @@ class _Simulation:
             path.unlink(missing_ok=True)
         model = served(self.shape, self.parts, state)
         whole = collected.whole()
-        return [self._trace(whole, state._replace(model=model), r) for r in range(self.shape.runs)]
+        traces = [self._trace(whole, state._replace(model=model), r) for r in range(self.shape.runs)]
+        return [traces[self.company.place[i]] for i in range(self.shape.runs)]
 
     def _initial_state(self) -> State:
         runs, axis = self.shape.runs, self.shape.axis
         model = self.task.init(jax.random.key(self.seeds.model))
         census = self.federation.census()
         copies = trees.stack([model] * runs, axis)
-        memory = jax.vmap(lambda p, m: p.work.remember(m), (0, axis), axis)(self.parts, copies)
+        memory = jax.vmap(lambda work, m: work.remember(m), (0, axis), axis)(self.parts.work, copies)
+        rules, servers = [], []
+        for i, band in enumerate(self.parts.bands):
+            own = trees.cut(copies, self.shape.band(i), axis)
+            size = self.shape.bands[i + 1] - self.shape.bands[i]
+            rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(band.rule))
+            start = jax.vmap(lambda server, m: server.init(m), (0, axis))
+            servers.append(() if band.server is None else start(band.server, own))
         return State(
             model=copies,
-            rule=jax.vmap(lambda p: p.rule.init(census), axis_size=runs)(self.parts),
-            server=() if self.parts.server is None else jax.vmap(lambda p, m: p.server.init(m), (0, axis))(self.parts, copies),
+            rule=tuple(rules),
+            server=tuple(servers),
             memory=jax.tree.map(lambda leaf: jnp.stack([leaf] * self.shape.clients), memory),
             excluded=jnp.zeros((self.shape.clients, runs), jnp.int32),
             broken=jnp.full(runs, NEVER, jnp.int32),
@@ -197,9 +196,7 @@ class _Simulation:
         stops[: len(ends)] = np.array(ends) - start
         evaluate = np.zeros(self.stops + 1, bool)
         evaluate[: len(inside)] = True
-        block = self.planner.block(
-            start, stop, rounds=self.block_rounds, steps=self.block_rounds * self.steps, stops=stops, evaluate=evaluate
-        )
+        block = self.planner.block(start, stop, rounds=self.block_rounds, steps=self.block_steps, stops=stops, evaluate=evaluate)
         return start, stop, block
 
     def _evaluations(self) -> list[int]:
@@ -217,7 +214,12 @@ class _Simulation:
 
     def _trace(self, whole: tuple[np.ndarray, ...], state: State, run: int) -> Trace:
         shape, clients = self.shape, self.shape.clients
-        cohort, weights, rounds, all_tables, all_losses = whole
+        cohort, chosen, weights, rounds, all_tables, all_losses = whole
+        own, weights = cohort, weights[..., run]
+        if self.parts.cohort is not None:  # of everybody who trained, those whom this run's sampling chose
+            mine = chosen[..., int(self.parts.cohort[run])]
+            slots = np.argsort(~mine, axis=1, kind="stable")[:, : int(mine[0].sum())]
+            own, weights = np.take_along_axis(cohort, slots, 1), np.take_along_axis(weights, slots, 1)
         tables, losses = all_tables[..., run], all_losses[..., run]  # [evaluations, owners, ...]
         counts = np.concatenate([self.federation.split(s).counts for s in SPLITS])
         means = np.divide(losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0)
@@ -230,8 +232,8 @@ class _Simulation:
             tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),
             losses=means.reshape(evaluations, len(SPLITS), clients).astype(np.float32),
             central=tables[:, -1],
-            cohort=cohort,
-            weights=weights[..., run],
+            cohort=own,
+            weights=weights,
             excluded=np.asarray(state.excluded)[:, run],
             upload=parameters + scalars,
             download=parameters,
@@ -239,16 +241,17 @@ class _Simulation:
         )
 
     def _fingerprint(self) -> str:
-        plain = [replace(a, select=Full(), label="") for a in self.algorithms]
+        plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
         settings: list[Any] = [self.rounds, self.every, self.dropout, self.block_rounds, jax.__version__]
         return checkpoints.fingerprint(
-            self.federation, settings, plain, [repr(a.select) for a in self.algorithms], repr(self.seeds), _stable(self.task)
+            self.federation, settings, plain, [repr((a.select, a.prepare)) for a in self.algorithms], repr(self.seeds), _stable(self.task)
         )
 
 
 def _collect(collected: Collected, block: Block, record: Record, start: int, stop: int) -> None:
     """Bring a block's results to the host; this waits for the device."""
     collected.cohort.append(block.cohort[: stop - start])
+    collected.chosen.append(np.zeros((stop - start, 0, 0), bool) if block.chosen is None else block.chosen[: stop - start])
     collected.weights.append(np.asarray(record.weights)[: stop - start])
     marked = np.flatnonzero(block.evaluate)
     if len(marked):
@@ -261,6 +264,12 @@ def _restored(leaves: list[np.ndarray], structure: Any) -> tuple[State, Collecte
     own = structure.num_leaves
     state = jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves[:own]])
     return state, Collected(*([leaf] for leaf in leaves[own:]))
+
+
+def _rounded(n: int) -> int:
+    """The next number with at most three significant bits after the first."""
+    step = 2 ** max(0, n.bit_length() - 4)
+    return -(-n // step) * step
 
 
 def _stable(task: Task) -> str:

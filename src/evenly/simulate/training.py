@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
+from evenly.models.linear import over_runs
 from evenly.simulate.layout import Data, Parts, Shape, State, each, shard
-from evenly.types import Array, Task, Tree
+from evenly.types import Array, Shard, Task, Tree, Work
 
 
 class Trained(NamedTuple):
@@ -37,6 +38,7 @@ class Cohort(NamedTuple):
     block: Any
     state: State
     t: Array
+    row_weights: Array | None = None  # [groups, labels, runs] (or runs first): what rules that weigh rows tell their clients
 
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
         """Train slot k unless nobody wants it to. Returns vector, memory and squared norm; a vector whose norm is not finite
@@ -48,21 +50,34 @@ class Cohort(NamedTuple):
         return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory)), memory)
 
     def start(self, memory: Tree) -> Tree:
-        return self._each(lambda p, m, own: p.work.start(self.task, m, own), memory)
+        return self._each(lambda work, m, own: work.start(self.task, m, own), memory)
 
     def step(self, local: Tree, rows: Array) -> Tree:
         batch = shard(self.data, rows)
-        return self._each(lambda p, received, mine: p.work.step(self.task, received, mine, batch), local)
+
+        def one(work: Work, own: tuple[Tree, Tree], received: Tree, mine: Tree) -> Tree:
+            return work.step(self.task, received, mine, batch._replace(weight=_weight_of(batch, *own)))
+
+        return each(one, self.shape.axis, self.parts.work, (self.parts.prepared, self.row_weights), self.state.model, local)
 
     def finish(self, local: Tree, memory: Tree) -> tuple[Tree, Tree, Array]:
-        vector, new = self._each(lambda p, m, mine: p.work.finish(self.task, m, mine), local)
+        vector, new = self._each(lambda work, m, mine: work.finish(self.task, m, mine), local)
         axis = self.shape.axis
         norm = trees.square_norm(vector, axis)
         whole = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
         return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(whole, new, memory, axis), norm
 
     def _each(self, function: Any, own: Tree) -> Tree:
-        return each(function, self.shape, self.parts, self.state.model, own)
+        return each(function, self.shape.axis, self.parts.work, self.state.model, own)
+
+
+def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) -> Array:
+    """How much each row of a batch counts: [n], or [n, runs] where the runs of a joint model differ in it."""
+    weight = batch.weight if prepared is None else batch.weight[:, prepared]
+    if row_weights is None:
+        return weight
+    told = row_weights[batch.group, batch.y]
+    return over_runs(weight, told) * told
 
 
 def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
