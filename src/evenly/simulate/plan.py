@@ -73,7 +73,8 @@ class Planner:
 
     def steps_per_round(self) -> int:
         """An upper bound: the K longest clients, one after another or dealt to lanes."""
-        longest = np.sort(self._steps)[::-1][: self.slots] if self.slots <= len(self._steps) else np.full(self.slots, self._steps.max())
+        repeated = any(getattr(select, "replace", False) for select in self._selects)  # one client may sit in every slot
+        longest = np.full(self.slots, self._steps.max()) if repeated else np.sort(self._steps)[::-1][: self.slots]
         return max(load for load, _ in deal(longest, self.lanes))
 
     def cohorts(self, start: int, stop: int) -> Cohorts:
