@@ -66,6 +66,9 @@ def test_groups_by_sex(real):
     by_sex = adult(sensitive="sex")
     assert by_sex.groups == ("Female", "Male")
     assert np.bincount(by_sex.group).tolist() == [16192, 32650]  # counted in the files
+    assert by_sex.unprivileged == (0,)
+    by_race = adult(sensitive="race")
+    assert [by_race.groups[g] for g in by_race.unprivileged] == ["Black"]
 
 
 def test_the_format_is_read_with_its_quirks(made):

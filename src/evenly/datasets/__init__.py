@@ -2,6 +2,8 @@
 
 from evenly.datasets.adult import CARD as _ADULT
 from evenly.datasets.adult import adult
+from evenly.datasets.adult_sex import CARD as _ADULT_SEX
+from evenly.datasets.adult_sex import adult_sex
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.cifar10 import CARD as _CIFAR10
 from evenly.datasets.cifar10 import cifar10
@@ -9,6 +11,8 @@ from evenly.datasets.cifar100 import CARD as _CIFAR100
 from evenly.datasets.cifar100 import cifar100
 from evenly.datasets.cinic10 import CARD as _CINIC10
 from evenly.datasets.cinic10 import cinic10
+from evenly.datasets.compas import CARD as _COMPAS
+from evenly.datasets.compas import compas
 from evenly.datasets.fashion_mnist import CARD as _FASHION_MNIST
 from evenly.datasets.fashion_mnist import fashion_mnist
 from evenly.datasets.femnist import CARD as _FEMNIST
@@ -27,9 +31,9 @@ from evenly.datasets.vehicle import CARD as _VEHICLE
 from evenly.datasets.vehicle import vehicle
 
 __all__ = [
-    "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "adult", "check", "cifar10", "cifar100",
-    "cinic10", "data_folder", "fashion_mnist", "femnist", "fetch", "locate", "mnist", "sent140", "shakespeare", "stackoverflow",
-    "synthetic", "vehicle",
+    "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "adult", "adult_sex", "check", "cifar10",
+    "cifar100", "cinic10", "compas", "data_folder", "fashion_mnist", "femnist", "fetch", "locate", "mnist", "sent140", "shakespeare",
+    "stackoverflow", "synthetic", "vehicle",
 ]  # fmt: skip
 
 _SYNTHETIC = DatasetCard(
@@ -45,7 +49,7 @@ _SYNTHETIC = DatasetCard(
 DATASETS: dict[str, DatasetCard] = {
     card.name: card
     for card in (
-        _SYNTHETIC, _ADULT, _FASHION_MNIST, _MNIST, _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10, _FEMNIST, _SENT140,
-        _STACKOVERFLOW,
+        _SYNTHETIC, _ADULT, _ADULT_SEX, _COMPAS, _FASHION_MNIST, _MNIST, _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10,
+        _FEMNIST, _SENT140, _STACKOVERFLOW,
     )
 }  # fmt: skip

@@ -12,9 +12,11 @@ import numpy as np
 
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import Content, DataError, DataFile, use
+from evenly.encoding import Column
 from evenly.federation import Federation
 from evenly.notation import unknown
 from evenly.partitions import Rows, official
+from evenly.sensitive import groups_of
 
 COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race", "sex",
@@ -23,7 +25,7 @@ COLUMNS = (
 CATEGORICAL = ("workclass", "education", "marital-status", "occupation", "relationship", "race", "sex", "native-country")
 LABELS = ("<=50K", ">50K")
 CLIENTS = ("PhD", "non-PhD")
-SENSITIVE = ("sex", "race")
+SENSITIVE = {"sex": "Female", "race": "Black"}  # and who is unprivileged
 UNKNOWN = "?"
 
 URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
@@ -44,7 +46,10 @@ LAYOUT = (
 
 
 def adult(*, sensitive: str = "", valid: float = 0.1, split_seed: int = 0) -> Federation:
-    """Two clients, PhD and non-PhD. `sensitive` ("sex" or "race") makes that column the groups; it stays a feature."""
+    """Two clients, PhD and non-PhD. `sensitive` ("sex" or "race") makes that column the groups; it stays a feature.
+
+    Unprivileged are women, or Black people.
+    """
     if sensitive and sensitive not in SENSITIVE:
         raise unknown("sensitive column", sensitive, SENSITIVE)
     _, paths = use((LAYOUT,))
@@ -53,8 +58,7 @@ def adult(*, sensitive: str = "", valid: float = 0.1, split_seed: int = 0) -> Fe
     tested = np.repeat([False, True], [len(t["income"]) for t in tables])
     rows = Rows(one_hot(table)[0], (table["income"] == LABELS[1]).astype(np.int32), LABELS, "adult")
     if sensitive:
-        groups, group = np.unique(table[sensitive], return_inverse=True)
-        rows = rows._replace(group=group, groups=tuple(map(str, groups)))
+        rows = rows.grouped(groups_of({sensitive: Column(sensitive, table[sensitive])}, SENSITIVE[sensitive]))
     owner = np.where(table["education"] == "Doctorate", 0, 1)
     return official(rows, owner, tested, names=CLIENTS, valid=valid, split_seed=split_seed)
 

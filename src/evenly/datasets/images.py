@@ -6,7 +6,7 @@ import numpy as np
 
 from evenly.federation import Federation
 from evenly.notation import unknown
-from evenly.partitions import PARTITIONS, Rows, dirichlet, equal
+from evenly.partitions import Rows, dirichlet, equal
 
 PIXELS = ("bytes", "unit", "standard")
 
@@ -53,7 +53,7 @@ def dealt(rows: Rows, how: Dealing, *, split_seed: int, central: np.ndarray | No
     if how.partition == "equal":
         return equal(rows, clients=how.clients, shares=how.shares, central=central, seed=how.seed, split_seed=split_seed)
     if how.partition != "dirichlet":
-        raise unknown("partition", how.partition, PARTITIONS)
+        raise unknown("partition", how.partition, ("dirichlet", "equal"))
     return dirichlet(
         rows,
         clients=how.clients,

@@ -1,0 +1,76 @@
+"""Tables of people without clients of their own: a central test set is set aside, and the others are dealt to clients."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.federation import Federation
+from evenly.notation import unknown
+from evenly.partitions import PARTITIONS, Rows
+from evenly.randomness import generator
+from evenly.records import replace, require
+
+CLIENTS = 5  # of the study, where the partition does not decide
+
+
+class Dealing(NamedTuple):
+    """How people are dealt to clients; each partition uses the settings that it has."""
+
+    partition: str
+    clients: int  # 0: as many as the coverage allows, and 5 for the other partitions
+    alpha: float
+    concentration: float
+    min_samples: int
+    coverage: float
+    count_rule: str
+    test: float
+    valid: float
+    seed: int  # -1: the split seed
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """What each partition is told."""
+        drawn = {"clients": self.clients or CLIENTS, "alpha": self.alpha, "min_samples": self.min_samples}
+        covered = {"clients": self.clients, "coverage": self.coverage, "count_rule": self.count_rule}
+        return {
+            "dirichlet": {"clients": self.clients or CLIENTS, "beta": self.alpha, "min_samples": self.min_samples},
+            "dirichlet-attribute": drawn,
+            "dirichlet-label-attribute": drawn,
+            "ratio-dirichlet": drawn | {"concentration": self.concentration},
+            "cov-same-size": covered,
+            "cov-diff-size": covered,
+            "equal": {"clients": self.clients or CLIENTS},
+        }
+
+
+def deal_people(rows: Rows, how: Dealing, features: Callable[[np.ndarray], np.ndarray], *, split_seed: int) -> Federation:
+    """The federation of these people. `features` makes x from the numbers of the training rows, which decide how it is scaled.
+
+    The central test set and each client's validation rows are drawn by `split_seed`, and so is the partition unless it has a
+    seed of its own.
+    """
+    settings = how.settings()
+    if how.partition not in settings:
+        raise unknown("partition", how.partition, settings)
+    require(0 <= how.test < 1, f"{rows.name}: test must be a share of all rows, at least 0 and below 1, got {how.test}.")
+    require(0 <= how.valid < 1, f"{rows.name}: valid must be a share of the training rows, at least 0 and below 1, got {how.valid}.")
+    federation = PARTITIONS[how.partition](
+        rows,
+        **settings[how.partition],
+        shares=(1 - how.valid, how.valid),
+        central=draw_central(len(rows.y), how.test, split_seed),
+        seed=split_seed if how.seed < 0 else how.seed,
+        split_seed=split_seed,
+    )
+    return replace(federation, x=features(federation.train.rows))
+
+
+def draw_central(people: int, share: float, split_seed: int) -> np.ndarray:
+    """The rows of the central test set, in order."""
+    return np.sort(generator(split_seed, "central").permutation(people)[: round(share * people)])
+
+
+def standardised(numbers: np.ndarray, training: np.ndarray) -> np.ndarray:
+    """Columns less their mean and divided by their deviation over the training rows, all clients together. [n, d]"""
+    mean, deviation = numbers[training].mean(0), numbers[training].std(0)
+    return ((numbers - mean) / np.where(deviation == 0, 1, deviation)).astype(np.float32)

@@ -1,0 +1,280 @@
+"""Partitions that control who is represented where: exact counts of the study, exact cover, seeds, and errors that name the limit."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenly.partitions import (
+    Rows,
+    cov_diff_size,
+    cov_same_size,
+    dirichlet_attribute,
+    dirichlet_label_attribute,
+    ratio_dirichlet,
+)
+from evenly.partitions.coverage import Sides, count_clients, quota
+from evenly.partitions.ratio_dirichlet import draw_sizes, fit_shares, whole
+from evenly.partitions.strata import draw_shares
+from evenly.randomness import Draws
+from tests.partitions.test_partitions import all_rows, client_sets, same
+
+ADULT = Sides(16192, 32650)  # counted in the files
+COMPAS = Sides(4997, 1175)
+COVERAGES = {"adult": (ADULT, (4497, 2570, 1999)), "compas": (COMPAS, (1067, 610, 474))}
+DRAWN = (dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet)
+COVERED = (cov_same_size, cov_diff_size)
+by_name = {"ids": lambda f: f.__name__}
+
+
+def people(unprivileged: int, privileged: int) -> Rows:
+    """Rows of two groups in mixed order; 0 is unprivileged, and a third of each group has label 1."""
+    group = np.random.default_rng(0).permutation(np.repeat([0, 1], [unprivileged, privileged]))
+    y = (np.arange(len(group)) % 3 == 0).astype(int)
+    return Rows(np.arange(len(group))[:, None], y, ("no", "yes"), "people", group=group, groups=("u", "p"))
+
+
+def unprivileged_rows(federation) -> np.ndarray:
+    return np.array([sum(federation.group[row] == 0 for row in mine) for mine in client_sets(federation)])
+
+
+@pytest.mark.parametrize("partition", DRAWN, **by_name)
+@given(seed=st.integers(0, 2**32), split_seed=st.integers(0, 99), central=st.integers(0, 40))
+def test_drawn_partitions_deal_every_row_once_and_depend_on_their_seeds_alone(partition, seed, split_seed, central):
+    rows = people(90, 210)
+    settings = {"clients": 4, "alpha": 1.0, "min_samples": 5, "central": np.arange(central), "seed": seed}
+    federation = partition(rows, **settings, split_seed=split_seed)
+    assert sorted(all_rows(federation)) == list(range(300))
+    assert federation.central.tolist() == list(range(central))
+    assert min(map(len, client_sets(federation))) >= 5
+    assert same(federation, partition(rows, **settings, split_seed=split_seed))
+    assert client_sets(federation) == client_sets(partition(rows, **settings, split_seed=split_seed + 1))
+
+
+@pytest.mark.parametrize("partition", [*DRAWN, *COVERED], **by_name)
+def test_a_share_of_every_clients_rows_validates_and_another_seed_deals_otherwise(partition):
+    rows = people(900, 1500)
+    settings = {"coverage": 300} if partition in COVERED else {}
+    first = partition(rows, **settings, shares=(0.75, 0.25))
+    for k, mine in enumerate(client_sets(first)):
+        assert len(first.train.of(k)) == int(0.75 * len(mine))
+        assert len(first.train.of(k)) + len(first.valid.of(k)) == len(mine)
+    other = partition(rows, **settings, shares=(0.75, 0.25), split_seed=1)
+    assert set(first.valid.of(0).tolist()) != set(other.valid.of(0).tolist())
+    assert client_sets(first) != client_sets(partition(rows, **settings, seed=1))
+
+
+def test_rows_keep_their_attributes_groups_and_label():
+    rows = people(50, 50)._replace(unprivileged=(1,), favourable=0)
+    federation = dirichlet_attribute(rows, clients=2, min_samples=1, alpha=5)
+    assert (federation.unprivileged, federation.favourable, federation.groups) == ((1,), 0, ("u", "p"))
+    assert cov_same_size(rows, coverage=20).unprivileged == (1,)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "least", "most"), [(0.1, 0.006, 0.978), (0.2, 0.015, 0.948), (0.5, 0.046, 0.857), (10, 0.229, 0.459), (5000, 0.326, 0.337)]
+)
+def test_the_range_of_shares_on_adult_is_the_expected_one(alpha, least, most):
+    # ALGORITHMS 4.2: mean over draws of the smallest and the largest share of women among 5 clients of at least 100 rows,
+    # on 80 % of Adult. 300 draws: the standard error of either mean is below 0.013.
+    totals = np.round(0.8 * np.array(ADULT)).astype(int)
+    found = []
+    for seed in range(300):
+        counts = draw_shares("dirichlet-attribute", totals, clients=5, alpha=alpha, min_samples=100, tries=1000, seed=seed)
+        share = counts[0] / counts.sum(0)
+        found.append((share.min(), share.max()))
+    assert np.mean(found, axis=0) == pytest.approx((least, most), abs=0.03)
+
+
+def test_within_a_group_labels_are_alike_unless_labels_are_dealt_too():
+    rows = people(9000, 9000)
+
+    def spread(federation) -> float:
+        cells = federation.census().cells[:, 1]  # the privileged
+        return float(np.ptp(cells[:, 1] / cells.sum(1)))
+
+    settings = {"clients": 3, "alpha": 2.0, "min_samples": 1000}
+    assert spread(dirichlet_attribute(rows, **settings)) < 0.05
+    assert spread(dirichlet_label_attribute(rows, **settings)) > 0.1
+
+
+@pytest.mark.parametrize("partition", DRAWN, **by_name)
+def test_too_small_clients_fail_after_so_many_tries_and_name_the_best_draw(partition):
+    with pytest.raises(ValueError, match=r"none of 7 draws gave every client at least 24 rows \(100 rows, 4 clients, alpha=0.1\)") as error:
+        partition(people(50, 50), clients=4, alpha=0.1, min_samples=24, tries=7)
+    assert "in the best draw the smallest client had" in str(error.value).replace("\n", " ")
+
+
+@pytest.mark.parametrize("partition", DRAWN, **by_name)
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"clients": 0}, "clients must be between 1 and the number of rows, 20, got 0"),
+        ({"alpha": 0.0}, "alpha must be a number above 0, got 0.0"),
+        ({"alpha": float("nan")}, "alpha must be a number above 0"),
+        ({"tries": 0}, "tries must be at least 1, got 0"),
+        ({"shares": (0.9, 0.2)}, "train . valid at most 1"),
+    ],
+)
+def test_drawn_partitions_refuse_settings_that_make_no_sense(partition, settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        partition(people(10, 10), **{"clients": 2, "min_samples": 1, "alpha": 5.0, **settings})
+
+
+def test_the_number_of_clients_by_both_rules():
+    # Table 5.6 of the study: 7, 13, 16 and 5, 8, 11; its text: 6, 12, 16 and 8, 16, 20.
+    for sides, coverages, table, text in (
+        (*COVERAGES["adult"], [7, 13, 16], [6, 12, 16]),
+        (*COVERAGES["compas"], [5, 8, 11], [8, 16, 20]),
+    ):
+        assert [count_clients(sides, coverage, "table") for coverage in coverages] == table
+        assert [count_clients(sides, coverage, "text") for coverage in coverages] == text
+    with pytest.raises(ValueError, match=r"no count rule 'tabel'\. Did you mean 'table'"):
+        count_clients(ADULT, 4497, "tabel")
+
+
+def test_quotas_of_the_study():
+    # ALGORITHMS 4.3: good clients, unprivileged rows of good and bad ones, size; on all rows.
+    adult = [quota(ADULT, clients, coverage) for clients, coverage in ((7, 4497), (13, 2570), (16, 1999))]
+    assert [(q.good, q.good_rows, q.bad_rows, q.size) for q in adult] == [(3, 4797, 450, 6977), (6, 2398, 257, 3756), (8, 1824, 200, 3052)]
+    compas = ((5, 1067), (8, 610), (11, 474))
+    assert [quota(COMPAS, clients, coverage).good for clients, coverage in compas] == [4, 7, 9]
+    training = Sides(3998, 940)  # 80 % of each side, the coverage left as it is
+    found = [quota(training, clients, coverage) for clients, coverage in compas]
+    assert [(q.good, q.good_rows) for q in found] == [(4, 972), (7, 562), (9, 433)]
+
+
+def test_on_a_training_split_the_coverage_is_scaled_unless_told_not_to():
+    rows, central = people(1619, 3265), np.arange(977)  # a tenth of Adult
+    federation = cov_same_size(rows, coverage=449.7, central=central)
+    assert federation.clients == 7
+    good = unprivileged_rows(federation) >= 0.9 * 449.7 * 0.8
+    assert good.sum() == 3
+    with pytest.raises(ValueError, match="cannot be made of") as error:
+        cov_same_size(rows, coverage=449.7, central=central, scale=False)
+    limit = int(str(error.value).split("The limit is coverage=")[1].split(".")[0])
+    cov_same_size(rows, coverage=limit, clients=7, central=central, scale=False)
+    with pytest.raises(ValueError, match="cannot be made of"):
+        cov_same_size(rows, coverage=limit + 1, clients=7, central=central, scale=False)
+
+
+def test_a_limit_is_named_in_the_users_terms():
+    rows, central = people(1619, 3265), np.arange(977)
+    with pytest.raises(ValueError, match="coverage=900: 7 clients") as error:
+        cov_same_size(rows, coverage=900, clients=7, central=central)
+    limit = int(str(error.value).split("The limit is coverage=")[1].split(".")[0])
+    cov_same_size(rows, coverage=limit, clients=7, central=central)
+    with pytest.raises(ValueError, match="No coverage works: ask for fewer clients"):
+        cov_same_size(people(5, 500), coverage=5, clients=50)
+
+
+@given(unprivileged=st.integers(60, 200), privileged=st.integers(60, 300), coverage=st.integers(5, 60), seed=st.integers(0, 99))
+def test_coverage_partitions_keep_their_promises(unprivileged, privileged, coverage, seed):
+    rows, sides = people(unprivileged, privileged), Sides(unprivileged, privileged)
+    try:
+        expected = quota(sides, count_clients(sides, coverage, "table"), coverage)
+    except ValueError:
+        with pytest.raises(ValueError, match="cannot be made of"):
+            cov_same_size(rows, coverage=coverage, seed=seed)
+        return
+    alike = cov_same_size(rows, coverage=coverage, seed=seed)
+    dealt = all_rows(alike)
+    assert len(set(dealt.tolist())) == len(dealt) == expected.size * expected.clients
+    assert {len(mine) for mine in client_sets(alike)} == {expected.size}
+    assert (unprivileged_rows(alike)[: expected.good] >= 0.9 * coverage).all()
+    assert (unprivileged_rows(alike)[expected.good :] <= max(1, 0.1 * coverage + 0.5)).all()
+    bad = expected.clients - expected.good
+    if expected.good * math.ceil(0.9 * coverage) + bad * math.ceil(0.08 * coverage) > unprivileged:
+        with pytest.raises(ValueError, match="Ask for a smaller coverage"):
+            cov_diff_size(rows, coverage=coverage, seed=seed)
+        return
+    apart = cov_diff_size(rows, coverage=coverage, seed=seed)
+    dealt = all_rows(apart)
+    assert len(set(dealt.tolist())) == len(dealt)
+    counts = unprivileged_rows(apart)
+    assert apart.clients == expected.clients
+    assert (counts[: expected.good] >= 0.9 * coverage).all()
+    assert (counts[: expected.good] <= 1.2 * coverage + 1).all()
+    assert (counts[expected.good :] <= 0.12 * coverage + 1).all()
+    assert len(dealt) - counts.sum() == privileged  # only unprivileged rows are left over
+
+
+def test_clients_of_different_size_on_all_of_adult_and_compas_have_the_studys_extremes():
+    # Table 5.6 reports a minimum of 0.08 to 0.09 and a maximum of 1.16 to 1.21 times the coverage.
+    for sides, coverages in COVERAGES.values():
+        for coverage in coverages:
+            federation = cov_diff_size(people(*sides), coverage=coverage, seed=3)
+            counts = unprivileged_rows(federation) / coverage
+            assert 0.079 <= counts.min() <= 0.121
+            assert 0.9 <= counts.max() <= 1.201
+            assert counts.sum() * coverage <= sides.unprivileged + 0.5
+            assert len({len(mine) for mine in client_sets(federation)}) > 1
+
+
+@pytest.mark.parametrize("partition", COVERED, **by_name)
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"coverage": 0}, "coverage must be a number of rows above 0, got 0"),
+        ({"tolerance": 1.0}, "tolerance must be at least 0 and below 1, got 1.0"),
+        ({"good_share": 0.0}, "good_share must be above 0 and at most 1, got 0.0"),
+        ({"count_rule": "pages"}, "no count rule 'pages'.*Known: table, text"),
+        ({"clients": 1000}, "clients must be between 1 and the number of rows, 100, got 1000"),
+    ],
+)
+def test_coverage_partitions_refuse_settings_that_make_no_sense(partition, settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        partition(people(50, 50), **{"coverage": 20, **settings})
+
+
+@pytest.mark.parametrize("partition", [*COVERED, ratio_dirichlet], **by_name)
+def test_without_two_sides_there_is_nothing_to_cover(partition):
+    rows = people(50, 50)._replace(unprivileged=(0, 1))
+    with pytest.raises(ValueError, match="needs unprivileged and privileged rows, but people has"):
+        partition(rows, **({"coverage": 20} if partition in COVERED else {"clients": 2}))
+
+
+def test_ratio_dirichlet_controls_sizes_and_shares_on_their_own():
+    rows = people(3000, 7000)
+
+    def sizes_and_shares(**settings):
+        federation = ratio_dirichlet(rows, clients=5, min_samples=50, seed=2, **settings)
+        sizes = np.array([len(mine) for mine in client_sets(federation)])
+        return sizes, unprivileged_rows(federation) / sizes
+
+    sizes, shares = sizes_and_shares(alpha=1e7, concentration=1e7)
+    assert np.ptp(sizes) <= 10
+    assert abs(shares - 0.3).max() < 0.002
+    sizes, shares = sizes_and_shares(alpha=1.0, concentration=1e7)
+    assert np.ptp(sizes) > 1000
+    assert abs(shares - 0.3).max() < 0.002 + 1 / sizes.min()
+    sizes, shares = sizes_and_shares(alpha=1e7, concentration=3.0)
+    assert np.ptp(sizes) <= 10
+    assert np.ptp(shares) > 0.2
+
+
+def test_shares_spread_as_the_beta_distribution_says():
+    # Variance r (1 - r) / (c + 1) = 0.21 / 11 at r = 0.3, c = 10; with 400 clients of equal size the common shift is small.
+    drawn = Draws(0, "test").at(0).beta(3, 7, 400)
+    wanted = fit_shares(np.full(400, 1000), drawn, 120_000)
+    assert wanted.sum() == 120_000
+    assert (wanted / 1000).var() == pytest.approx(0.21 / 11, rel=0.2)
+    odds = np.log(wanted / (1000 - wanted)) - np.log(drawn / (1 - drawn))
+    assert np.ptp(odds[(wanted > 50) & (wanted < 950)]) < 0.05  # one shift for all, but for rounding
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.data())
+def test_fitted_shares_add_up_and_fit(sizes, data):
+    sizes = np.array(sizes)
+    total = data.draw(st.integers(1, int(sizes.sum())))
+    drawn = np.array(data.draw(st.lists(st.floats(0, 1), min_size=len(sizes), max_size=len(sizes))))
+    wanted = fit_shares(sizes, drawn, total)
+    assert wanted.sum() == total
+    assert ((wanted >= 0) & (wanted <= sizes)).all()
+
+
+def test_whole_numbers_keep_the_sum():
+    assert whole(np.array([1.5, 2.25, 0.25]), np.array([9, 9, 9])).tolist() == [2, 2, 0]
+    assert draw_sizes(100, 3, 1.0, least=1, tries=50, draws=Draws(0, "sizes")).sum() == 100
