@@ -1,5 +1,7 @@
 """Data sets, one file each; `DATASETS` holds a card for each, by name. Only this folder touches the network."""
 
+from evenly.datasets.acs_income import CARD as _ACS_INCOME
+from evenly.datasets.acs_income import acs_income
 from evenly.datasets.adult import CARD as _ADULT
 from evenly.datasets.adult import adult
 from evenly.datasets.adult_sex import CARD as _ADULT_SEX
@@ -27,13 +29,15 @@ from evenly.datasets.shakespeare import shakespeare
 from evenly.datasets.stackoverflow import CARD as _STACKOVERFLOW
 from evenly.datasets.stackoverflow import stackoverflow
 from evenly.datasets.synthetic import synthetic
+from evenly.datasets.synthetic_census import CARD as _SYNTHETIC_CENSUS
+from evenly.datasets.synthetic_census import synthetic_census
 from evenly.datasets.vehicle import CARD as _VEHICLE
 from evenly.datasets.vehicle import vehicle
 
 __all__ = [
-    "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "adult", "adult_sex", "check", "cifar10",
-    "cifar100", "cinic10", "compas", "data_folder", "fashion_mnist", "femnist", "fetch", "locate", "mnist", "sent140", "shakespeare",
-    "stackoverflow", "synthetic", "vehicle",
+    "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "acs_income", "adult", "adult_sex", "check",
+    "cifar10", "cifar100", "cinic10", "compas", "data_folder", "fashion_mnist", "femnist", "fetch", "locate", "mnist", "sent140",
+    "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "vehicle",
 ]  # fmt: skip
 
 _SYNTHETIC = DatasetCard(
@@ -49,7 +53,7 @@ _SYNTHETIC = DatasetCard(
 DATASETS: dict[str, DatasetCard] = {
     card.name: card
     for card in (
-        _SYNTHETIC, _ADULT, _ADULT_SEX, _COMPAS, _FASHION_MNIST, _MNIST, _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10,
-        _FEMNIST, _SENT140, _STACKOVERFLOW,
+        _SYNTHETIC, _SYNTHETIC_CENSUS, _ADULT, _ADULT_SEX, _COMPAS, _ACS_INCOME, _FASHION_MNIST, _MNIST, _VEHICLE, _SHAKESPEARE, _CIFAR10,
+        _CIFAR100, _CINIC10, _FEMNIST, _SENT140, _STACKOVERFLOW,
     )
 }  # fmt: skip

@@ -40,13 +40,14 @@ class Content(NamedTuple):
 
 @record
 class DataFile:
-    """A file of a data set; the first part of its path is the data set's name."""
+    """A file of a data set; the first part of its path is the data set's name unless `dataset` says otherwise."""
 
     path: str = static(doc="its place under the data folder")
     what: str = static(doc="what it holds")
     contents: tuple[Content, ...] = static(default=(), doc="valid contents (original, repacked); none: its publisher gives no checksum")
     urls: tuple[str, ...] = static(default=(), doc="public addresses, tried in order")
     by_hand: str = static(default="", doc="how to get it where it cannot be fetched")
+    dataset: str = static(default="", doc="the data set that fetches it, where the folder has another name")
 
 
 Layout = tuple[DataFile, ...]
@@ -77,11 +78,13 @@ def locate(file: DataFile) -> Path:
 
 
 def missing_sentence(file: DataFile) -> str:
-    name = file.path.split("/")[0]
+    folder = file.path.split("/")[0]
     start = f"{file.path} ({file.what}) is not in {data_folder()}."
     if file.urls:
-        return f"{start} Run `evenly data fetch {name}`, or download {file.urls[0]} yourself and save it as {place(file)}."
-    return f"{start} It cannot be fetched: {file.by_hand} Save it as {place(file)}, or set EVENLY_DATA to the folder that holds {name}/."
+        return (
+            f"{start} Run `evenly data fetch {file.dataset or folder}`, or download {file.urls[0]} yourself and save it as {place(file)}."
+        )
+    return f"{start} It cannot be fetched: {file.by_hand} Save it as {place(file)}, or set EVENLY_DATA to the folder that holds {folder}/."
 
 
 def check(file: DataFile) -> Path:

@@ -72,5 +72,6 @@ def draw_central(people: int, share: float, split_seed: int) -> np.ndarray:
 
 def standardised(numbers: np.ndarray, training: np.ndarray) -> np.ndarray:
     """Columns less their mean and divided by their deviation over the training rows, all clients together. [n, d]"""
-    mean, deviation = numbers[training].mean(0), numbers[training].std(0)
+    # In float64: a sum of many float32 loses digits.
+    mean, deviation = numbers[training].mean(0, dtype=np.float64), numbers[training].std(0, dtype=np.float64)
     return ((numbers - mean) / np.where(deviation == 0, 1, deviation)).astype(np.float32)
