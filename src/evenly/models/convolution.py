@@ -62,7 +62,7 @@ def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", 
 
     `direct` uses the device's own convolution, without patches: for a GPU on which one large model trains at a time.
     """
-    w = layer["w"]
+    w = layer["w"].astype(x.dtype)
     if direct:
         margin = w.shape[0] // 2 if padding == "same" else 0
         out = lax.conv_general_dilated(x, w, (stride, stride), [(margin, margin)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC"))
@@ -92,12 +92,16 @@ def _first_largest(a: Array, b: Array) -> Array:
 
 
 def group_norm(x: Array, layer: Layer, *, groups: int, epsilon: float = 1e-5) -> Array:
-    """Standardise each image within groups of neighbouring channels, then scale by layer["w"] and shift by layer["b"]."""
+    """Standardise each image within groups of neighbouring channels, then scale by layer["w"] and shift by layer["b"].
+
+    Statistics are float32 whatever x is. The variance is the mean square less the squared mean: one pass over x instead of two.
+    """
     n, h, w, c = x.shape
-    parts = x.reshape(n, h * w, groups, c // groups)
-    centred = parts - parts.mean((1, 3), keepdims=True)
-    parts = centred * lax.rsqrt((centred**2).mean((1, 3), keepdims=True) + epsilon)
-    return parts.reshape(x.shape) * layer["w"] + layer["b"]
+    parts = x.reshape(n, h * w, groups, c // groups).astype(jnp.float32)
+    mean = parts.mean((1, 3), keepdims=True)
+    variance = jnp.maximum((parts * parts).mean((1, 3), keepdims=True) - mean * mean, 0.0)
+    parts = (parts - mean) * lax.rsqrt(variance + epsilon)
+    return (parts.reshape(x.shape) * layer["w"] + layer["b"]).astype(x.dtype)
 
 
 def uniform_layer(key: Array, shape: tuple[int, ...], *, bias: bool = True) -> Layer:

@@ -27,7 +27,8 @@ class ResNet:
 
     11,173,962 parameters for ten classes. Statistics are of one image at a time (two groups of channels), so that clients share
     none. Images and standardisation are as in `LeNet`; weights start as PyTorch's layers do, norms as the identity. A training step
-    on 64 images needs 1.5 GiB of working memory on a CPU (`jax.checkpoint` around the convolutions did not lower it).
+    on 64 images needs 1.5 GiB of working memory on a CPU (`jax.checkpoint` around the convolutions did not lower it). With
+    `precision="bfloat16"` parameters, their updates, the norms' statistics and the loss stay float32.
     """
 
     classes: int = static(default=10, doc="classes to tell apart")
@@ -38,6 +39,7 @@ class ResNet:
     mean: tuple[float, ...] = static(default=PIXELS["cifar10"].mean, doc="subtracted from bytes / 255, by channel")
     deviation: tuple[float, ...] = static(default=PIXELS["cifar10"].deviation, doc="what the difference is divided by")
     direct: bool | None = static(default=None, doc="whether to use the device's own convolution; by default on a GPU, where it is faster")
+    precision: str = static(default="float32", doc="'float32', or 'bfloat16' for convolutions and what passes between layers")
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
 
@@ -45,6 +47,8 @@ class ResNet:
         check_sizes("resnet", self.reduction, classes=(self.classes, 2), width=(self.width, 1), groups=(self.groups, 1))
         check_images("resnet", self.shape, self.mean, self.deviation, least=1)
         require(self.width % self.groups == 0, f"resnet: width must be a multiple of groups, got {self.width} and {self.groups}.")
+        known = self.precision in ("float32", "bfloat16")
+        require(known, f"resnet: precision must be 'float32' or 'bfloat16', got {self.precision!r}.")
         legal = isinstance(self.blocks, tuple) and bool(self.blocks) and all(isinstance(b, int) and b > 0 for b in self.blocks)
         require(legal, f"resnet: blocks must be a tuple of positive numbers, such as (2, 2, 2, 2), got {self.blocks!r}.")
 
@@ -81,13 +85,13 @@ class ResNet:
 
     def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
         def logits(x: jax.Array) -> jax.Array:
-            x = standardised(x, self.mean, self.deviation)
+            x = standardised(x, self.mean, self.deviation).astype(self.precision)
             x = jax.nn.relu(self._apply(x, params["stem"]))
             for block, (_, _, stride) in zip(params["blocks"], self._plan(), strict=True):
                 inner = jax.nn.relu(self._apply(x, block["first"], stride))
                 aside = self._apply(x, block["aside"], stride) if "aside" in block else x
                 x = jax.nn.relu(self._apply(inner, block["second"]) + aside)
-            return dense(x.mean((1, 2)), params["dense"])
+            return dense(x.astype(jnp.float32).mean((1, 2)), params["dense"])
 
         return in_chunks(logits, x, MOST_DIRECT if self._direct() else MOST_ROWS)
 
