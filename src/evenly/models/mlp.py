@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from evenly.models.convolution import dense
 from evenly.models.linear import check_sizes, cross_entropy, flat
 from evenly.records import record, require, static
 from evenly.types import Key, Shard, Tree
@@ -13,12 +14,13 @@ class MLP:
     """Dense layers of the widths in `hidden`, then a softmax over the classes.
 
     Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last layer, which has none,
-    so that logits of standardised features start with a variance of about 1; biases start at zero.
+    so that logits of standardised features start with a variance of about 1; biases, if any, start at zero.
     """
 
     features: int = static()
     classes: int = static()
     hidden: tuple[int, ...] = static(default=(64,))
+    bias: bool = static(default=True)
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
 
@@ -32,7 +34,7 @@ class MLP:
         gains = [2.0] * len(self.hidden) + [1.0]
         keys = jax.random.split(key, len(gains))
         return [
-            {"w": jax.random.normal(k, (a, b)) * jnp.sqrt(gain / a), "b": jnp.zeros((b,))}
+            {"w": jax.random.normal(k, (a, b)) * jnp.sqrt(gain / a), **({"b": jnp.zeros((b,))} if self.bias else {})}
             for k, a, b, gain in zip(keys, widths[:-1], widths[1:], gains, strict=True)
         ]
 
@@ -51,5 +53,5 @@ class MLP:
     def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
         x = flat(x)
         for layer in params[:-1]:
-            x = jax.nn.relu(x @ layer["w"] + layer["b"])
-        return x @ params[-1]["w"] + params[-1]["b"]
+            x = jax.nn.relu(dense(x, layer))
+        return dense(x, params[-1])
