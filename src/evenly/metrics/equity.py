@@ -1,0 +1,48 @@
+"""Equality and equity (E2FL, Section 3): how evenly a model serves clients, and how evenly it serves groups of clients.
+
+Equality is the spread of the accuracies over clients; equity the spread over groups of the mean accuracy of a group's clients,
+so that a group of three counts as much as one of three hundred. Both are standard deviations in E2FL's definitions, and
+variances in its tables. In percent; lower is fairer; clients without rows, and groups without such clients, are left out; all
+are NaN if nobody is left.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from evenly.metrics.clients import best_tenth, deviation, mean_over_clients, variance, worst_tenth
+from evenly.metrics.tables import ratio
+
+Array = np.ndarray
+
+
+def group_means(accuracies: Any, client_group: Any, groups: int) -> Array:
+    """Mean accuracy of each group's clients, NaN for a group without any. [groups]
+
+    >>> group_means([0.5, 0.7, 0.9], [0, 0, 1], 3)
+    array([0.6, 0.9, nan])
+    """
+    a, group = np.asarray(accuracies, np.float64), np.asarray(client_group)
+    if a.shape != group.shape or a.ndim != 1:
+        raise ValueError(f"There must be one group per client, got {list(group.shape)} groups for {list(a.shape)} accuracies.")
+    if len(group) and not (group.min() >= 0 and group.max() < groups):
+        raise ValueError(f"Groups are numbered from 0 to {groups - 1}, got numbers from {group.min()} to {group.max()}.")
+    known = np.isfinite(a)
+    sums = np.bincount(group[known], a[known], minlength=groups)
+    return ratio(sums, np.bincount(group[known], minlength=groups))
+
+
+def equity(accuracies: Any, client_group: Any, groups: int) -> dict[str, float]:
+    """Average, worst and best tenth, variance and deviation: over clients as they are, over groups with `group_` before the name.
+
+    Of ten groups, the worst and best tenth are the worst and the best group.
+    """
+    a = np.asarray(accuracies, np.float64)
+    means = group_means(a, client_group, groups)
+    return {**_summary(a, ""), **_summary(means, "group_")}
+
+
+def _summary(values: Array, prefix: str) -> dict[str, float]:
+    known = values[np.isfinite(values)]
+    functions = {"average": mean_over_clients, "worst10": worst_tenth, "best10": best_tenth, "variance": variance, "std": deviation}
+    return {prefix + name: f(known, np.ones(len(known))) if len(known) else float("nan") for name, f in functions.items()}
