@@ -14,7 +14,8 @@ PUBLISHERS = {
     "fashion-mnist.s3-website.eu-central-1.amazonaws.com", "www.cs.toronto.edu", "datashare.ed.ac.uk",
 }  # fmt: skip
 PAPERS = ("q-FFL", "p-FFL", "PropFair", "FedCvg-Ratio")
-FOLDERS = {"adult-sex": ("adult",), "acs-income": ("acs_income_2018",)}  # of sets that do not lie under their own name
+# Of sets that do not lie under their own name.
+FOLDERS = {"adult-sex": ("adult",), "acs-income": ("acs_income_2018",), "fair_mnist_rotate": ("mnist",)}
 cards = pytest.mark.parametrize("card", DATASETS.values(), ids=list(DATASETS))
 
 

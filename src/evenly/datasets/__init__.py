@@ -15,6 +15,8 @@ from evenly.datasets.cinic10 import CARD as _CINIC10
 from evenly.datasets.cinic10 import cinic10
 from evenly.datasets.compas import CARD as _COMPAS
 from evenly.datasets.compas import compas
+from evenly.datasets.fair_mnist_rotate import CARD as _FAIR_MNIST_ROTATE
+from evenly.datasets.fair_mnist_rotate import fair_mnist_rotate
 from evenly.datasets.fashion_mnist import CARD as _FASHION_MNIST
 from evenly.datasets.fashion_mnist import fashion_mnist
 from evenly.datasets.femnist import CARD as _FEMNIST
@@ -36,8 +38,8 @@ from evenly.datasets.vehicle import vehicle
 
 __all__ = [
     "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "acs_income", "adult", "adult_sex", "check",
-    "cifar10", "cifar100", "cinic10", "compas", "data_folder", "fashion_mnist", "femnist", "fetch", "locate", "mnist", "sent140",
-    "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "vehicle",
+    "cifar10", "cifar100", "cinic10", "compas", "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch", "locate",
+    "mnist", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "vehicle",
 ]  # fmt: skip
 
 _SYNTHETIC = DatasetCard(
@@ -53,7 +55,7 @@ _SYNTHETIC = DatasetCard(
 DATASETS: dict[str, DatasetCard] = {
     card.name: card
     for card in (
-        _SYNTHETIC, _SYNTHETIC_CENSUS, _ADULT, _ADULT_SEX, _COMPAS, _ACS_INCOME, _FASHION_MNIST, _MNIST, _VEHICLE, _SHAKESPEARE, _CIFAR10,
-        _CIFAR100, _CINIC10, _FEMNIST, _SENT140, _STACKOVERFLOW,
+        _SYNTHETIC, _SYNTHETIC_CENSUS, _ADULT, _ADULT_SEX, _COMPAS, _ACS_INCOME, _FASHION_MNIST, _MNIST, _FAIR_MNIST_ROTATE,
+        _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10, _FEMNIST, _SENT140, _STACKOVERFLOW,
     )
 }  # fmt: skip
