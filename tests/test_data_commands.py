@@ -40,6 +40,14 @@ def test_clients_are_shown_where_nothing_has_to_be_downloaded():
     assert "100 clients" in run("describe", "synthetic").stdout
 
 
+def test_groups_and_their_rates_are_shown():
+    described = run("describe", "synthetic-census").stdout
+    assert "the favourable label is 'granted'" in described
+    assert "unprivileged" in described
+    assert "privileged" in described.replace("unprivileged", "")
+    assert "groups" not in run("describe", "synthetic").stdout
+
+
 def test_an_unknown_name_gets_the_nearest():
     assert "Did you mean 'adult'" in run("describe", "adlt", code=2).stderr
 

@@ -11,6 +11,7 @@ from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
     from evenly.datasets import DataFile, DatasetCard
+    from evenly.federation import Federation
 
 app = typer.Typer(help="Show, fetch and check data sets.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A data set; `evenly data list` shows them.")]
@@ -32,7 +33,7 @@ def list_all() -> None:
 
 @app.command()
 def describe(name: Name) -> None:
-    """Explain one data set: provenance, licence, files and, where they are here, its clients."""
+    """Explain one data set: provenance, licence, files and, where they are here, its clients and groups."""
     with sentences():
         card, console = _card(name), Console()
         facts = {"papers": ", ".join(card.papers), "from": card.provenance, "licence": card.licence, "cite": card.citation}
@@ -43,7 +44,10 @@ def describe(name: Name) -> None:
             console.print(f"  note: {note}", highlight=False, markup=False)
         console.print(f"  files: {_state(card)}", highlight=False)
         if _state(card) in ("here", "none needed"):
-            console.print(_clients(card))
+            federation = card.load()
+            console.print(_clients(federation))
+            if len(federation.groups) > 1:
+                console.print(_groups(federation))
 
 
 @app.command()
@@ -100,22 +104,42 @@ def _state(card: "DatasetCard") -> str:
     return "fetch" if all(file.urls and file.contents for file in card.files) else "by hand"
 
 
-def _clients(card: "DatasetCard") -> Table:
-    """The largest and smallest clients of the federation with its default settings."""
-    from evenly.partitions.card import describe as describe_clients
+def _clients(federation: "Federation") -> Table:
+    """The largest and smallest clients."""
+    from evenly.partitions import describe as describe_clients
+    from evenly.partitions import left_over
 
-    federation = card.load()
     clients = sorted(describe_clients(federation), key=lambda client: -client.share)
     total = sum(client.train + client.valid + client.test for client in clients)
+    dropped = f", {left_over(federation):,} left over" if left_over(federation) else ""
     title = (
-        f"{federation.clients} clients, {total:,} rows, {len(federation.labels)} labels, central test set of {len(federation.central):,}"
+        f"{federation.clients} clients, {total:,} rows, {len(federation.labels)} labels, "
+        f"central test set of {len(federation.central):,}{dropped}"
     )
+    grouped = len(federation.groups) > 1
     table = Table(title=title, title_justify="left")
-    for column in ("client", "train", "valid", "test", "share of rows", "commonest label"):
+    columns = ["client", "train", "valid", "test", "share of rows", "commonest label", *(["unprivileged"] if grouped else [])]
+    for column in columns:
         table.add_column(column, justify="left" if column == "client" else "right")
     shown = clients if len(clients) <= 12 else [*clients[:6], *clients[-6:]]
     for client in shown:
         top = max(range(len(client.labels)), key=client.labels.__getitem__)
         commonest = f"{federation.labels[top]!r} {100 * client.labels[top]:.0f} %"
-        table.add_row(client.name, f"{client.train:,}", f"{client.valid:,}", f"{client.test:,}", f"{100 * client.share:.1f} %", commonest)
+        cells = [client.name, f"{client.train:,}", f"{client.valid:,}", f"{client.test:,}", f"{100 * client.share:.1f} %", commonest]
+        share = client.unprivileged / (client.train + client.valid + client.test)
+        table.add_row(*cells, *([f"{client.unprivileged:,} ({100 * share:.1f} %)"] if grouped else []))
+    return table
+
+
+def _groups(federation: "Federation") -> Table:
+    """The groups, how large they are and how often they have the favourable label."""
+    from evenly.partitions import describe_groups
+
+    table = Table(title=f"groups; the favourable label is {federation.labels[federation.favourable]!r}", title_justify="left")
+    for column in ("group", "side", "rows", "share of rows", "favourable"):
+        table.add_column(column, justify="right" if column not in ("group", "side") else "left")
+    for group in describe_groups(federation):
+        rate = f"{100 * group.favourable:.1f} %" if group.rows else "n/a"
+        side = "unprivileged" if group.unprivileged else "privileged"
+        table.add_row(group.name, side, f"{group.rows:,}", f"{100 * group.share:.1f} %", rate)
     return table

@@ -6,8 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.federation import SPLITS, Federation
-from evenly.partitions import Rows, choose_clients, describe, dirichlet, equal, natural, official
+from evenly.partitions import (
+    Rows,
+    choose_clients,
+    describe,
+    describe_groups,
+    dirichlet,
+    equal,
+    good_clients,
+    left_over,
+    natural,
+    official,
+)
 from evenly.partitions.dirichlet import cuts, draw_once
+from evenly.records import replace
 
 
 def some_rows(sizes: list[int], name: str = "toy") -> Rows:
@@ -215,6 +227,32 @@ def test_choosing_clients_by_size():
 def test_the_card_counts_sizes_and_shares():
     rows = Rows(np.zeros((4, 1, 1)), np.array([0, 1, 1, 1]), ("no", "yes"), "toy")
     cards = describe(natural(rows, np.array([0, 0, 0, 1]), names=["a", "b"], shares=(1.0, 0.0)))
-    assert cards[0]._replace(labels=()) == ("a", 3, 0, 0, 0.75, ())
+    assert cards[0][:5] == ("a", 3, 0, 0, 0.75)
     assert cards[0].labels == pytest.approx((1 / 3, 2 / 3))
     assert cards[1].labels == (0.0, 1.0)
+    assert (cards[0].groups, cards[0].unprivileged) == ((1.0,), 3)  # one group, which is then group 0
+
+
+def test_the_cards_count_groups_good_clients_and_what_is_left_over():
+    group = np.array([0, 0, 1, 1, 1, 0, 2, 2])
+    rows = Rows(np.zeros((8, 1)), np.array([1, 0, 1, 1, 0, 1, 0, 0]), ("no", "yes"), "toy", group=group, groups=("a", "b", "c"))
+    rows = rows._replace(unprivileged=(0, 2))
+    owner = np.array([0, 0, 0, 1, 1, 1, 1, -1])
+    federation = natural(rows, owner, names=["k", "l"], shares=(0.5, 0.0))
+    assert left_over(federation) == 1
+    assert [c.unprivileged for c in describe(federation)] == [2, 2]
+    assert describe(federation)[1].groups == (0.25, 0.5, 0.25)
+    found = describe_groups(replace(federation, central=np.array([7])))
+    assert [(g.name, g.rows, g.unprivileged) for g in found] == [("a", 3, True), ("b", 3, False), ("c", 2, True)]
+    assert [g.favourable for g in found] == pytest.approx([2 / 3, 2 / 3, 0.0])
+    assert [g.share for g in found] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
+    assert good_clients(federation, 2.2).tolist() == [True, True]  # 2.2 * 0.9 = 1.98
+    assert good_clients(federation, 2.3).tolist() == [False, False]
+    assert good_clients(federation, 2.3, tolerance=0.5).tolist() == [True, True]
+    with pytest.raises(ValueError, match="tolerance must be from 0 to 1, got 2"):
+        good_clients(federation, 2, tolerance=2)
+
+
+def test_a_group_without_rows_has_no_rate():
+    rows = Rows(np.zeros((2, 1)), np.array([0, 1]), ("no", "yes"), "toy", group=np.array([0, 0]), groups=("a", "b"))
+    assert np.isnan(describe_groups(natural(rows, np.zeros(2, int), names=["k"], shares=(1.0, 0.0)))[1].favourable)

@@ -26,7 +26,7 @@ from evenly.records import require
 from evenly.sensitive import Sensitive, cross
 
 GROUPS = ("unprivileged", "privileged")
-LABELS = ("unfavourable", "favourable")
+LABELS = ("refused", "granted")
 
 
 def synthetic_census(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from evenly.federation import Federation
-from evenly.partitions.card import ClientCard, describe
+from evenly.partitions.card import ClientCard, GroupCard, describe, describe_groups, good_clients, left_over
 from evenly.partitions.cov_diff_size import cov_diff_size
 from evenly.partitions.cov_same_size import cov_same_size
 from evenly.partitions.dirichlet import dirichlet
@@ -16,8 +16,9 @@ from evenly.partitions.ratio_dirichlet import ratio_dirichlet
 from evenly.partitions.rows import Rows, federate
 
 __all__ = [
-    "PARTITIONS", "ClientCard", "Rows", "choose_clients", "cov_diff_size", "cov_same_size", "describe", "dirichlet",
-    "dirichlet_attribute", "dirichlet_label_attribute", "equal", "federate", "natural", "official", "ratio_dirichlet",
+    "PARTITIONS", "ClientCard", "GroupCard", "Rows", "choose_clients", "cov_diff_size", "cov_same_size", "describe", "describe_groups",
+    "dirichlet", "dirichlet_attribute", "dirichlet_label_attribute", "equal", "federate", "good_clients", "left_over", "natural",
+    "official", "ratio_dirichlet",
 ]  # fmt: skip
 
 PARTITIONS: dict[str, Callable[..., Federation]] = {
