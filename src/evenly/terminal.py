@@ -13,14 +13,17 @@ from evenly.experiment.choose import Choice
 from evenly.experiment.execute import Progress as Report
 from evenly.experiment.reproduce import Line, as_rows
 from evenly.experiment.results import Comparison
+from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
 from evenly.report import table as results
 from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of
+from evenly.report.by_group import group_values, groupings, rows_shown
 from evenly.report.table import format_value
 
 # Short names: the table must fit into eighty columns.
 SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
+WITH_GROUPS = {"average": "average", "worst10": "worst 10 %", "eod_abs": "|EOD|", "spd_abs": "|SPD|"}
 MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
 
 
@@ -38,18 +41,35 @@ def progress(console: Console, what: str) -> Iterator[Report]:
 
 
 def results_table(comparison: Comparison, split: str = "test") -> Table:
-    """One row per method, one column per metric; the best of each column is bold, those not clearly worse underlined."""
-    values = results.results_table(comparison, metrics=tuple(SHOWN), split=split)
-    interval = f"mean ± 95 % interval over {values.seeds} seeds" if values.seeds > 1 else "one seed, so no intervals"
-    about = f"{split} accuracy in percent of {comparison.federation.clients} clients after {comparison.rounds:,} rounds; {interval}"
-    table = Table(title=f"{comparison.federation.name}: {about}", title_justify="left")
+    """One row per method, one column per metric; the best of each column is bold, those not clearly worse underlined.
+
+    Where there are groups, two columns say how differently the unprivileged and the privileged are treated.
+    """
+    values, shown = results.final_values(comparison, split), SHOWN
+    for grouping in groupings(comparison.federation)[:1]:
+        by_group, shown = group_values(comparison, grouping, rows_shown(comparison)), WITH_GROUPS
+        values = {label: {seed: {**by_group[label][seed], **found} for seed, found in seeds.items()} for label, seeds in values.items()}
+    found = results.table_of(values, metrics=tuple(shown), split=split)
+    table = Table(title=_about(comparison, found), title_justify="left")
     table.add_column("method", overflow="fold")
-    for short in SHOWN.values():
+    for short in shown.values():
         table.add_column(short, justify="right")
-    for row in values.rows:
+    for row in found.rows:
         cells = (Text(c.text, style="bold" if c.best else "underline" if c.near else "") for c in row.cells.values())
         table.add_row(row.label, *cells)
     return table
+
+
+def _about(comparison: Comparison, found: results.Table) -> str:
+    interval = f"mean ± 95 % interval over {found.seeds} seeds" if found.seeds > 1 else "one seed, so no intervals"
+    federation = comparison.federation
+    about = f"{found.split} accuracy in percent of {federation.clients} clients after {comparison.rounds:,} rounds; {interval}"
+    if len(federation.groups) < 2:
+        return f"{federation.name}: {about}"
+    rows = "the central test set" if rows_shown(comparison) == CENTRAL else "all clients' test rows"
+    few = len(federation.unprivileged) < 3
+    who = ", ".join(federation.groups[g] for g in federation.unprivileged) if few else f"{len(federation.unprivileged)} groups"
+    return f"{federation.name}: {about}; groups on {rows}, unprivileged: {who}, favourable: {federation.labels[federation.favourable]}"
 
 
 def reproduction_table(lines: list[Line], title: str) -> Table:
@@ -94,6 +114,12 @@ def reveals(method: Method) -> str:
     """What the method makes clients say besides their update."""
     needs = method.build({k: v[0] for k, v in method.defaults.items() if isinstance(v, list)}).rule.needs
     return ", ".join(sorted(needs - {"square_norm", "chance"})) or "nothing"
+
+
+def trial(method: Method) -> str:
+    """A command that compares the method with FedAvg, on data with groups where it needs them."""
+    groups = {"table", "cell_loss", "unprivileged"} & set(reveals(method).split(", "))
+    return f"evenly compare {'--data synthetic-census ' if groups else ''}--algorithms fedavg,{method.name}"
 
 
 def settings_table(method: Method) -> Table:

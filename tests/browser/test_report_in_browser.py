@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the invented co
 
 import itertools
 
-from invented import HOSTILE, comparison, federation
+from invented import HOSTILE, comparison, federation, with_groups
 
 from evenly.report import write_report
 
@@ -52,7 +52,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory) -> dict[str, Path]:
-    """Four reports, written once."""
+    """Five reports, written once."""
     folder = tmp_path_factory.mktemp("reports")
     names = [HOSTILE, '"><img src=x onerror="window.hacked=1">', *(f"a hospital with a long name, number {i} " * 3 for i in range(18))]
     long = "fedavg(learning_rate=0.001)+server-adam(learning_rate=0.0001, b1=0.9, b2=0.999, eps=0.00001)+uniform(clients=10)"
@@ -61,6 +61,7 @@ def reports(tmp_path_factory) -> dict[str, Path]:
         "hostile": comparison(("fedavg", HOSTILE, long), data=federation(20, names=names), name=HOSTILE, command=HOSTILE),
         "many": comparison(["fedavg", *(f"q-fedavg(q={i}, learning_rate=0.1)" for i in range(40))], seeds=1),
         "one": comparison(("fedavg",), seeds=1, data=federation(1)),
+        "groups": with_groups(comparison(("fedavg", "q-fedavg(q=1)", long), seeds=1, data=federation(20, rows=(40, 10, 40)))),
     }
     return {key: write_report(value, folder / f"{key}.html") for key, value in made.items()}
 
@@ -89,17 +90,17 @@ class Visit:
         return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
-@pytest.mark.parametrize("name", ["usual", "hostile", "many", "one"])
+@pytest.mark.parametrize("name", ["usual", "hostile", "many", "one", "groups"])
 def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, reports, name):
     with Visit(browser, reports[name], viewport=DESK) as visit:
         charts = visit.page.locator(".chart").count()
-        assert charts == (6 if name == "one" else 7)
+        assert charts == {"one": 6, "groups": 12}.get(name, 8)
         assert visit.page.locator(".chart > svg, .chart > div > svg, .chart canvas").count() == charts
         assert visit.complaints == []
         assert [url for url in visit.requests if not url.startswith("data:")] == [reports[name].as_uri()]
 
 
-@pytest.mark.parametrize("name", ["usual", "hostile", "many"])
+@pytest.mark.parametrize("name", ["usual", "hostile", "many", "groups"])
 @pytest.mark.parametrize("width", [320, 390, 768, 1040])
 def test_nothing_overflows_sideways(browser, reports, name, width):
     with Visit(browser, reports[name], viewport={"width": width, "height": 844}) as visit:
@@ -138,6 +139,19 @@ def test_hovering_tells_what_a_mark_is(browser, reports, chart, mark, words):
         assert words in tip.inner_text()
         assert "fedavg" in tip.inner_text()
         assert "undefined" not in tip.inner_text()
+
+
+def test_the_measure_of_unfairness_can_be_chosen(browser, reports):
+    with Visit(browser, reports["groups"], viewport=DESK) as visit:
+        points = visit.page.locator("#chart-groups-tradeoff path[aria-roledescription=point]")
+        before = [points.nth(i).get_attribute("aria-label") for i in range(points.count())]
+        visit.page.select_option("#chart-groups-tradeoff select", "|SPD|")
+        visit.page.wait_for_function("document.querySelector('#chart-groups-tradeoff path[aria-label*=\"SPD\"]')")
+        after = [points.nth(i).get_attribute("aria-label") for i in range(points.count())]
+        assert len(before) == len(after) == 3
+        assert all("|EOD|" in label for label in before)
+        assert all("|SPD|" in label for label in after)
+        assert visit.complaints == []
 
 
 def test_user_text_is_shown_and_never_executed(browser, reports):
@@ -212,6 +226,6 @@ def test_a_reader_of_the_structure_finds_tables_and_headings(browser, reports):
         assert page.locator("h1").count() == 1
         assert page.locator("table:not(:has(caption))").count() == 0
         assert page.get_by_role("row").count() > 5  # roles survive the card layout
-        assert page.locator(".chart[role=graphics-document][aria-label]").count() == 7
+        assert page.locator(".chart[role=graphics-document][aria-label]").count() == 8
         levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(e => +e.tagName[1])")
         assert all(after <= before + 1 for before, after in itertools.pairwise(levels))

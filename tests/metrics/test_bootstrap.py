@@ -17,9 +17,13 @@ def share(tables: np.ndarray) -> np.ndarray:
     return tables[..., 0, 0, 0] / tables.sum((-3, -2, -1))
 
 
+def drawn_tables(tables: np.ndarray, draws: int, seed: int) -> np.ndarray:
+    return np.concatenate(list(bootstrap.resampled(tables, draws, seed)))
+
+
 def test_resamples_are_sums_of_as_many_clients():
     one_each = np.eye(5, dtype=int)[:, :, None, None]  # client k fills cell k
-    drawn = bootstrap.resampled(one_each, 200, seed=0)
+    drawn = drawn_tables(one_each, 200, seed=0)
     assert drawn.shape == (200, 5, 1, 1)
     np.testing.assert_array_equal(drawn.sum((1, 2, 3)), 5)
     assert drawn.max() > 1  # with replacement
@@ -27,7 +31,7 @@ def test_resamples_are_sums_of_as_many_clients():
 
 def test_the_interval_is_numpys_percentile_of_the_resamples():
     found = over_clients(CLIENTS, eod, draws=300, level=0.9, seed=3)
-    values = eod(bootstrap.resampled(CLIENTS, 300, seed=3))
+    values = eod(drawn_tables(CLIENTS, 300, seed=3))
     np.testing.assert_allclose([found.low, found.high], np.percentile(values, [5, 95]), rtol=1e-12)
     assert found.defined == 1
     assert found.low < eod(CLIENTS.sum(0)) < found.high
@@ -48,6 +52,16 @@ def test_several_figures_at_once_each_with_its_own_undefined_draws():
     assert found.defined[1] == 1
     assert found.defined[0] == pytest.approx(1 - (1 - 1 / 12) ** 12, abs=0.04)
     assert np.isfinite([found.low, found.high]).all()
+
+
+def test_very_many_clients_are_joined_and_the_interval_stays_as_wide(monkeypatch: pytest.MonkeyPatch):
+    draw = np.random.default_rng(8)
+    tables = draw.poisson(3, (1200, 2, 2, 2))
+    alone = over_clients(tables, eod, draws=2000)
+    monkeypatch.setattr(bootstrap, "MOST_BLOCKS", 200)
+    joined = over_clients(tables, eod, draws=2000)
+    np.testing.assert_array_equal(bootstrap.blocks(tables.reshape(1200, -1)).sum(0), tables.sum(0).ravel())
+    assert joined.high - joined.low == pytest.approx(alone.high - alone.low, rel=0.15)
 
 
 def test_one_client_says_nothing_and_neither_do_empty_tables():

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenly.experiment.results import Comparison, Run
-from evenly.federation import Federation, Ragged
+from evenly.federation import Attribute, Federation, Ragged
+from evenly.records import replace
 from evenly.types import Trace
 
 HOSTILE = "<script>window.hacked = true</script>"
@@ -58,7 +59,7 @@ def trace(data: Federation, *, evenness: float, seed: int, evaluations: int = 4,
     return Trace(
         rounds=10 * np.arange(evaluations),
         tables=np.stack([counts(data, last * step, generator) for step in steps]),
-        losses=np.ones((evaluations, 3, data.clients), np.float32),
+        losses=np.tile(np.linspace(1.5, 0.2, data.clients, dtype=np.float32), (evaluations, 3, 1)),
         central=np.zeros((evaluations, 1, 2, 2), np.int32),
         cohort=generator.integers(0, data.clients, (rounds, k)).astype(np.int32),
         weights=weights / weights.sum(1, keepdims=True) if rounds else weights,
@@ -96,3 +97,35 @@ def comparison(
         for seed in range(seeds)
     ]
     return Comparison(name, data, "natural", "Softmax", runs, 10 * (evaluations - 1), command, 1.5, {"evenly": "0.1.0"})
+
+
+SEX, RACE = ("Female", "Male"), ("Black", "White", "Other")
+
+
+def with_groups(found: Comparison, *, central: int = 0) -> Comparison:
+    """The same clients with people of six intersections; women are found less often, and the last race is rare.
+
+    Nobody of the very last group has the favourable label, so its true positive rate is undefined.
+    """
+    share = np.outer([0.4, 0.6], [0.3, 0.68, 0.02]).ravel()
+    attributes = (Attribute("sex", SEX, (0, 0, 0, 1, 1, 1), 0), Attribute("race", RACE, (0, 1, 2, 0, 1, 2), 0))
+    names = tuple(f"sex={s}, race={r}" for s in SEX for r in RACE)
+    data = replace(
+        found.federation, groups=names, attributes=attributes, unprivileged=(0, 1, 2), central=np.arange(central, dtype=np.int32)
+    )
+    runs = [run._replace(trace=_by_people(run, share, central)) for run in found.runs]
+    return found._replace(federation=data, runs=runs)
+
+
+def _by_people(run: Run, share: np.ndarray, central: int) -> Trace:
+    generator = np.random.default_rng(run.seed)
+    rows = run.trace.tables.sum((-3, -2, -1))
+    hit = np.where(np.arange(6) < 3, 0.6, 0.8)
+    chances = np.zeros((6, 2, 2))
+    chances[:, 0] = 0.6 * np.array([0.75, 0.25])
+    chances[:, 1] = 0.4 * np.stack([1 - hit, hit], axis=-1)
+    chances[5] = [[0.8, 0.2], [0, 0]]
+    cells = (share[:, None, None] * chances).ravel()
+    counted = generator.multinomial(rows, cells).reshape(*rows.shape, 6, 2, 2)
+    whole = generator.multinomial(np.full(len(rows), central), cells).reshape(len(rows), 6, 2, 2)
+    return run.trace._replace(tables=counted.astype(np.int32), central=whole.astype(np.int32))

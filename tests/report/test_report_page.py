@@ -66,13 +66,13 @@ def test_the_page_is_well_formed_and_every_link_stays_inside(page):
 
 
 def test_the_page_has_every_section(page):
-    for name in ("results", "distribution", "tradeoff", "rounds", "influence", "clients", "privacy", "data", "settings"):
+    for name in ("results", "distribution", "tradeoff", "rounds", "influence", "weighing", "clients", "privacy", "data", "settings"):
         assert f'<section id="{name}"' in page
 
 
 def test_every_chart_takes_its_containers_width_and_is_described(page):
     found = specs(page)
-    assert len(found) == 7
+    assert len(found) == 8
     assert all(spec["width"] == "container" and spec["description"] and spec["title"] for spec in found.values())
 
 

@@ -1,6 +1,7 @@
 """Intervals from resampling clients: how far a figure could move had other clients of the same kind taken part."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,8 @@ import numpy as np
 from evenly.randomness import generator
 
 Array = np.ndarray
-AT_ONCE = 4_000_000  # drawn numbers held in memory together
+AT_ONCE = 4_000_000  # counts of resampled tables held in memory together
+MOST_BLOCKS = 2000
 
 
 class Interval(NamedTuple):
@@ -19,14 +21,32 @@ class Interval(NamedTuple):
     defined: Array  # fraction of the draws
 
 
-def resampled(tables: Array, draws: int, seed: int) -> Array:
-    """Summed tables of clients drawn with replacement, as many as there are: [clients, ...] -> [draws, ...]."""
-    clients = len(tables)
-    draw = generator(seed, "bootstrap")
-    flat = tables.reshape(clients, -1).astype(np.float64)  # whole numbers far below 2^53: sums are exact
-    step = max(1, AT_ONCE // max(1, clients))
-    parts = [draw.multinomial(clients, np.full(clients, 1 / clients), size=min(step, draws - at)) @ flat for at in range(0, draws, step)]
-    return np.concatenate(parts).reshape(draws, *tables.shape[1:])
+def resampled(tables: Array, draws: int, seed: int) -> Iterator[Array]:
+    """Summed tables of clients drawn with replacement, as many as there are: [clients, ...] -> [draws, ...], in pieces.
+
+    Very many clients are first joined into blocks and the blocks are drawn: their sums vary as much as those of single
+    clients do, and the work stays bounded.
+    """
+    joined = blocks(tables.reshape(len(tables), -1).astype(np.float64))  # whole numbers far below 2^53: sums are exact
+    step = max(1, AT_ONCE // max(1, joined.shape[1]))
+    for at in range(0, draws, step):
+        chosen = _times(len(joined), draws, seed)[at : at + step]
+        yield (chosen @ joined).reshape(len(chosen), *tables.shape[1:])
+
+
+def blocks(rows: Array) -> Array:
+    """Client k goes into block k modulo the number of blocks; few clients stay as they are. [clients, cells] -> [blocks, cells]"""
+    if len(rows) <= MOST_BLOCKS:
+        return rows
+    joined = np.zeros((MOST_BLOCKS, rows.shape[1]))
+    np.add.at(joined, np.arange(len(rows)) % MOST_BLOCKS, rows)
+    return joined
+
+
+@functools.lru_cache(maxsize=4)
+def _times(units: int, draws: int, seed: int) -> Array:
+    """How often each of the units is in each draw; a report asks for the same draws many times."""
+    return generator(seed, "bootstrap").multinomial(units, np.full(units, 1 / units), size=draws)
 
 
 def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
@@ -42,7 +62,7 @@ def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: i
     """
     if draws < 1 or not 0 < level < 1:
         raise ValueError(f"draws must be at least 1 and level between 0 and 1, got draws = {draws} and level = {level}.")
-    found = np.asarray(statistic(resampled(tables, draws, seed)), np.float64)
+    found = np.concatenate([np.asarray(statistic(part), np.float64) for part in resampled(tables, draws, seed)])
     known = np.isfinite(found) & (len(tables) > 1)
     ends = _percentiles(np.where(known, found, np.inf), known.sum(0), ((1 - level) / 2, (1 + level) / 2))
     return Interval(ends[0], ends[1], known.mean(0))

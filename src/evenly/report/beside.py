@@ -1,7 +1,7 @@
 """The paper's figures beside ours."""
 
 from evenly.experiment.reproduce import Line, as_rows
-from evenly.metrics import METRICS
+from evenly.metrics import EVERY_METRIC
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, element, section
 from evenly.report.table import format_value
@@ -12,14 +12,14 @@ WHO = ("paper", "ours", "ours − paper")
 
 def title(metric: str) -> str:
     """A metric's name in a table's head; a single client's accuracy is called by the client's name."""
-    return BRIEF.get(metric, METRICS[metric].title if metric in METRICS else metric.removeprefix("client:"))
+    return BRIEF.get(metric, EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric.removeprefix("client:"))
 
 
 def figures(line: Line | None) -> tuple[str, str, str]:
     """The paper's figure, ours and the difference, as a table shows them."""
     if line is None:
         return "", "", ""
-    metric = METRICS.get(line.metric, METRICS["average"])  # a client's accuracy is shown like an average
+    metric = EVERY_METRIC.get(line.metric, EVERY_METRIC["average"])  # a client's accuracy is shown like an average
     spreads = line.paper_deviation, line.ours.deviation if line.ours.seeds > 1 else None
     paper, ours = (
         format_value(mean, metric) + ("" if spread is None else f" ± {format_value(spread, metric)}")

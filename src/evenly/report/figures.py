@@ -7,7 +7,8 @@ import altair as alt
 import numpy as np
 
 from evenly.experiment.results import Comparison
-from evenly.report.charts import convergence, distribution, influence_chart, tradeoff
+from evenly.federation import SPLITS
+from evenly.report.charts import convergence, distribution, influence_chart, tradeoff, weigh_alike, weighing_chart
 from evenly.report.choice import Choice
 from evenly.report.markup import Html, element, section
 from evenly.report.served import influence
@@ -32,6 +33,7 @@ class Figure(NamedTuple):
     identifier: str
     chart: alt.LayerChart
     caption: str
+    legend: tuple[str, ...] = ()
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -58,6 +60,7 @@ def charts(comparison: Comparison, values: Values, choice: Choice) -> Charts:
         ("tradeoff", "What does fairness cost?", _tradeoff(values, choice, lines)),
         ("rounds", "How did it develop?", _rounds(comparison, choice, bands)),
         ("influence", "Who shaped the model?", _influence(comparison, choice)),
+        ("weighing", "Whom would each method favour?", _weighing(comparison, choice)),
     ]
     built = [(key, title, figures) for key, title, figures in groups if figures]
     sections = {key: _section(key, title, figures, choice, len(values)) for key, title, figures in built}
@@ -101,17 +104,33 @@ def _influence(comparison: Comparison, choice: Choice) -> list[Figure]:
     return [Figure("chart-influence", chart, caption)] if chart is not None else []
 
 
+def _weighing(comparison: Comparison, choice: Choice) -> list[Figure]:
+    losses = np.mean([run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(choice.baseline)], axis=0).astype(np.float64)
+    losses = losses[np.isfinite(losses) & (losses >= 0)]
+    if len(losses) < 2 or losses.min() == losses.max():
+        return []  # equal losses are weighed alike by all of them
+    found = weigh_alike(losses)
+    means = "; ".join(f"{weighed.name}: {weighed.mean:.3g}" for weighed in found)
+    caption = (
+        f"The clients' training losses at the end of {choice.baseline} (mean over seeds), and how much each method's objective would weigh "
+        "their gradients there. This is arithmetic, not another training, and leaves the sizes of clients aside. AFL looks only at the "
+        f"worst client. The mean of the losses that each one minimises: {means}."
+    )
+    return [Figure("chart-weighing", weighing_chart(losses), caption, tuple(weighed.name for weighed in found))]
+
+
 def _section(key: str, title: str, figures: Sequence[Figure], choice: Choice, methods: int) -> Html:
-    few = len(choice.coloured) < methods
+    own = figures[0].legend  # of what is drawn, where that is not the methods compared
+    few = len(choice.coloured) < methods and not own
     # Names stand inside the distribution; everything else needs the legend.
-    legend = [] if key == "distribution" else [_legend(choice.coloured, others=few and key == "tradeoff")]
+    legend = [] if key == "distribution" else [legend_of(own or choice.coloured, others=few and key == "tradeoff")]
     note = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best."
     notes = [element("p", {"class": "soft"}, note)] if few and key != "tradeoff" else []
-    body = element("div", {"class": f"figures of-{len(figures)}"}, *map(_figure, figures))
+    body = element("div", {"class": f"figures of-{len(figures)}"}, *map(figure_html, figures))
     return section(key, title, *notes, *legend, body)
 
 
-def _figure(figure: Figure) -> Html:
+def figure_html(figure: Figure) -> Html:
     title = str(figure.chart.title)
     save = [
         element("button", {"type": "button", "data-save": kind, "aria-label": f"Save “{title}” as {kind.upper()}"}, kind.upper())
@@ -128,7 +147,7 @@ def _figure(figure: Figure) -> Html:
     )
 
 
-def _legend(labels: Sequence[str], *, others: bool) -> Html:
+def legend_of(labels: Sequence[str], *, others: bool) -> Html:
     items = [element("li", None, _swatch(OUTLINES[i], f"series-{i + 1}"), label) for i, label in enumerate(labels)]
     grey = [element("li", None, _swatch(OUTLINES[0], "muted"), "all other methods")] if others else []
     return element("ul", {"class": "legend", "aria-label": "Methods"}, *items, *grey)

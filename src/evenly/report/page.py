@@ -16,6 +16,7 @@ from evenly.report.charts.theme import DARK, LIGHT, page_config, saved_config
 from evenly.report.choice import choose
 from evenly.report.facts import data_card, excluded, settings
 from evenly.report.figures import charts
+from evenly.report.group_section import group_section
 from evenly.report.markup import Html, data_block, element, join, script
 from evenly.report.opening import opening
 from evenly.report.sections import privacy, results, worst_served
@@ -27,8 +28,10 @@ CONTENTS = {
     "paper": "The paper",
     "distribution": "Clients",
     "tradeoff": "Accuracy and fairness",
+    "groups": "Groups",
     "rounds": "Rounds",
     "influence": "Influence",
+    "weighing": "Weighing",
     "clients": "Worst served",
     "privacy": "Privacy",
     "data": "Data",
@@ -49,10 +52,11 @@ def render(comparison: Comparison, lines: list[Line] | None = None) -> str:
     _check(comparison)
     values = final_values(comparison)
     choice = choose(comparison, values)
-    drawn = charts(comparison, values, choice)
+    drawn, groups = charts(comparison, values, choice), group_section(comparison, choice)
     sections = {
         "results": results(comparison, values, choice),
         "paper": beside(lines or []),
+        **groups.sections,
         **drawn.sections,
         "clients": worst_served(comparison, choice),
         "privacy": privacy(comparison, choice),
@@ -62,7 +66,7 @@ def render(comparison: Comparison, lines: list[Line] | None = None) -> str:
     }
     shown = {key: text for key, text in sections.items() if text}
     body = [opening(comparison, values, choice), _contents(list(shown)), *shown.values()]
-    block = data_block("figures", {"specs": drawn.specs, "page": page_config(), "saved": saved_config()})
+    block = data_block("figures", {"specs": groups.specs | drawn.specs, "page": page_config(), "saved": saved_config()})
     return _document(comparison.name, join(body), block)
 
 

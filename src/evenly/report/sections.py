@@ -5,14 +5,14 @@ import numpy as np
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.report.choice import Choice
-from evenly.report.grid import Column, Entry, grid
-from evenly.report.markup import Html, element, join, section, unbroken
+from evenly.report.grid import Column, grid
+from evenly.report.markup import Html, element, section, unbroken
+from evenly.report.method_table import folded, key_of, method_table, title_of
 from evenly.report.reveal import Revealed, revealed
 from evenly.report.served import Client, served, worst_clients
 from evenly.report.summary import against, noise_note
-from evenly.report.table import MAIN_METRICS, OTHER_METRICS, UNDEFINED, Cell, Table, Values, table_of
+from evenly.report.table import MAIN_METRICS, OTHER_METRICS, UNDEFINED, Values, table_of
 
-BETTER = {1: "higher is better", -1: "lower is fairer", 0: "chance alone"}
 MOST_CLIENTS = 10
 
 
@@ -21,17 +21,17 @@ def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
     shown = {label: values[label] for label in choice.coloured}
     everything = table_of(values, metrics=MAIN_METRICS)
     rows = tuple(row for row in everything.rows if row.label in shown)
-    parts = [_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, on the clients' own test rows.")]
-    parts.append(_key(everything))
+    parts = [method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, on the clients' own test rows.")]
+    parts.append(key_of(everything, "Accuracies in percent, variances in percent squared. "))
     note = noise_note(values, choice, _median_rows(comparison, choice.baseline))
     if note:
         parts.append(element("aside", None, element("strong", None, "Small test sets. "), unbroken(note)))
     parts += _each(values, choice)
     if len(rows) < len(values):
-        parts.append(_folded(f"All {len(values)} methods", _table(everything, "Every method, the same columns.")))
+        parts.append(folded(f"All {len(values)} methods", method_table(everything, "Every method, the same columns.")))
     others = table_of(values if len(values) <= 40 else shown, metrics=OTHER_METRICS)
     parts.append(
-        _folded("More metrics", _table(others, "Further measures of how evenly the clients are served.", kind="wide"), _formulas())
+        folded("More metrics", method_table(others, "Further measures of how evenly the clients are served.", kind="wide"), _formulas())
     )
     return section("results", "Results", *parts)
 
@@ -50,45 +50,10 @@ def _median_rows(comparison: Comparison, label: str) -> float:
     return float(np.median(rows[rows > 0])) if (rows > 0).any() else 0.0
 
 
-def _table(table: Table, caption: str, kind: str = "") -> Html:
-    columns = [Column("Method"), *(Column(_title(m.title), BETTER[m.better]) for m in table.metrics)]
-    return grid(caption, columns, [[row.label, *(_entry(row.cells[m.name]) for m in table.metrics)] for row in table.rows], kind=kind)
-
-
-def _title(text: str) -> str:
-    return unbroken(text[:1].upper() + text[1:])
-
-
-def _entry(cell: Cell) -> Entry:
-    spoken = {True: " (best)", False: ""}[cell.best] + (" (not clearly worse than the best)" if cell.near else "")
-    value = element("span", {"class": "nowrap"}, cell.text.replace("± ", "±\u00a0"))
-    return Entry(join([value, element("span", {"class": "spoken"}, spoken)]), "best" if cell.best else "near" if cell.near else "")
-
-
-def _key(table: Table) -> Html:
-    spread = (
-        f"Mean over {table.seeds} seeds ± half of the 95 % interval for that mean (Student's t). "
-        if table.seeds > 1
-        else "One seed, so there are no intervals. "
-    )
-    unit = "Accuracies in percent, variances in percent squared. "
-    marks: list[str] = []
-    if len(table.rows) > 1:
-        marks = [element("span", {"class": "swatch best"}, "best")]
-        if table.seeds > 1:
-            near = " the 95 % interval of the seed-by-seed difference from the best includes 0."
-            marks += [" ", element("span", {"class": "swatch near"}, "not clearly worse"), near]
-    return element("p", {"class": "soft marks"}, spread, unit, *marks)
-
-
 def _formulas() -> Html:
-    rows = [(_title(m.title), m.formula, m.range) for m in METRICS.values()]
+    rows = [(title_of(m.title), m.formula, m.range) for m in METRICS.values()]
     columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True)]
     return grid("How they are computed: aₖ is a client's accuracy, nₖ its rows, m the number of clients.", columns, rows)
-
-
-def _folded(title: str, *children: Html) -> Html:
-    return element("details", None, element("summary", None, title), *children)
 
 
 def worst_served(comparison: Comparison, choice: Choice) -> Html:

@@ -10,7 +10,7 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
-from evenly.metrics import METRICS, Metric, Spread, accuracy, examples, measure, spread
+from evenly.metrics import EVERY_METRIC, METRICS, Metric, Spread, accuracy, examples, measure, spread
 
 MAIN_METRICS = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "variance_true")
 OTHER_METRICS = tuple(name for name in METRICS if name not in MAIN_METRICS)
@@ -55,7 +55,7 @@ def results_table(comparison: Comparison, *, metrics: Sequence[str] = MAIN_METRI
 
 def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
     """The same table from values that are already measured."""
-    chosen = tuple(METRICS[name] for name in metrics)
+    chosen = tuple(EVERY_METRIC[name] for name in metrics)
     columns = {metric.name: _column(values, metric) for metric in chosen}
     rows = tuple(Row(label, {name: column[label] for name, column in columns.items()}) for label in values)
     return Table(split, chosen, rows, max((len(seeds) for seeds in values.values()), default=0))

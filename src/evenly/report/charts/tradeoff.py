@@ -62,14 +62,15 @@ def _tooltip(unit: str) -> list[alt.Tooltip]:
 
 
 def _row(measured: Values, label: str, metric: str) -> dict[str, Any]:
-    return {"method": label, **_ends(measured, label, "average", "average"), **_ends(measured, label, metric, "other")}
+    return {"method": label, **ends(measured, label, "average", "average"), **ends(measured, label, metric, "other")}
 
 
-def _ends(measured: Values, label: str, metric: str, name: str) -> dict[str, Any]:
+def ends(measured: Values, label: str, metric: str, name: str, *, digits: int = 1) -> dict[str, Any]:
+    """The mean over seeds under `name`, its lowest and highest seed, and both in words; None where undefined."""
     seeds = np.array([seed[metric] for seed in measured[label].values()])
     seeds = seeds[np.isfinite(seeds)]
     if not len(seeds):
         return {name: None, f"{name}_low": None, f"{name}_high": None, f"{name}_span": ""}
     low, high = float(seeds.min()), float(seeds.max())
-    span = f"{low:.1f} to {high:.1f}" if len(seeds) > 1 else "one seed"
+    span = f"{low:.{digits}f} to {high:.{digits}f}" if len(seeds) > 1 else "one seed"
     return {name: float(seeds.mean()), f"{name}_low": low, f"{name}_high": high, f"{name}_span": span}

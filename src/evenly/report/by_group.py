@@ -1,0 +1,128 @@
+"""How each group is served: rates with intervals, metrics per method, and on which rows."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.experiment.results import Comparison, Run
+from evenly.federation import CENTRAL, SPLITS, Attribute, Federation
+from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
+from evenly.report.served import wilson
+from evenly.report.table import Values
+
+RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "True positive rate", "fpr": "False positive rate"}
+FEW = 30  # rows below which a rate is marked: the 95 % interval of one half is then 35 points wide, and more with fewer
+
+
+class Grouping(NamedTuple):
+    """One way to tell people apart: the groups themselves, or the values of one attribute of several."""
+
+    title: str
+    names: tuple[str, ...]
+    unprivileged: tuple[int, ...]
+    favourable: int
+    attribute: Attribute | None = None
+
+    def pool(self, tables: np.ndarray) -> np.ndarray:
+        """Tables by group as tables by this grouping."""
+        return tables if self.attribute is None else by_attribute(tables, self.attribute)
+
+
+class GroupRate(NamedTuple):
+    """One rate of one group under one method, in percent, the mean over seeds."""
+
+    group: str
+    value: float
+    low: float
+    high: float
+    rows: float  # that the rate is a share of
+
+    @property
+    def few(self) -> bool:
+        return self.rows < FEW
+
+
+def groupings(federation: Federation) -> list[Grouping]:
+    """The groups and, where they are intersections, each attribute on its own. Nothing without at least two groups."""
+    if len(federation.groups) < 2:
+        return []
+    several = federation.attributes if len(federation.attributes) > 1 else ()
+    title = " and ".join(a.name for a in federation.attributes) or "group"
+    whole = Grouping(title, federation.groups, federation.unprivileged, federation.favourable)
+    return [whole, *(Grouping(a.name, a.values, (a.unprivileged,), federation.favourable, a) for a in several)]
+
+
+def rows_shown(comparison: Comparison) -> str:
+    """The split that group metrics are shown on: the central test set where there is one."""
+    return CENTRAL if len(comparison.federation.central) else "test"
+
+
+def group_values(comparison: Comparison, grouping: Grouping, split: str) -> Values:
+    """Every group metric of every run after its last round."""
+    values: Values = {label: {} for label in comparison.labels}
+    for run in comparison.runs:
+        found = _measured(grouping, grouping.pool(pooled(run.trace, split)[-1]))
+        values[run.label][run.seed] = {name: float(value) for name, value in found.items()}
+    return values
+
+
+def metric_intervals(comparison: Comparison, grouping: Grouping, label: str, split: str) -> dict[str, tuple[float, float]]:
+    """95 % intervals of every group metric from resampling clients, of a method with a single seed; else nothing."""
+    runs = comparison.of(label)
+    if len(runs) > 1 or split == CENTRAL or comparison.federation.clients < 2:
+        return {}
+    tables = _client_tables(runs[0], grouping, split)
+    interval = over_clients(tables, lambda drawn: np.stack(list(_measured(grouping, drawn).values()), axis=-1))
+    return {name: (float(low), float(high)) for name, low, high in zip(GROUP_METRICS, interval.low, interval.high, strict=True)}
+
+
+def group_rates(comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str) -> list[GroupRate]:
+    """One rate of every group. From the lowest seed to the highest; with one seed a 95 % interval."""
+    runs = comparison.of(label)
+    tables = np.stack([grouping.pool(pooled(run.trace, split)[-1]) for run in runs])  # [seeds, groups, labels, outcomes]
+    seen = getattr(rates(tables, grouping.favourable), rate)
+    rows = getattr(rows_behind(tables, grouping.favourable), rate).mean(0)
+    known = np.isfinite(seen)
+    mean = ratio(np.where(known, seen, 0).sum(0), known.sum(0))
+    low, high = _ends(runs[0], grouping, split, rate) if len(runs) == 1 else _extremes(seen)
+    numbers = zip(grouping.names, 100 * mean, 100 * low, 100 * high, rows, strict=True)
+    return [GroupRate(name, *map(float, rest)) for name, *rest in numbers]
+
+
+def side_rates(comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str) -> tuple[float, float]:
+    """One rate of the unprivileged and of the privileged, each pooled, in percent; the mean over seeds."""
+    pairs = [sides(grouping.pool(pooled(run.trace, split)[-1]), grouping.unprivileged) for run in comparison.of(label)]
+    unprivileged, privileged = np.mean([_rate(grouping, rate, pair) for pair in pairs], axis=0)
+    return float(100 * unprivileged), float(100 * privileged)
+
+
+def _measured(grouping: Grouping, tables: np.ndarray) -> dict[str, np.ndarray]:
+    return measure_groups(tables, favourable=grouping.favourable, unprivileged=grouping.unprivileged)
+
+
+def _client_tables(run: Run, grouping: Grouping, split: str) -> np.ndarray:
+    return grouping.pool(run.trace.tables[-1, SPLITS.index(split)])
+
+
+def _extremes(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    known = np.isfinite(seen)
+    low, high = np.where(known, seen, np.inf).min(0), np.where(known, seen, -np.inf).max(0)
+    return np.where(known.any(0), low, np.nan), np.where(known.any(0), high, np.nan)
+
+
+def _ends(run: Run, grouping: Grouping, split: str, rate: str) -> tuple[np.ndarray, np.ndarray]:
+    """What chance allows with so many rows and, where clients can be resampled, that interval too: the outer ends of both.
+
+    Resampling alone finds no uncertainty where a group's few rows all went the same way.
+    """
+    table = grouping.pool(pooled(run.trace, split)[-1])
+    low, high = wilson(_rate(grouping, rate, table), getattr(rows_behind(table, grouping.favourable), rate))
+    if split == CENTRAL:
+        return low, high
+    drawn = over_clients(_client_tables(run, grouping, split), partial(_rate, grouping, rate))
+    return np.fmin(low, drawn.low), np.fmax(high, drawn.high)
+
+
+def _rate(grouping: Grouping, rate: str, tables: np.ndarray) -> np.ndarray:
+    return getattr(rates(tables, grouping.favourable), rate)

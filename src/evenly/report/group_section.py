@@ -1,0 +1,204 @@
+"""The section on groups: who is compared with whom, the metrics per method, the rates per group, and each attribute."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.federation import CENTRAL, SPLITS
+from evenly.metrics import GROUP_METRICS
+from evenly.report.by_group import (
+    FEW,
+    RATES,
+    Grouping,
+    GroupRate,
+    group_rates,
+    group_values,
+    groupings,
+    metric_intervals,
+    rows_shown,
+    side_rates,
+)
+from evenly.report.charts.group_tradeoff import group_tradeoff
+from evenly.report.charts.rates import MOST_GROUPS, largest, rates_chart
+from evenly.report.choice import Choice
+from evenly.report.figures import Charts, Figure, figure_html, legend_of
+from evenly.report.grid import Column, Entry, grid
+from evenly.report.markup import Html, definitions, element, section, unbroken
+from evenly.report.method_table import dash, folded, key_of, method_table, title_of
+from evenly.report.table import Values, table_of
+from evenly.types import Trace
+
+MAIN = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff", "worst_accuracy")
+FURTHER = {  # a table each: more columns than these do not fit
+    "The two sides, with a sign and without.": ("spd", "eod", "aod", "f1_diff", "acc_diff_abs", "f1_diff_abs", "odds_diff"),
+    "Single groups: the best against the worst.": ("spd_range", "eod_range", "odds_range", "acc_range", "worst_tpr", "worst_selection"),
+    "Scores and shares.": ("precision", "fas_abs", "fas_thesis", "representation"),
+}
+DRAWN = ("accuracy", "selection_rate", "tpr")
+MOST_LISTED = 40
+UNITS = "Shares in percent, differences between groups as fractions: unprivileged minus privileged, both pooled. "
+RESAMPLED = "One seed; below each value the 95 % interval from resampling clients. "
+
+Rates = Mapping[str, Mapping[str, Sequence[GroupRate]]]  # rate -> label -> one per group
+
+
+def group_section(comparison: Comparison, choice: Choice) -> Charts:
+    """Nothing without at least two groups, or where there are no rows to test on."""
+    found, split = groupings(comparison.federation), rows_shown(comparison)
+    if not found or not any(_tested(run.trace, split) for run in comparison.runs):
+        return Charts({}, {})
+    whole, *attributes = found
+    values = group_values(comparison, whole, split)
+    rates = _rates(comparison, whole, choice.coloured, split)
+    *bars, scatter = _figures(comparison, values, rates, choice)
+    parts = [
+        definitions(_who(comparison, whole, split)),
+        *_findings(comparison, whole, choice, split),
+        *_tables(comparison, whole, choice, values, split),
+        legend_of(choice.coloured, others=False),
+        element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
+        element("div", {"class": "figures later"}, figure_html(scatter)),
+        element("h3", {"class": "later"}, "Every group"),
+        _dashes(comparison),
+        *(_listed(whole, rates, label) for label in choice.coloured),
+        *_attributes(comparison, attributes, choice, split),
+    ]
+    specs = {figure.identifier: figure.spec for figure in (*bars, scatter)}
+    return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs)
+
+
+def _tested(trace: Trace, split: str) -> bool:
+    return bool((trace.central if split == CENTRAL else trace.tables[-1, SPLITS.index(split)]).any())
+
+
+def _rates(comparison: Comparison, grouping: Grouping, labels: Sequence[str], split: str) -> Rates:
+    return {rate: {label: group_rates(comparison, grouping, label, split, rate) for label in labels} for rate in RATES}
+
+
+def _who(comparison: Comparison, grouping: Grouping, split: str) -> list[tuple[str, str]]:
+    federation = comparison.federation
+    rows = f"the central test set, {len(federation.central):,} rows" if split == CENTRAL else "the test rows of all clients together"
+    return [
+        ("Unprivileged", _names(grouping, unprivileged=True)),
+        ("Privileged", _names(grouping, unprivileged=False)),
+        ("Favourable label", federation.labels[federation.favourable]),
+        ("Measured on", rows),
+    ]
+
+
+def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
+    names = [name for g, name in enumerate(grouping.names) if (g in grouping.unprivileged) == unprivileged]
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more if names else "nobody"
+
+
+def _findings(comparison: Comparison, grouping: Grouping, choice: Choice, split: str) -> list[Html]:
+    """What the difference in true positive rates means, for the baseline and for the leading method."""
+    wanted = comparison.federation.labels[comparison.federation.favourable]
+    items = []
+    for method in dict.fromkeys((choice.baseline, choice.lead)):
+        unprivileged, privileged = side_rates(comparison, grouping, method, split, "tpr")
+        if np.isfinite([unprivileged, privileged]).all():
+            text = (
+                f"Of the people whose label is “{wanted}”, {method} finds {unprivileged:.1f} % among the unprivileged "
+                f"and {privileged:.1f} % among the privileged."
+            )
+            items.append(element("li", None, unbroken(text)))
+    return [element("ul", {"class": "words"}, *items)] if items else []
+
+
+def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: Values, split: str) -> list[Html]:
+    main = table_of(values, metrics=MAIN, split=split)
+    intervals = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
+    shown = tuple(row for row in main.rows if row.label in choice.coloured)
+    single = RESAMPLED if any(intervals.values()) else "One seed, so there are no intervals. "
+    caption = f"After {comparison.rounds:,} rounds."
+    parts = [method_table(main._replace(rows=shown), caption, intervals=intervals), key_of(main, UNITS, single)]
+    if len(shown) < len(main.rows):
+        parts.append(folded(f"Groups: all {len(main.rows)} methods", method_table(main, "Every method, the same columns.")))
+    kept = {label: values[label] for label in choice.coloured}
+    further = [method_table(table_of(kept, metrics=names), title, intervals=intervals) for title, names in FURTHER.items()]
+    parts.append(folded("More group metrics", *further, _formulas()))
+    if split == CENTRAL:
+        own = group_values(comparison, grouping, "test")
+        table = table_of({label: own[label] for label in choice.coloured}, metrics=MAIN)
+        parts.append(folded("On the clients' own test rows", method_table(table, "The test rows of all clients together.")))
+    return parts
+
+
+def _formulas() -> Html:
+    rows = [(title_of(m.title), m.formula, m.range, m.undefined) for m in GROUP_METRICS.values()]
+    columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True), Column("Undefined if", words=True)]
+    return grid("How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.", columns, rows)
+
+
+def _figures(comparison: Comparison, values: Values, rates: Rates, choice: Choice) -> list[Figure]:
+    several = len(comparison.seeds) > 1
+    seeds = "Lines reach from the lowest seed to the highest."
+    chance = "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
+    span = seeds if several else chance
+    wanted = comparison.federation.labels[comparison.federation.favourable]
+    captions = {
+        "accuracy": "Predicted right, of all rows of the group.",
+        "selection_rate": f"Predicted “{wanted}”, of all rows of the group.",
+        "tpr": f"Predicted “{wanted}”, of the group's rows with that label.",
+    }
+    hollow = f" Hollow: fewer than {FEW} rows." if any(g.few for label in rates["tpr"].values() for g in label) else ""
+    groups = len(comparison.federation.groups)
+    part = f" The {MOST_GROUPS} largest of {groups} groups." if groups > MOST_GROUPS else ""
+    shown = largest(rates["accuracy"][choice.baseline])
+    figures = [
+        Figure(f"chart-groups-{rate.replace('_', '-')}", rates_chart(rates[rate], rate, shown), f"{captions[rate]} {span}{hollow}{part}")
+        for rate in DRAWN
+    ]
+    lines = " Lines reach from the lowest seed to the highest." if several else ""
+    caption = f"The lower right is best: accurate, and alike for all groups.{lines}"
+    return [*figures, Figure("chart-groups-tradeoff", group_tradeoff(values, choice.coloured), caption)]
+
+
+def _dashes(comparison: Comparison) -> Html:
+    wanted = comparison.federation.labels[comparison.federation.favourable]
+    text = (
+        f"In percent. * marks a rate that rests on fewer than {FEW} rows, where chance alone can move it far. – stands where there is "
+        f"nothing to divide by: a true positive rate needs rows labelled “{wanted}”, a false positive rate rows with another label."
+    )
+    return element("p", {"class": "soft"}, unbroken(text))
+
+
+def _listed(grouping: Grouping, rates: Rates, label: str) -> Html:
+    by_rate = {rate: rates[rate][label] for rate in RATES}
+    order = np.argsort([-group.rows for group in by_rate["accuracy"]], kind="stable")[:MOST_LISTED]
+    columns = [Column("Group"), Column("Rows"), *(Column(title, "%") for title in RATES.values())]
+    rows = [
+        [_name(grouping, g), f"{by_rate['accuracy'][g].rows:,.0f}", *(_rate(rate, found[g]) for rate, found in by_rate.items())]
+        for g in sorted(order.tolist())
+    ]
+    caption = f"Served by {label}." + (f" The {MOST_LISTED} largest groups." if len(grouping.names) > MOST_LISTED else "")
+    return folded(f"Groups under {label}", grid(caption, columns, rows, kind="compact"))
+
+
+def _name(grouping: Grouping, g: int) -> str:
+    return f"{grouping.names[g]} (unprivileged)" if g in grouping.unprivileged else grouping.names[g]
+
+
+def _rate(rate: str, found: GroupRate) -> str | Entry:
+    if not np.isfinite(found.value):
+        return dash({"tpr": "no rows with the favourable label", "fpr": "no rows with another label"}.get(rate, "no rows"))
+    return f"{found.value:.1f}{' *' if found.few else ''}"
+
+
+def _attributes(comparison: Comparison, attributes: Sequence[Grouping], choice: Choice, split: str) -> list[Html]:
+    """Each attribute on its own: a model can be even over each and uneven over their intersections, and the other way round."""
+    if not attributes:
+        return []
+    intro = "Above, groups are intersections. Here is one attribute at a time; a model can be even over each and not over all together."
+    parts = [element("h3", {"class": "later"}, "One attribute at a time"), element("p", {"class": "soft"}, intro)]
+    for grouping in attributes:
+        rates = _rates(comparison, grouping, choice.coloured, split)
+        values = {label: seeds for label, seeds in group_values(comparison, grouping, split).items() if label in choice.coloured}
+        intervals = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
+        about = f"{_names(grouping, unprivileged=True)} against {_names(grouping, unprivileged=False)}."
+        table = method_table(table_of(values, metrics=MAIN, split=split), about, intervals=intervals)
+        parts.append(folded(f"By {grouping.title}", table, *(_listed(grouping, rates, label) for label in choice.coloured)))
+    return parts

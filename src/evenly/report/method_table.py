@@ -1,0 +1,67 @@
+"""The results table as HTML: one row per method, the best value marked, intervals, and a reason where there is no value."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from evenly.metrics import Metric
+from evenly.report.grid import Column, Entry, grid
+from evenly.report.markup import Html, element, join, unbroken
+from evenly.report.table import Cell, Table, format_value
+
+Intervals = Mapping[str, Mapping[str, tuple[float, float]]]  # label -> metric -> ends, where seeds give none
+
+
+def method_table(table: Table, caption: str, kind: str = "", intervals: Intervals | None = None) -> Html:
+    columns = [Column("Method"), *(Column(title_of(m.title), _hint(m)) for m in table.metrics)]
+    own = intervals or {}
+    rows = [[row.label, *(_entry(row.cells[m.name], own.get(row.label, {}).get(m.name)) for m in table.metrics)] for row in table.rows]
+    return grid(caption, columns, rows, kind=kind)
+
+
+def _hint(metric: Metric) -> str:
+    if metric.name == "variance_noise":
+        return "chance alone"
+    return "" if metric.direction == "neither" else metric.direction
+
+
+def title_of(text: str) -> str:
+    return unbroken(text[:1].upper() + text[1:])
+
+
+def _entry(cell: Cell, interval: tuple[float, float] | None) -> Entry:
+    if cell.metric.undefined and not np.isfinite(cell.spread.mean):
+        return dash(cell.metric.undefined)
+    spoken = {True: " (best)", False: ""}[cell.best] + (" (not clearly worse than the best)" if cell.near else "")
+    parts: list[str] = [element("span", {"class": "nowrap"}, _proper(cell.text).replace("± ", "±\u00a0"))]
+    if interval and np.isfinite(interval).all():
+        ends = " to ".join(_proper(format_value(end, cell.metric)) for end in interval)
+        parts.append(element("small", {"class": "interval"}, f" {ends}"))
+    return Entry(join([*parts, element("span", {"class": "spoken"}, spoken)]), "best" if cell.best else "near" if cell.near else "")
+
+
+def dash(reason: str) -> Entry:
+    """A cell without a value, and why."""
+    why = f"undefined: {reason}"
+    return Entry(join([element("span", {"title": why, "aria-hidden": "true"}, "–"), element("span", {"class": "spoken"}, why)]), "")
+
+
+def _proper(number: str) -> str:
+    return number.replace("-", "−")
+
+
+def key_of(table: Table, unit: str, single: str = "One seed, so there are no intervals. ") -> Html:
+    """How to read the numbers and the marks; `single` is what is said of intervals where there is one seed."""
+    several = f"Mean over {table.seeds} seeds ± half of the 95 % interval for that mean (Student's t). "
+    spread = several if table.seeds > 1 else single
+    marks: list[str] = []
+    if len(table.rows) > 1:
+        marks = [element("span", {"class": "swatch best"}, "best")]
+        if table.seeds > 1:
+            near = " the 95 % interval of the seed-by-seed difference from the best includes 0."
+            marks += [" ", element("span", {"class": "swatch near"}, "not clearly worse"), near]
+    return element("p", {"class": "soft marks"}, spread, unit, *marks)
+
+
+def folded(title: str, *children: Html) -> Html:
+    return element("details", None, element("summary", None, title), *children)

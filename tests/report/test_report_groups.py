@@ -1,0 +1,162 @@
+"""The report's view of groups: rates with intervals, marks on small ones, reasons for what is undefined."""
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from invented import RACE, SEX, comparison, federation, with_groups
+from rich.console import Console
+
+from evenly.metrics import GROUP_METRICS, measure_groups
+from evenly.records import replace
+from evenly.report.by_group import FEW, group_rates, group_values, groupings, metric_intervals, rows_shown
+from evenly.report.charts.rates import MOST_GROUPS, largest, rates_chart
+from evenly.report.charts.weighing import weigh_alike, weighing_chart
+from evenly.report.group_section import FURTHER, MAIN
+from evenly.report.page import render
+from evenly.terminal import results_table
+
+
+@pytest.fixture(scope="module")
+def found():
+    return with_groups(comparison(seeds=3, data=federation(20, rows=(40, 10, 40))))
+
+
+@pytest.fixture(scope="module")
+def one():
+    return with_groups(comparison(seeds=1, data=federation(20, rows=(40, 10, 40))))
+
+
+def words(text: str) -> str:
+    return re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
+
+
+def test_groups_are_seen_together_and_by_each_attribute(found):
+    whole, sex, race = groupings(found.federation)
+    assert (whole.title, sex.names, race.names) == ("sex and race", SEX, RACE)
+    table = found.runs[0].trace.tables[-1, 2].sum(0)
+    np.testing.assert_array_equal(sex.pool(table), [table[:3].sum(0), table[3:].sum(0)])
+    assert groupings(comparison().federation) == []
+    alone = replace(found.federation, attributes=found.federation.attributes[:1])
+    assert len(groupings(alone)) == 1  # one attribute is the groups themselves
+
+
+def test_values_are_the_metrics_of_each_run(found):
+    whole, sex, _ = groupings(found.federation)
+    run = found.runs[-1]
+    table = run.trace.tables[-1, 2].sum(0)
+    by_hand = measure_groups(table, favourable=1, unprivileged=(0, 1, 2))
+    assert group_values(found, whole, "test")[run.label][run.seed] == {n: pytest.approx(float(v), nan_ok=True) for n, v in by_hand.items()}
+    assert group_values(found, sex, "test")[run.label][run.seed]["eod"] == pytest.approx(float(by_hand["eod"]))
+
+
+def test_the_central_test_set_is_shown_where_there_is_one(found):
+    central = with_groups(comparison(seeds=2), central=500)
+    assert (rows_shown(found), rows_shown(central)) == ("test", "central")
+    text = words(render(central))
+    assert "the central test set, 500 rows" in text
+    assert "<summary>On the clients" in text
+    assert "<summary>On the clients" not in words(render(found))
+
+
+def test_rates_are_means_over_seeds_from_the_lowest_to_the_highest(found):
+    whole = groupings(found.federation)[0]
+    rates = group_rates(found, whole, "fedavg", "test", "tpr")
+    seeds = [run.trace.tables[-1, 2].sum(0)[0] for run in found.of("fedavg")]
+    by_hand = [100 * t[1, 1] / t[1].sum() for t in seeds]
+    assert rates[0].value == pytest.approx(np.mean(by_hand))
+    assert (rates[0].low, rates[0].high) == (pytest.approx(min(by_hand)), pytest.approx(max(by_hand)))
+    assert rates[0].rows == pytest.approx(np.mean([t[1].sum() for t in seeds]))
+
+
+def test_with_one_seed_intervals_come_from_resampled_clients_and_chance(one, found):
+    whole = groupings(one.federation)[0]
+    rates = group_rates(one, whole, "fedavg", "test", "accuracy")
+    assert all(rate.low < rate.value < rate.high or rate.value in (0, 100) for rate in rates)
+    assert all(rate.high - rate.low > 10 for rate in rates if rate.few)  # also where all rows went the same way
+    intervals = metric_intervals(one, whole, "fedavg", "test")
+    assert set(intervals) == set(GROUP_METRICS)
+    low, high = intervals["eod"]
+    assert low < group_values(one, whole, "test")["fedavg"][0]["eod"] < high
+    assert metric_intervals(found, whole, "fedavg", "test") == {}  # the seeds speak for themselves
+    assert metric_intervals(one, whole, "fedavg", "central") == {}
+
+
+def test_undefined_and_small_rates_are_marked_and_explained(one):
+    text = words(render(one))
+    assert "undefined: no rows with the favourable label" in text
+    assert "undefined: no such rows" in render(one)  # in the chart
+    assert re.search(r"<span>\d+\.\d \*</span>", text)
+    assert f"fewer than {FEW} rows" in text
+    assert not re.search(r"\b(nan|NaN|None|inf)\b", text)
+
+
+def test_metrics_without_a_value_say_why():
+    # The favourable label never occurs: nothing can be said of true positive rates.
+    made = with_groups(comparison(seeds=1))
+    runs = [run._replace(trace=run.trace._replace(tables=run.trace.tables * np.array([[1], [0]]))) for run in made.runs]
+    text = words(render(made._replace(runs=runs)))
+    assert f"undefined: {GROUP_METRICS['eod_abs'].undefined}" in text
+    assert not re.search(r"\b(nan|NaN|None|inf)\b", text)
+
+
+def test_a_report_without_groups_has_no_such_section_and_neither_has_one_without_rows(found):
+    assert '<section id="groups"' in render(found)
+    assert '<section id="groups"' not in render(comparison())
+    assert '<section id="groups"' not in render(with_groups(comparison(data=federation(4, rows=(10, 5, 0)))))
+
+
+def test_every_group_metric_has_a_place():
+    shown = [*MAIN, *(name for names in FURTHER.values() for name in names)]
+    assert sorted(shown) == sorted(GROUP_METRICS)
+
+
+def test_with_many_groups_the_largest_are_drawn(found):
+    whole = groupings(found.federation)[0]
+    many = [*group_rates(found, whole, "fedavg", "test", "accuracy")] * 5
+    shown = largest(many)
+    assert len(shown) == MOST_GROUPS
+    assert min(many[g].rows for g in shown) >= max(rate.rows for g, rate in enumerate(many) if g not in shown)
+    assert "NaN" not in json.dumps(rates_chart({"fedavg": many}, "accuracy", shown).to_dict())
+
+
+def test_the_terminal_shows_both_differences_where_there_are_groups(found):
+    def shown(made) -> str:
+        console = Console(width=80, file=io.StringIO())
+        with console.capture() as capture:
+            console.print(results_table(made))
+        return capture.get()
+
+    assert "|EOD|" in shown(found)
+    assert "|SPD|" in shown(found)
+    assert "unprivileged: 3 groups" in " ".join(shown(found).split())
+    assert "|EOD|" not in shown(comparison())
+    values = group_values(found, groupings(found.federation)[0], "test")["fedavg"].values()
+    assert f"{np.mean([seed['eod_abs'] for seed in values]):.3f}" in shown(found)
+
+
+def test_methods_weigh_the_same_losses_as_their_means_say():
+    found = {weighed.name: weighed for weighed in weigh_alike(np.array([0.5, 2.0, 1.0]))}
+    assert list(found) == ["FedAvg", "q-FFL, q = 1", "TERM, α = 1", "PropFair, M = 2.5", "AFL"]
+    # The specification's numbers: means of (0.5, 2, 1), and weights by client, in equal shares.
+    assert [weighed.mean for weighed in found.values()] == pytest.approx([7 / 6, 1.3228756555, 1.3657564954, 1.3552857574, 2])
+    np.testing.assert_allclose(found["q-FFL, q = 1"].weights, 3 * np.array([0.5, 2, 1]) / 3.5)
+    np.testing.assert_allclose(found["AFL"].weights, [0, 3, 0])
+    assert all(weighed.weights.mean() == pytest.approx(1) for weighed in found.values())
+
+
+def test_the_chart_of_weights_is_thinned_and_keeps_the_worst_client():
+    chart = weighing_chart(np.linspace(0.1, 3, 5000)).to_dict()
+    rows = [row for data in chart["datasets"].values() for row in data if row["method"] == "FedAvg"]
+    assert len(rows) <= 60
+    assert max(row["loss"] for row in rows) == 3
+    assert "AFL: 5,000, off the chart" in json.dumps(chart, ensure_ascii=False)
+
+
+def test_equal_losses_have_no_chart_of_weights():
+    found = comparison()
+    runs = [run._replace(trace=run.trace._replace(losses=np.ones_like(run.trace.losses))) for run in found.runs]
+    assert "chart-weighing" in render(found)
+    assert "chart-weighing" not in render(found._replace(runs=runs))
