@@ -1,4 +1,5 @@
 import doctest
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,3 +124,18 @@ def test_mistakes_are_refused(f: list, kind: str, parameter: float, sentence: st
 
 def test_the_examples_in_the_documentation_hold():
     assert doctest.testmod(means).failed == 0
+
+
+def test_the_page_on_the_idea_has_these_means_and_weights():
+    page = (Path(__file__).parents[2] / "docs" / "idea.md").read_text()
+    settings = {
+        "FedAvg": ("fedavg", 0.0),
+        "q-FFL, q = 1": ("q-ffl", 1.0),
+        "TERM, α = 1": ("term", 1.0),
+        "PropFair, M = 2.5": ("propfair", 2.5),
+    }
+    for title, (kind, parameter) in settings.items():
+        dual = dual_weights(np.array([0.5, 2.0, 1.0]), kind, parameter)
+        shown = ", ".join(f"{weight:.3f}" for weight in dual / dual.sum())
+        row = next(line for line in page.splitlines() if line.startswith(f"| {title} |"))
+        assert row.endswith(f"| {generalised_mean(np.array([0.5, 2.0, 1.0]), kind, parameter):.3f} | {shown} |")

@@ -1,0 +1,19 @@
+"""Draw the pictures that need no training: `python docs/draw.py`. Only the picture of weights so far."""
+
+from pathlib import Path
+
+import numpy as np
+
+from evenly.report.charts import save_chart, weighing_chart
+
+PICTURES = Path(__file__).resolve().parent / "pictures"
+LOSSES = np.linspace(0.1, 2, 20)  # of twenty clients
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    save_chart(weighing_chart(LOSSES), PICTURES / "weighing.svg")
+
+
+if __name__ == "__main__":
+    main()
