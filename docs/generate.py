@@ -18,6 +18,7 @@ import numpy as np
 import reproductions
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
+from evenly.clients import PREPARES
 from evenly.clients.optimiser import OPTIMISERS
 from evenly.metrics import GROUP_METRICS, METRICS, Metric
 from evenly.notation import parse
@@ -51,15 +52,40 @@ SYMBOLS = {
     "gₖ": "client k's change, w − wₖ",
     "ε": "how far λ may be from its centre",
 }
-OWN_SYMBOLS = {"ditto": {"vₖ": "client k's personal model", "λ": "strength of its pull towards w (`pull`)"}}
+CARRIED = {"vₖ": "the weight that client k carries from round to round"}
+OWN_SYMBOLS = {
+    "ditto": {"vₖ": "client k's personal model", "λ": "strength of its pull towards w (`pull`)"},
+    "fairfed": {**CARRIED, "Δₖ": "how far client k's fairness gap is from everyone's", "β": "how fast weights move"},
+    "fedcvg": {"uₖ": "training rows of unprivileged people at client k", "α": "how much one more of them counts"},
+    "fedcvg-ratio": {
+        **CARRIED,
+        "zₖ": "client k's weight of this round alone",
+        "rₖ": "share of unprivileged people among client k's training rows; r: among those of the round",
+        "±": "+ if r is below one half, else −; clip keeps the factor between 1/2 and 2",
+        "α": "how much that share counts",
+        "m": "`memory`",
+    },
+    "fedfb": {
+        "o₀": "how much rows of unprivileged people without the favourable label count in a client's loss; those with it count 2 − o₀",
+        "o₁": "the same of all other people",
+        "m₀": "rows of unprivileged people, of n; m₁ of all others",
+        "f": "by how much the losses of the two sides differ in the label that they favour",
+        "t": "number of the round",
+        "cₖ": "sum of the row weights of client k",
+        "α": "step size of the row weights",
+    },
+}
 REVEALED = {
     "examples": "its number of training rows",
     "loss": "its training loss of the model it received",
     "table": "counts of its training rows by group, label and outcome",
+    "cell_loss": "its summed losses by group and label, of the model it received",
+    "unprivileged": "its number of training rows of unprivileged people",
     "choice": "the cluster or group it chose",
     "square_norm": "the squared norm of its update (the server can read it off the update)",
     "gram": "its update on its own, not only in a sum (weights come from inner products of updates)",
 }
+OF_GROUPS = {"table", "cell_loss", "unprivileged"}  # a method that needs these is tried on data with groups
 DRAWN = {"chance"}  # by the server: nothing that a client reveals
 
 
@@ -160,18 +186,23 @@ def words(names: frozenset[str]) -> str:
 
 def command(method: Method) -> str:
     wanted = method.name if method.name == "fedavg" else f"fedavg,{method.name}"
-    return f'evenly compare --algorithms "{wanted}" --rounds 200 --seeds 2'
+    people = "--data synthetic-census " if needs(method, None) & OF_GROUPS else ""
+    return f'evenly compare {people}--algorithms "{wanted}" --rounds 200 --seeds 2'
 
 
 def catalogue() -> str:
     """Tables of all methods and of the parts that can be added to them."""
     methods = [[f"[{m.title}]({m.name}.md)", f"`{m.name}`", m.formula, m.reference] for m in METHODS.values()]
     samplings = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in SAMPLINGS.items()]
+    prepares = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in PREPARES.items()]
     optimisers = [[f"`{name}`", options(known)] for name, (_, known) in OPTIMISERS.items()]
     return "\n\n".join([
         table(["method", "written", "formula", "reference"], methods),
         "## Sampling: `+name`",
         table(["name", "who takes part", "settings"], samplings),
+        "Parity sampling makes every client that is chosen reveal how many of its training rows belong to unprivileged people.",
+        "## What clients do once, before the first round: `+name`",
+        table(["name", "what it does", "settings"], prepares),
         "## Optimisers: `+server-name` or `+local-name`",
         table(["name", "settings"], optimisers),
     ])  # fmt: skip

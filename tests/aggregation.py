@@ -36,9 +36,13 @@ def _round(rule: Rule, signals: Signals, received: Any, trained: Any, state: Any
 
 def aggregate(
     rule: Rule, received: Any, trained: Any, *, losses: Any = None, sizes: Any = None, returned: Any = None, clients: Any = None,
-    everyone: Any = None, chance: Any = (0.5, 0.5), state: Any = None,
+    everyone: Any = None, chance: Any = (0.5, 0.5), tables: Any = None, unprivileged: Any = None, cell_losses: Any = None,
+    census: Census | None = None, state: Any = None,
 ) -> Outcome:  # fmt: skip
-    """Weigh, add up, step, as the simulator does for one run. `clients` sit in the slots; `everyone` has these sizes."""
+    """Weigh, add up, step, as the simulator does for one run. `clients` sit in the slots; `everyone` has these sizes.
+
+    There are two groups and two labels unless `census` says otherwise; `tables` are counts [K, groups, labels, outcomes].
+    """
     count = len(trained)
     sizes = np.ones(count) if sizes is None else np.asarray(sizes)
     everyone = sizes if everyone is None else np.asarray(everyone)
@@ -49,8 +53,12 @@ def aggregate(
             examples=jnp.asarray(sizes, jnp.float64),
             loss=jnp.ones(count) if losses is None else jnp.asarray(losses, jnp.float64),
             chance=jnp.asarray(chance, jnp.float64),
+            table=jnp.asarray(np.ones((count, 2, 2, 2)) if tables is None else tables, jnp.float64),
+            unprivileged=jnp.asarray(sizes / 2 if unprivileged is None else unprivileged, jnp.float64),
+            cell_loss=jnp.asarray(np.ones((count, 2, 2)) if cell_losses is None else cell_losses, jnp.float64),
         )
-        state = rule.init(Census(everyone, np.ones((len(everyone), 1, 1), int))) if state is None else state
+        census = Census(everyone, np.ones((len(everyone), 2, 2), int)) if census is None else census
+        state = rule.init(census) if state is None else state
         found = _round(rule, signals, jnp.asarray(received, jnp.float64), jnp.asarray(trained, jnp.float64), state)
         return Outcome(*(jax.tree.map(np.asarray, part) for part in found))
 
@@ -64,12 +72,16 @@ class Round(NamedTuple):
     sizes: np.ndarray
     clients: Any = None  # who sits in the slots; by default everyone in order
     everyone: Any = None  # sizes of all clients
+    tables: Any = None  # [K, 2, 2, 2] counts by group, label and outcome
+    unprivileged: Any = None  # [K]
+    cell_losses: Any = None  # [K, 2, 2]
 
     def only(self, kept: Any) -> "Round":
         """Some slots, perhaps in another order; the others still exist, but are not in the round."""
         clients = np.arange(len(self.sizes)) if self.clients is None else self.clients
         everyone = self.sizes if self.everyone is None else self.everyone
-        return Round(self.received, self.trained[kept], self.losses[kept], self.sizes[kept], clients[kept], everyone)
+        of_groups = (None if own is None else own[kept] for own in (self.tables, self.unprivileged, self.cell_losses))
+        return Round(self.received, self.trained[kept], self.losses[kept], self.sizes[kept], clients[kept], everyone, *of_groups)
 
     def apply(self, rule: Rule, returned: Any = None) -> Outcome:
         return aggregate(rule, returned=returned, **self._asdict())
@@ -86,6 +98,18 @@ def rounds(draw: Any, counts: tuple[int, ...] = (1, 2, 4)) -> Round:
         draw(arrays(np.float64, count, elements=st.floats(1e-3, 1e2))),
         draw(arrays(np.int64, count, elements=st.integers(1, 1000))),
     )
+
+
+@st.composite
+def grouped_rounds(draw: Any, counts: tuple[int, ...] = (1, 2, 4)) -> Round:
+    """Rounds whose clients also have groups and labels; combinations may be missing, but no client is empty."""
+    case = draw(rounds(counts))
+    count = len(case.losses)
+    tables = draw(arrays(np.int64, (count, 2, 2, 2), elements=st.sampled_from([0, 0, 1, 2, 5, 9, 40])))
+    tables[:, 1, 1, 1] += tables.sum((1, 2, 3)) == 0
+    cells = tables.sum(3)
+    cell_losses = cells * draw(arrays(np.float64, (count, 2, 2), elements=st.floats(1e-3, 5)))
+    return case._replace(sizes=cells.sum((1, 2)), tables=tables, unprivileged=cells[:, 0].sum(1), cell_losses=cell_losses)
 
 
 powers = st.one_of(st.sampled_from([0.0, 0.001, 0.1, 1.0, 2.0, 5.0, 15.0]), st.floats(0, 15))

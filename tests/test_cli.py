@@ -195,11 +195,12 @@ def test_a_full_disk_loses_nothing_already_written(tmp_path, monkeypatch):
 
 def test_list_and_describe_cover_the_registry():
     from evenly.algorithms import METHODS
+    from evenly.clients import PREPARES
     from evenly.metrics import EVERY_METRIC
     from evenly.sampling import SAMPLINGS
 
     listed = run("list").stdout
-    for name in (*METHODS, *EVERY_METRIC, *SAMPLINGS):
+    for name in (*METHODS, *EVERY_METRIC, *SAMPLINGS, *PREPARES):
         assert name in listed
         assert run("describe", name).stdout.strip()
 

@@ -146,6 +146,7 @@ def tune(
 def list_all() -> None:
     """Show every method, sampling, model, data set, metric and experiment."""
     with sentences():
+        from evenly.clients import PREPARES
         from evenly.clients.optimiser import OPTIMISERS
         from evenly.datasets import DATASETS
         from evenly.experiment.config import packaged
@@ -158,6 +159,7 @@ def list_all() -> None:
         console.print(methods_table())
         parts = {
             "sampling": SAMPLINGS,
+            "before the first round": PREPARES,
             "server and local optimisers": [f"{side}-{name}" for side in ("server", "local") for name in OPTIMISERS],
             "models": ALL_MODELS,
             "data sets": [*DATASETS, "any .csv or .parquet file"],
@@ -174,10 +176,11 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
     """Explain one method, sampling or metric: formula, settings, what clients reveal."""
     with sentences():
         from evenly.algorithms import METHODS
+        from evenly.clients import PREPARES
         from evenly.metrics import EVERY_METRIC
         from evenly.notation import unknown
         from evenly.sampling import SAMPLINGS
-        from evenly.terminal import part_table, reveals, settings_table
+        from evenly.terminal import part_table, reveals, settings_table, trial
 
         console = Console()
         if name in METHODS:
@@ -185,16 +188,16 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
             console.print(f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False)
             console.print(settings_table(method))
             console.print(f"Clients reveal, besides their update: {reveals(method)}.")
-            console.print(f"Try it: evenly compare --algorithms fedavg,{name}", highlight=False)
-        elif name in SAMPLINGS:
-            console.print(cleandoc(SAMPLINGS[name].__doc__ or ""), highlight=False)
-            console.print(part_table(name, SAMPLINGS[name]))
+            console.print(f"Try it: {trial(method)}", highlight=False)
+        elif name in (parts := {**SAMPLINGS, **PREPARES}):
+            console.print(cleandoc(parts[name].__doc__ or ""), highlight=False)
+            console.print(part_table(name, parts[name]))
         elif name in EVERY_METRIC:
             metric = EVERY_METRIC[name]
             console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
             console.print(metric.doc, highlight=False)
         else:
-            raise unknown("method, sampling or metric", name, [*METHODS, *SAMPLINGS, *EVERY_METRIC])
+            raise unknown("method, sampling or metric", name, [*METHODS, *parts, *EVERY_METRIC])
 
 
 def _source(data: str, client: str | None, label: str | None, sensitive: str | None) -> dict[str, Any]:

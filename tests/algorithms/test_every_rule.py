@@ -7,11 +7,15 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, FedSGD, QFedAvg
 from evenly.algorithms.afl import AFL
+from evenly.algorithms.fairfed import FairFed
+from evenly.algorithms.fedcvg import FedCvg
+from evenly.algorithms.fedcvg_ratio import FedCvgRatio
+from evenly.algorithms.fedfb import FedFB
 from evenly.algorithms.fedmgda import FedMGDA
 from evenly.algorithms.p_fedavg import PFedAvg
 from evenly.algorithms.term import Term
 from evenly.types import Rule
-from tests.aggregation import Round, rounds
+from tests.aggregation import Round, grouped_rounds
 
 RULES = {
     "fedavg by size": FedAvg(weights="size"),
@@ -32,12 +36,21 @@ RULES = {
     "p-fedavg harmonic by size": PFedAvg(family="harmonic", weights="size"),
     "p-fedavg geometric": PFedAvg(family="geometric"),
     "p-fedavg by n": PFedAvg(sort_key="n"),
+    "fairfed": FairFed(beta=0.4),
+    "fairfed by spd": FairFed(metric="spd", beta=0.4),
+    "fairfed by accuracy, equal": FairFed(metric="accuracy", weights="equal", carry="normalised"),
+    "fairfed exponential": FairFed(form="exponential"),
+    "fedcvg": FedCvg(alpha=0.02),
+    "fedcvg equal": FedCvg(alpha=0.02, weights="equal"),
+    "fedcvg-ratio": FedCvgRatio(),
+    "fedcvg-ratio from sizes": FedCvgRatio(start="size"),
+    "fedfb": FedFB(alpha=0.3),
     "fedmgda": FedMGDA(epsilon=0.2),
 }
 # What these document instead: F^q in the sum, about 1/K, lambda_k / ||g_k||.
 ANOTHER_SUM = {"fedsgd with q", "term of its authors", "fedmgda"}
-# Weights by rank, a step over K and a box around the centre depend on how many clients there are.
-COUNTS_HEADS = {"term of its authors", "p-fedavg harmonic by size", "p-fedavg geometric", "fedmgda"}
+# Weights by rank, a step over K, a box around the centre and a mean with earlier weights depend on how many clients there are.
+COUNTS_HEADS = {"term of its authors", "p-fedavg harmonic by size", "p-fedavg geometric", "fedcvg-ratio from sizes", "fedmgda"}
 EVERY = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 
 
@@ -50,7 +63,7 @@ masks = st.lists(st.booleans(), min_size=4, max_size=4)
 
 
 @EVERY
-@given(case=rounds((4,)), order=st.permutations(range(4)))
+@given(case=grouped_rounds((4,)), order=st.permutations(range(4)))
 def test_the_order_of_clients_does_not_matter(case: Round, order: list[int], rule: Rule):
     before, after = case.apply(rule), case.only(order).apply(rule)
     close(after.weights, before.weights[order], rule)
@@ -58,7 +71,7 @@ def test_the_order_of_clients_does_not_matter(case: Round, order: list[int], rul
 
 
 @EVERY
-@given(case=rounds((4,)), returned=masks)
+@given(case=grouped_rounds((4,)), returned=masks)
 def test_a_client_that_drops_out_might_as_well_not_exist(case: Round, returned: list[bool], rule: Rule):
     masked = case.apply(rule, returned=returned)
     assert (masked.weights[~np.array(returned)] == 0).all()
@@ -71,7 +84,7 @@ def test_a_client_that_drops_out_might_as_well_not_exist(case: Round, returned: 
 
 
 @EVERY
-@given(case=rounds())
+@given(case=grouped_rounds())
 def test_nobody_returned_changes_nothing(case: Round, rule: Rule):
     outcome = case.apply(rule, returned=np.zeros(len(case.losses), bool))
     np.testing.assert_array_equal(outcome.model, case.received)
@@ -79,7 +92,7 @@ def test_nobody_returned_changes_nothing(case: Round, rule: Rule):
 
 
 @pytest.mark.parametrize("name", RULES)
-@given(case=rounds((4,)), returned=masks)
+@given(case=grouped_rounds((4,)), returned=masks)
 def test_weights_are_not_negative_and_sum_to_one(case: Round, returned: list[bool], name: str):
     weights = case.apply(RULES[name], returned=returned).weights
     assert (weights >= 0).all()
@@ -88,7 +101,7 @@ def test_weights_are_not_negative_and_sum_to_one(case: Round, returned: list[boo
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name not in COUNTS_HEADS])
-@given(case=rounds((2,)))
+@given(case=grouped_rounds((2,)))
 def test_counting_every_client_twice_changes_nothing(case: Round, name: str):
     rule = RULES[name]
     np.testing.assert_allclose(case.only([0, 1, 0, 1]).apply(rule).model, case.apply(rule).model, rtol=1e-10, atol=1e-10)

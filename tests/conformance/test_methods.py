@@ -27,11 +27,14 @@ EVERY = pytest.mark.parametrize("name", METHODS)
 FORMS = [
     "fedsgd(q=1)", "q-fedavg(scale_update=false)", "afl(form=local)", "afl(form=stochastic)", "term(form=authors)", "term(weights=equal)",
     "p-fedavg(family=arithmetic)", "p-fedavg(family=harmonic)", "p-fedavg(family=geometric)", "p-fedavg(sort_key=n)",
-    "p-fedavg(ties=order)", "fedmgda(weights=equal, epsilon=1)", "propfair(huber=true)",
+    "p-fedavg(ties=order)", "fedmgda(weights=equal, epsilon=1)", "propfair(huber=true)", "fairfed(metric=spd)", "fairfed(metric=accuracy)",
+    "fairfed(form=exponential)", "fairfed(carry=normalised)", "fedcvg-ratio(start=size)", "fedcvg-ratio(start=size, renormalise=false)",
 ]  # fmt: skip
 EVERY_FORM = pytest.mark.parametrize("name", [*METHODS, *FORMS])
 # Their coefficients do not sum to 1, and their docstring says so.
-ANOTHER_SUM = {"fedsgd(q=1)", "term(form=authors)", "fedmgda", "fedmgda(weights=equal, epsilon=1)"}
+ANOTHER_SUM = {
+    "fedsgd(q=1)", "term(form=authors)", "fedmgda", "fedmgda(weights=equal, epsilon=1)", "fedcvg-ratio(start=size, renormalise=false)",
+}  # fmt: skip
 # Where a number has an effect only in one form of the method.
 IN_FORM = {
     ("p-fedavg", "ratio"): {"family": "geometric"},
@@ -40,18 +43,23 @@ IN_FORM = {
     ("afl", "rate_lambda"): {"form": "local"},
     ("afl", "mu"): {"form": "local"},
     ("propfair", "epsilon"): {"epsilon": 8},
+    ("fedcvg-ratio", "memory"): {"start": "size"},
 }
 SAMPLED = pytest.mark.parametrize("select", [COHORT, Full()], ids=["by size", "full"])
 
 K = 4
-CENSUS = Census(np.array([3, 9, 14, 20, 10, 32]), np.ones((6, 2, 3), int))
 DRAW = np.random.default_rng(7)
+CELLS = np.array([DRAW.multinomial(n, np.full(6, 1 / 6)).reshape(2, 3) for n in (3, 9, 14, 20, 10, 32)])  # by group and label
+CENSUS = Census(CELLS.sum((1, 2)), CELLS)
+COHORT_CELLS = CELLS[[4, 0, 3, 5]]
 SIGNALS = Signals(
     client=jnp.array([4, 0, 3, 5]),
     returned=jnp.ones(K, bool),
     examples=jnp.array([10.0, 3.0, 20.0, 32.0]),
     loss=jnp.array([0.4, 2.5, 1.1, 0.9]),
-    table=jnp.asarray(DRAW.integers(1, 9, (K, 2, 3, 3))),
+    table=jnp.asarray(DRAW.multinomial(COHORT_CELLS, [0.5, 0.3, 0.2])),
+    cell_loss=jnp.asarray(COHORT_CELLS * DRAW.uniform(0.2, 3, COHORT_CELLS.shape), jnp.float32),
+    unprivileged=jnp.asarray(COHORT_CELLS[:, 0].sum(1), jnp.float32),
     choice=jnp.array([0, 1, 1, 0]),
 )
 VECTORS = {"w": jnp.asarray(DRAW.normal(size=(K, 2, 3)), jnp.float32), "b": jnp.asarray(DRAW.normal(size=(K, 3)), jnp.float32)}
@@ -201,7 +209,7 @@ def test_leaves_can_be_stacked_and_vmapped(name: str):
             local = work.step(task, received, local, batch)
         weights, state = rule.weigh(rule.init(CENSUS), SIGNALS)
         total = jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), VECTORS)
-        return weights, rule.step(state, SIGNALS, EFFORT, total)[0], work.finish(task, received, local)
+        return weights, rule.step(state, SIGNALS, EFFORT, total), work.finish(task, received, local)  # a number may act on the next round
 
     by_itself, together = jax.jit(one_round), jax.jit(jax.vmap(one_round))
     for setting in swept(name):
@@ -232,7 +240,7 @@ def test_three_rounds_are_finite_and_the_same_bits_twice(name: str, simulated: S
 def test_changing_a_number_does_not_compile_again(name: str, simulated: Simulated):
     for setting in swept(name):
         member = in_form(name, setting)
-        simulate(simulated.task, simulated.federation, [with_leaf(member, setting, 1.0)], 2)
+        simulate(simulated.task, simulated.federation, [with_leaf(member, setting, 1.0)], 3)
         compiled = advance._cache_size()
         simulate(simulated.task, simulated.federation, [with_leaf(member, setting, 0.5)], 3)
         assert advance._cache_size() == compiled, setting

@@ -30,6 +30,18 @@ def gradient(model, x, y):
     return np.concatenate([(x.T @ error).ravel(), error.sum(0)]) / len(y)
 
 
+def row_losses(model, x, y):
+    return -np.log(probabilities(model, x)[np.arange(len(y)), y])
+
+
+def weighted_gradient(model, x, y, weight):
+    """Of (1/n) sum_i W_i l_i: divided by the number of rows, not by the sum of their weights."""
+    error = probabilities(model, x)
+    error[np.arange(len(y)), y] -= 1
+    error *= weight[:, None]
+    return np.concatenate([(x.T @ error).ravel(), error.sum(0)]) / len(y)
+
+
 def local_sgd(received, batches, rate, mu=0.0):
     """v <- v - rate (grad of the batch loss at v + mu (v - w)) for every batch; mu > 0 is FedProx."""
     v = received.copy()

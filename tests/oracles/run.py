@@ -17,6 +17,7 @@ class Visit(NamedTuple):
     who: int
     returned: bool
     batches: list  # of (x, y)
+    rows: list  # of row numbers, batch by batch
 
 
 class Run(NamedTuple):
@@ -38,7 +39,7 @@ def visits(federation: Federation, algorithm: Algorithm, rounds: int, seeds: See
             v = t * planner.slots + k
             rows = [r[r < len(federation.y)] for r in block.rows[block.first_step[v] : block.first_step[v + 1]]]
             pieces = [(federation.x[r].astype(np.float64), federation.y[r]) for r in rows]
-            seats.append(Visit(int(block.cohort[t, k]), bool(block.returned[t, k]), pieces))
+            seats.append(Visit(int(block.cohort[t, k]), bool(block.returned[t, k]), pieces, rows))
         result.append(seats)
     return result
 

@@ -3,13 +3,31 @@
 `algorithms("q-fedavg(q=[0, 1])+uniform(clients=10)")` turns the notation into algorithms that can be run.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from evenly.algorithms import afl, ditto, fedavg, fedmgda, fedprox, fedsgd, multi_q, p_fedavg, propfair, q_fedavg, q_fedsgd, term
+from evenly.algorithms import (
+    afl,
+    ditto,
+    fairfed,
+    fedavg,
+    fedcvg,
+    fedcvg_ratio,
+    fedfb,
+    fedmgda,
+    fedprox,
+    fedsgd,
+    multi_q,
+    p_fedavg,
+    propfair,
+    q_fedavg,
+    q_fedsgd,
+    term,
+)  # fmt: skip
 from evenly.algorithms.fedavg import FedAvg
 from evenly.algorithms.fedsgd import FedSGD
 from evenly.algorithms.method import Method, Setting, settings_of
 from evenly.algorithms.q_fedavg import QFedAvg
+from evenly.clients import PREPARES
 from evenly.clients.local_training import LocalTraining
 from evenly.clients.optimiser import OPTIMISERS, Optimiser
 from evenly.clients.personal import PersonalTraining
@@ -22,6 +40,8 @@ from evenly.types import Algorithm, Select
 __all__ = [
     "METHODS", "FedAvg", "FedSGD", "Method", "QFedAvg", "Setting", "Variant", "algorithm", "register", "settings_of", "variants",
 ]  # fmt: skip
+
+T = TypeVar("T")
 
 METHODS: dict[str, Method] = {
     m.name: m
@@ -36,6 +56,10 @@ METHODS: dict[str, Method] = {
         term.METHOD,
         propfair.METHOD,
         p_fedavg.METHOD,
+        fairfed.METHOD,
+        fedcvg.METHOD,
+        fedcvg_ratio.METHOD,
+        fedfb.METHOD,
         ditto.METHOD,
         fedmgda.METHOD,
     )
@@ -95,20 +119,22 @@ def _combined(method: Method, composition: Composition, shared: dict[str, Any], 
 
 def _assemble(method: Method, composition: Composition, shared: dict[str, Any], select: Select | None) -> Algorithm:
     head, *rest = composition
-    server, local = None, None
+    server, local, prepare = None, None, None
     for part in rest:
         kind, _, name = part.name.partition("-")
         if part.name in SAMPLINGS:
-            select = _sampling(part)
+            select = _built(SAMPLINGS[part.name], part)
+        elif part.name in PREPARES:
+            prepare = _built(PREPARES[part.name], part)
         elif kind == "server" and name in OPTIMISERS:
             server = OptimisedServer(optimiser=_optimiser(name, part.settings))
         elif kind == "local" and name in OPTIMISERS:
             local = _optimiser(name, part.settings)
             shared = {**shared, **{k: v for k, v in part.settings.items() if k == "learning_rate"}}
         else:
-            known = [*SAMPLINGS, *(f"{k}-{o}" for k in ("server", "local") for o in OPTIMISERS)]
+            known = [*SAMPLINGS, *PREPARES, *(f"{k}-{o}" for k in ("server", "local") for o in OPTIMISERS)]
             raise unknown("part", part.name, known)
-    built = method.build(head.settings, common=shared, select=select, server=server, label=show(composition))
+    built = method.build(head.settings, common=shared, select=select, server=server, prepare=prepare, label=show(composition))
     if local is None:
         return built
     if not isinstance(built.work, LocalTraining | PersonalTraining):
@@ -116,9 +142,9 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
     return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
 
 
-def _sampling(part: Part) -> Select:
-    kind = SAMPLINGS[part.name]
-    known = [s.name for s in settings_of(kind, "select")]
+def _built(kind: type[T], part: Part) -> T:
+    """A sampling or a preparation with the settings that its part gives."""
+    known = [s.name for s in settings_of(kind, "part")]
     for name in part.settings:
         if name not in known:
             raise ValueError(f"{part.name}: {unknown('setting', name, known)}" if known else f"{part.name} has no settings, got {name!r}.")

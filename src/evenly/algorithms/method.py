@@ -10,7 +10,7 @@ from evenly.clients.shaping import NashBargaining
 from evenly.notation import unknown
 from evenly.records import replace
 from evenly.sampling import Weighted
-from evenly.types import Algorithm, Rule, Select, Server, Trace, Work
+from evenly.types import Algorithm, Prepare, Rule, Select, Server, Trace, Work
 
 
 class Setting(NamedTuple):
@@ -68,7 +68,7 @@ class Method:
 
     def build(
         self, given: dict[str, Any], *, common: dict[str, Any] | None = None, select: Select | None = None,
-        server: Server | None = None, label: str = "",
+        server: Server | None = None, prepare: Prepare | None = None, label: str = "",
     ) -> Algorithm:  # fmt: skip
         """The algorithm with these settings; others are the common ones, where they have a use, or have their default."""
         select = self.select if select is None else select
@@ -86,7 +86,7 @@ class Method:
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
         server = AveragingServer(inner=server) if self.averaged(chosen) else server
-        return Algorithm(work=work, rule=rule, select=select, server=server, label=label or self.name)
+        return Algorithm(work=work, rule=rule, select=select, server=server, prepare=prepare, label=label or self.name)
 
     def _work(self, chosen: dict[str, Any], given: set[str]) -> Work:
         kind = self.work_of(chosen) if self.work_of else self.work

@@ -1,0 +1,145 @@
+"""FairFed: clients whose fairness gap is like everyone's weigh more.
+
+Ezzeldin, Yan, He, Ferrara, Avestimehr, "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, as Gonfiantini
+("Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026) writes it down. Before training, clients
+count what the received model does with their training rows; phi is a rate of unprivileged people minus that of all others:
+
+    eod       of those with the favourable label, the share that is given it
+    spd       of all, the share that is given the favourable label
+    accuracy  of all, the share that is classified correctly
+
+phi_all comes from the counts summed over the clients that returned, D_k = |phi_all - phi_k|, and every client carries a
+weight that starts at n_k / n and moves against the mean:
+
+    v_k <- max(0, v_k - beta (D_k - mean D)),    a_k = v_k / sum v,    w+ = sum a_k w_k.
+
+Where phi_k or phi_all is undefined, because there is nobody to compare, D_k is the gap in accuracy |acc_all - acc_k|; the
+rule's state counts how often. If all weights of a round are 0, sizes decide. A client that is not in the round keeps its weight.
+
+Departures. The paper combines it with reweighing of rows (`+reweigh`); the thesis, and our default, do not. The thesis
+speaks of local validation data but holds none out; rates are measured on training rows here. Public code differs:
+`clamp = false` lets weights become negative (a sum that is not positive then leaves the round to sizes),
+`carry = normalised` carries a_k instead of v_k, and `form = exponential` is an early version without memory,
+a_k proportional to n_k exp(-beta D_k). Several groups are pooled into two sides, several labels into favourable and not.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from evenly.algorithms.fedavg import follow_sampling
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import shares, softmax_shares
+from evenly.privilege import sides
+from evenly.records import is_number, leaf, record, require, static
+from evenly.sampling import Full
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+METRICS = ("eod", "spd", "accuracy")
+
+
+class Standing(NamedTuple):
+    """What the server keeps."""
+
+    raw: Array  # [clients] weights before they are divided by their sum
+    fallbacks: Array  # how often the gap in accuracy stood in for an undefined rate
+    sides: Array  # [2, groups] 1 for the groups of each side
+    favourable: Array  # [labels] 1 for the favourable label
+
+
+@record
+class FairFed:
+    """Weigh clients by how near their fairness gap is to everyone's."""
+
+    metric: str = static(default="eod", doc="the gap: 'eod' (true positives), 'spd' (predicted positives) or 'accuracy'")
+    beta: float = leaf(default=1.0, doc="how fast weights move: 0 is FedAvg")
+    form: str = static(default="additive", doc="'additive', or 'exponential' for the early version without memory")
+    clamp: bool = static(default=True, doc="additive: whether weights stop at 0")
+    carry: str = static(default="raw", doc="additive: weights carried to the next round, 'raw' or 'normalised' to sum to 1")
+    weights: str = static(default="size", doc="'size' (starts at n_k / n) or 'equal'; by default equal where clients are sampled by size")
+
+    def __post_init__(self) -> None:
+        require(self.metric in METRICS, f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}.")
+        require(self.form in ("additive", "exponential"), f"form must be 'additive' or 'exponential', got {self.form!r}.")
+        require(isinstance(self.clamp, bool), f"clamp must be true or false, got {self.clamp!r}.")
+        require(self.carry in ("raw", "normalised"), f"carry must be 'raw' or 'normalised', got {self.carry!r}.")
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+        memory = self.form == "additive" or (self.clamp and self.carry == "raw")
+        require(memory, "form = exponential carries no weights; leave clamp and carry out.")
+        if is_number(self.beta):
+            require(self.beta >= 0, f"beta must be at least 0, got {self.beta}. Use 0 for FedAvg.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"table", "examples"} if self.counts_sizes else {"table"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Standing:
+        sizes = jnp.asarray(census.examples if self.counts_sizes else np.ones(len(census.examples)), float)
+        favourable = np.arange(census.cells.shape[2]) == census.favourable
+        two = jnp.asarray(sides(census, "FairFed"), float)
+        return Standing(sizes / sizes.sum(), jnp.zeros((), jnp.int32), two, jnp.asarray(favourable, float))
+
+    def weigh(self, state: Standing, signals: Signals) -> tuple[Array, Standing]:
+        returned = signals.returned
+        gap, stood_in = self._gaps(state, signals)
+        state = state._replace(fallbacks=state.fallbacks + (stood_in & returned).sum().astype(state.fallbacks.dtype))
+        sizes = signals.examples if self.counts_sizes else jnp.ones(returned.shape)
+        if self.form == "exponential":
+            return softmax_shares(jnp.log(sizes) - self.beta * gap, returned), state
+        mean = jnp.where(returned, gap, 0.0).sum() / jnp.maximum(returned.sum(), 1)
+        moved = state.raw[signals.client] - self.beta * (gap - mean)
+        moved = jnp.maximum(moved, 0.0) if self.clamp else moved
+        weights = shares(jnp.where(jnp.where(returned, moved, 0.0).sum() > 0, moved, sizes), returned)
+        carried = moved if self.carry == "raw" else weights
+        at = jnp.where(returned, signals.client, state.raw.shape[0])  # who did not return is written nowhere
+        return weights, state._replace(raw=state.raw.at[at].set(carried, mode="drop"))
+
+    def _gaps(self, state: Standing, signals: Signals) -> tuple[Array, Array]:
+        """How far each client is from everyone, and whether accuracy had to stand in. [K], bool [K]"""
+        table = jnp.asarray(signals.table, state.raw.dtype)
+        everyone = jnp.where(signals.returned[:, None, None, None], table, 0.0).sum(0)
+        (own, own_known), (whole, known) = (difference(self.metric, t, state) for t in (table, everyone))
+        by_accuracy = jnp.abs(accuracy(everyone) - accuracy(table))
+        defined = own_known & known
+        return jnp.where(defined, jnp.abs(whole - own), by_accuracy), ~defined
+
+    def step(self, state: Standing, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Standing]:
+        return total, state
+
+
+def difference(metric: str, table: Array, state: Standing) -> tuple[Array, Array]:
+    """The rate of the unprivileged minus that of the privileged, and whether both exist; from counts [..., groups, labels, outcomes]."""
+    favourable = state.favourable
+    if metric == "accuracy":
+        hits, rows = table * jnp.eye(table.shape[-1]), table
+    elif metric == "spd":
+        hits, rows = table * favourable, table
+    else:
+        rows = table * favourable[:, None]
+        hits = rows * favourable
+    # Products and sums instead of matrix products, which round counts on some devices.
+    hit, of = ((counts.sum((-2, -1))[..., None, :] * state.sides).sum(-1) for counts in (hits, rows))  # [..., 2]
+    rate = hit / jnp.maximum(of, 1.0)
+    return rate[..., 0] - rate[..., 1], (of > 0).all(-1)
+
+
+def accuracy(table: Array) -> Array:
+    rows = table.sum((-3, -2, -1))
+    return (table * jnp.eye(table.shape[-1])).sum((-3, -2, -1)) / jnp.maximum(rows, 1.0)
+
+
+METHOD = Method(
+    name="fairfed",
+    title="FairFed",
+    reference="Ezzeldin et al., FairFed, AAAI 2023",
+    formula="vₖ ← max(0, vₖ − β(Δₖ − mean Δ));  aₖ = vₖ / Σv;  w⁺ = Σ aₖ wₖ",
+    rule=FairFed,
+    select=Full(),
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+)

@@ -1,0 +1,68 @@
+"""FedCvg: clients that know more unprivileged people weigh more.
+
+Brocchi, Master's thesis, University of Genoa, 2023, as Gonfiantini ("Fairness-Aware Federated Learning", Master's thesis,
+University of Genoa, 2026) describes it. With u_k training rows of unprivileged people and a coverage cov that a client ought
+to reach,
+
+    a_k proportional to n_k exp(alpha (u_k - cov)),    w+ = sum a_k w_k.
+
+Departures. The coverage is the same factor for every client and cancels when weights are made to sum to 1: it has no effect,
+whatever it is, so it is not a setting. Weights are computed as a softmax of alpha u_k + log n_k, because exp(alpha (u_k -
+cov)) overflows in single precision from 8872 rows above coverage at alpha = 0.01. The printed algorithm sums over all
+clients; the sum here is over those that returned. Counts are not shares: at alpha = 0.01 and thousands of rows the
+largest u_k takes practically all the weight.
+"""
+
+import jax.numpy as jnp
+
+from evenly.algorithms.fedavg import follow_sampling
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import softmax_shares
+from evenly.privilege import sides
+from evenly.records import is_number, leaf, record, require, static
+from evenly.sampling import Full
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+
+@record
+class FedCvg:
+    """Weigh by the exponential of the number of unprivileged rows."""
+
+    alpha: float = leaf(default=0.0001, doc="how much one more unprivileged row counts: 0 is FedAvg")
+    weights: str = static(default="size", doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size")
+
+    def __post_init__(self) -> None:
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+        if is_number(self.alpha):
+            require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}. Use 0 for FedAvg.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"unprivileged", "examples"} if self.counts_sizes else {"unprivileged"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Tree:
+        sides(census, "FedCvg")  # only to refuse a federation without two of them
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        score = self.alpha * signals.unprivileged
+        return softmax_shares(score + jnp.log(signals.examples) if self.counts_sizes else score, signals.returned), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return total, state
+
+
+METHOD = Method(
+    name="fedcvg",
+    title="FedCvg",
+    reference="Brocchi, Master's thesis, University of Genoa, 2023",
+    formula="aₖ ∝ nₖ exp(α uₖ);  w⁺ = Σ aₖ wₖ",
+    rule=FedCvg,
+    select=Full(),
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+)

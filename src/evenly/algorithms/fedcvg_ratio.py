@@ -1,0 +1,106 @@
+"""FedCvg-Ratio: clients with a larger share of the rarer side weigh more.
+
+Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Over the clients that
+returned, r = sum u / sum n is the share of unprivileged rows, r_k = u_k / n_k a client's own:
+
+    d_k = (r_k - r) / min(r, 1 - r),    s_k = 1 + alpha d_k if r < 1/2, else 1 - alpha d_k, kept within [1/2, 2],
+    z_k = n_k s_k / sum n s,    v_k <- memory v_k + (1 - memory) z_k,    a_k = v_k / sum v,    w+ = sum a_k w_k.
+
+So the side that is in the minority is favoured, whichever it is. Where one side is absent from the round, d = 0.
+
+Departures. The thesis both starts every v_k at n_k / n and lets a client's first z_k be its v_k; our default is the
+latter (`start = first-seen`), for which, if everyone always takes part, z never changes and `memory` has no effect at all.
+After the moving average the v_k of a round do not sum to 1; the printed algorithm takes sum v_k w_k all the same, so the
+model shrinks. Our default divides by their sum. `renormalise = false` leaves it out, in so far as updates are concerned:
+the server moves by sum v_k (w_k - w), a shorter step, and does not also shrink the model it had. The thesis' text says that
+unprivileged people are favoured on COMPAS too; its formulas, and this code, favour the minority, who are the others there.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from evenly.algorithms.fedavg import follow_sampling
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import shares
+from evenly.privilege import sides
+from evenly.records import is_number, leaf, record, require, static
+from evenly.sampling import Full
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+LEAST, MOST = 0.5, 2.0  # what a client's size may be multiplied by
+
+
+class Averages(NamedTuple):
+    """The moving average of every client's weight."""
+
+    weight: Array  # [clients]
+    seen: Array  # bool [clients] whether it holds anything
+
+
+@record
+class FedCvgRatio:
+    """Weigh by size times how rich a client is in the rarer side, smoothed over rounds."""
+
+    alpha: float = leaf(default=0.5, doc="how much a client's share counts: 0 (with memory = 0) is FedAvg")
+    memory: float = leaf(default=0.5, doc="share of the earlier weight that is kept, from 0 (none) to 1")
+    start: str = static(default="first-seen", doc="a client's first weight: 'first-seen' (the round's own), or 'size' (n_k / n)")
+    renormalise: bool = static(default=True, doc="whether the averaged weights are made to sum to 1")
+    weights: str = static(default="size", doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size")
+
+    def __post_init__(self) -> None:
+        require(self.start in ("first-seen", "size"), f"start must be 'first-seen' or 'size', got {self.start!r}.")
+        require(isinstance(self.renormalise, bool), f"renormalise must be true or false, got {self.renormalise!r}.")
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+        if is_number(self.alpha):
+            require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}. Use 0 to weigh by size alone.")
+        if is_number(self.memory):
+            require(0 <= self.memory <= 1, f"memory must be from 0 to 1, got {self.memory}. Use 0 to forget earlier rounds.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"examples", "unprivileged"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Averages:
+        sides(census, "FedCvg-Ratio")  # only to refuse a federation without two of them
+        sizes = jnp.asarray(census.examples if self.counts_sizes else np.ones(len(census.examples)), float)
+        return Averages(sizes / sizes.sum(), jnp.full(sizes.shape, self.start == "size"))
+
+    def weigh(self, state: Averages, signals: Signals) -> tuple[Array, Averages]:
+        rows = jnp.asarray(signals.examples, state.weight.dtype)
+        present = signals.returned & (rows > 0)
+        sizes = rows if self.counts_sizes else jnp.ones_like(rows)
+        now = shares(sizes * scores(self.alpha, signals.unprivileged, rows, present), present)
+        own = state.weight[signals.client]
+        averaged = jnp.where(state.seen[signals.client], self.memory * own + (1 - self.memory) * now, now)
+        at = jnp.where(present, signals.client, state.weight.shape[0])  # who is not present is written nowhere
+        state = Averages(state.weight.at[at].set(averaged, mode="drop"), state.seen.at[at].set(True, mode="drop"))
+        return shares(averaged, present) if self.renormalise else jnp.where(present, averaged, 0.0), state
+
+    def step(self, state: Averages, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Averages]:
+        return total, state
+
+
+def scores(alpha: Array | float, unprivileged: Array, rows: Array, present: Array) -> Array:
+    """What each client's size is multiplied by, s_k. [K]"""
+    r = jnp.where(present, unprivileged, 0.0).sum() / jnp.maximum(jnp.where(present, rows, 0.0).sum(), 1.0)
+    rarer = jnp.minimum(r, 1 - r)
+    distance = jnp.where(rarer > 0, (unprivileged / jnp.maximum(rows, 1.0) - r) / jnp.where(rarer > 0, rarer, 1.0), 0.0)
+    return jnp.clip(1 + alpha * jnp.where(r < 0.5, distance, -distance), LEAST, MOST)
+
+
+METHOD = Method(
+    name="fedcvg-ratio",
+    title="FedCvg-Ratio",
+    reference="Gonfiantini, Fairness-Aware Federated Learning, Master's thesis, University of Genoa, 2026",
+    formula="zₖ ∝ nₖ clip(1 ± α(rₖ − r)/min(r, 1 − r));  vₖ ← m vₖ + (1 − m) zₖ;  aₖ = vₖ / Σv;  w⁺ = Σ aₖ wₖ",
+    rule=FedCvgRatio,
+    select=Full(),
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+)

@@ -1,0 +1,111 @@
+"""FedFB: rows count more or less by group and label, until predictions are independent of the group.
+
+Zeng, Chen, Lee, "Improving Fairness via Federated Learning", 2021, for demographic parity and after the authors' code. Of
+the two sides z (0: unprivileged people, 1: all others), with m_z rows of n and m_yz of label y (1: the favourable one),
+a row of label 0 counts o_z in its client's loss and a row of label 1 counts 2 - o_z, both 1 at first. With L_yz the summed
+losses of the received model on such rows, round t moves
+
+    f = (L_10 - L_00 + m_00) / m_0 - (L_11 - L_01 + m_01) / m_1,
+    o_0 <- o_0 - (alpha / sqrt t) f n / m_0,    o_1 <- o_1 + (alpha / sqrt t) f n / m_1,    both kept within [0, 2],
+
+and the server takes w+ = sum a_k w_k with a_k in proportion to c_k, the sum of client k's row weights.
+
+Departures. The authors write lambda_yz = o_z m_z / n, weigh rows lambda_yz / m_z and *sum* a batch; o_z is that times n, in
+the mean of a batch, so that alpha = 0 is FedAvg at the same learning rate. Their code adds the constants m_0z / m_z
+once per client and clips every lambda by the mass of side 0; here they are added once and each side has its own bounds.
+Losses are those of the model that clients receive, and move the weights of the *next* round: they lag by one round.
+Where only some clients take part, all sums are over those that returned; a round that lacks a side moves nothing.
+Several groups are pooled into two sides, several labels into favourable and not. If no row counts at all, sizes decide.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from evenly.algorithms.fedavg import follow_sampling
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import shares
+from evenly.privilege import sides
+from evenly.records import is_number, leaf, record, require, static
+from evenly.sampling import Full
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+
+class Balance(NamedTuple):
+    """What the server keeps."""
+
+    unfavourable: Array  # [2] o_z, how much a row without the favourable label counts on each side
+    rounds: Array  # rounds done
+    sides: Array  # [2, groups] 1 for the groups of each side
+    favourable: Array  # [labels] 1 for the favourable label
+
+
+@record
+class FedFB:
+    """Weigh rows by group and label, and clients by the sum of their rows' weights."""
+
+    alpha: float = leaf(default=0.3, doc="step size of the row weights: 0 is FedAvg")
+    weights: str = static(default="size", doc="'size' (c_k) or 'equal' (c_k / n_k); by default equal where clients are sampled by size")
+
+    def __post_init__(self) -> None:
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+        if is_number(self.alpha):
+            require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}. Use 0 for FedAvg.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"table", "cell_loss"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Balance:
+        favourable = np.arange(census.cells.shape[2]) == census.favourable
+        two = jnp.asarray(sides(census, "FedFB"), float)
+        return Balance(jnp.ones(2), jnp.zeros(()), two, jnp.asarray(favourable, float))
+
+    def row_weights(self, state: Balance) -> Array:
+        by_group = (state.unfavourable[:, None] * state.sides).sum(0)[:, None]
+        return jnp.where(state.favourable > 0, 2 - by_group, by_group)
+
+    def weigh(self, state: Balance, signals: Signals) -> tuple[Array, Balance]:
+        cells = jnp.asarray(signals.table.sum(-1), state.unfavourable.dtype)  # [K, groups, labels]
+        rows = cells.sum((1, 2))
+        counted = (cells * self.row_weights(state)).sum((1, 2))
+        counted = jnp.where(jnp.where(signals.returned, counted, 0.0).sum() > 0, counted, rows)
+        return shares(counted if self.counts_sizes else counted / jnp.maximum(rows, 1.0), signals.returned), state
+
+    def step(self, state: Balance, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Balance]:
+        returned = signals.returned[:, None, None]
+        rows = _by_side(state, jnp.where(returned, signals.table.sum(-1), 0.0).sum(0))
+        losses = _by_side(state, jnp.where(returned, signals.cell_loss, 0.0).sum(0))
+        size = rows.sum(1)
+        both = (size > 0).all()
+        size = jnp.where(both, size, 1.0)
+        tilt = (losses[:, 1] - losses[:, 0] + rows[:, 0]) / size  # [2]
+        f = jnp.where(both, tilt[0] - tilt[1], 0.0)
+        rounds = state.rounds + signals.returned.any()
+        move = self.alpha / jnp.sqrt(jnp.maximum(rounds, 1.0)) * f * size.sum() / size
+        moved = jnp.clip(state.unfavourable + move * jnp.array([-1.0, 1.0]), 0.0, 2.0)
+        return total, state._replace(unfavourable=moved, rounds=rounds)
+
+
+def _by_side(state: Balance, cells: Array) -> Array:
+    """Sums by side and by label, unfavourable first, of values [groups, labels]. [2, 2]"""
+    per_label = (state.sides[:, :, None] * cells).sum(1)  # [2, labels]
+    wanted = (per_label * state.favourable).sum(1)
+    return jnp.stack([(per_label * (1 - state.favourable)).sum(1), wanted], axis=1)
+
+
+METHOD = Method(
+    name="fedfb",
+    title="FedFB",
+    reference="Zeng et al., Improving Fairness via Federated Learning, 2021",
+    formula="o₀ ← o₀ − (α/√t) f n/m₀,  o₁ ← o₁ + (α/√t) f n/m₁;  aₖ ∝ cₖ;  w⁺ = Σ aₖ wₖ",
+    rule=FedFB,
+    select=Full(),
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+)

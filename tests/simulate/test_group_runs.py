@@ -1,0 +1,121 @@
+"""Group-fair methods in the compiled simulator: against whole runs in NumPy float64, in their limits, and after a stop."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evenly.federation import Federation
+from evenly.models import Softmax
+from evenly.records import replace
+from evenly.simulate import run as running
+from evenly.simulate import simulate
+from evenly.types import Trace
+from tests.oracles import group_run as oracle
+from tests.oracles.group_run import Settings
+from tests.simulations import Simulated, algorithms, flat, same_bits
+
+ROUNDS = 12
+CASES = {
+    "fairfed(beta=0.3)+full": Settings("fairfed", beta=0.3),
+    "fairfed(metric=spd)": Settings("fairfed", metric="spd", by_size=False),
+    "fairfed(metric=accuracy)+uniform(clients=3)": Settings("fairfed", metric="accuracy"),
+    "fedcvg(alpha=0.1)+full": Settings("fedcvg", alpha=0.1),
+    "fedcvg-ratio(memory=0.7)+uniform(clients=3)": Settings("fedcvg-ratio", alpha=0.5, memory=0.7),
+    "fedfb(alpha=0.1)+full": Settings("fedfb", alpha=0.1),
+    "fedfb(alpha=0.3)": Settings("fedfb", alpha=0.3, by_size=False),
+    "fedavg+reweigh+full": Settings("fedavg", reweigh=True),
+    "fedavg+parity(p=0.5, share=0.5)": Settings("fedavg"),
+    "fairfed+reweigh+parity(p=0.7, share=0.5)": Settings("fairfed", reweigh=True),
+    "fedfb+reweigh+full": Settings("fedfb", alpha=0.3, reweigh=True),
+}
+
+
+def compare(simulated: Simulated, text: str, dropout: float = 0.0) -> oracle.Run:
+    (algorithm,) = algorithms(text)
+    trace = simulated(text, ROUNDS, dropout=dropout)
+    expected = oracle.run(simulated.federation, algorithm, CASES[text], ROUNDS, dropout=dropout)
+    assert np.linalg.norm(expected.model) > 0.1, "a run that goes nowhere proves nothing"
+    np.testing.assert_allclose(trace.weights, expected.weights, atol=1e-5)
+    np.testing.assert_allclose(flat(trace.model), expected.model, atol=1e-5)
+    return expected
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_the_simulator_does_what_the_papers_say(simulated: Simulated, text: str):
+    compare(simulated, text)
+
+
+@pytest.mark.parametrize("text", ["fairfed(metric=spd)", "fedcvg-ratio(memory=0.7)+uniform(clients=3)", "fedfb(alpha=0.3)"])
+def test_clients_that_drop_out_are_absent(simulated: Simulated, text: str):
+    expected = compare(simulated, text, dropout=0.4)
+    assert (expected.weights == 0).any(1).sum() > 3, "several rounds lose somebody"
+
+
+@pytest.mark.parametrize(
+    "text, limit",
+    [
+        ("fairfed(beta=0)+full", "fedavg+full"),
+        ("fairfed(beta=0)", "fedavg"),
+        ("fedcvg(alpha=0)+full", "fedavg+full"),
+        ("fedcvg-ratio(alpha=0, memory=0)+full", "fedavg+full"),
+        ("fedfb(alpha=0)+full", "fedavg+full"),
+        ("fedavg+parity(p=0, share=0.5)", "fedavg+fraction(share=0.5)"),
+        ("fedavg+reweigh(cap=0.5)+full", "fedavg(learning_rate=0.05)+full"),  # everyone's weights are above one half here
+    ],
+)
+def test_limits_are_fedavg_over_a_run(simulated: Simulated, text: str, limit: str):
+    found, plain = simulated(text, 3), simulated(limit, 3)
+    np.testing.assert_allclose(flat(found.model), flat(plain.model), atol=1e-6)
+    np.testing.assert_allclose(found.weights, plain.weights, atol=1e-6)
+
+
+def test_reweighing_works_with_one_full_gradient_step_and_changes_neither_weights_nor_what_is_measured(simulated: Simulated):
+    # One step over all rows is the same whether it is called FedSGD or FedAvg with one batch.
+    one, other = simulated("fedsgd+reweigh", 3), simulated("fedavg(batch_size=64)+reweigh", 3)
+    np.testing.assert_allclose(flat(one.model), flat(other.model), atol=1e-6)
+    plain = simulated("fedsgd", 3)
+    assert np.abs(flat(one.model) - flat(plain.model)).max() > 1e-3
+    np.testing.assert_array_equal(one.weights, plain.weights)
+    np.testing.assert_array_equal(one.losses[0], plain.losses[0])
+
+
+class StoppedError(Exception):
+    """Raised where a user would press Ctrl-C."""
+
+
+@pytest.mark.parametrize("text", ["fedavg+parity(p=0.9, share=0.5, accumulate=true)", "fairfed+parity(p=0.9, share=0.5)", "fedfb"])
+def test_a_stopped_run_resumes_to_the_same_bits(simulated: Simulated, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(running, "LARGEST_BLOCK_ROWS", 170)  # two or three rounds
+    monkeypatch.setattr(running, "CHECKPOINT_SECONDS", 0.0)
+
+    def go(path: Path | None, stop_after: int = ROUNDS + 1) -> Trace:
+        def progress(done: int, rounds: int) -> None:
+            if done >= stop_after:
+                raise StoppedError
+
+        members = algorithms(text)
+        return simulate(simulated.task, simulated.federation, members, ROUNDS, progress=progress, checkpoint=path)[0]
+
+    path = tmp_path / "run.npz"
+    with pytest.raises(StoppedError):
+        go(path, stop_after=6)
+    assert path.exists()
+    undisturbed = go(None)
+    same_bits(go(path), undisturbed)
+    if "parity" in text:
+        assert len({frozenset(cohort) for cohort in undisturbed.cohort[6:]}) > 1, "the register mattered after the stop"
+
+
+@pytest.mark.parametrize(
+    "text, name", [("fairfed", "FairFed"), ("fedcvg", "FedCvg"), ("fedcvg-ratio", "FedCvg-Ratio"), ("fedfb", "FedFB"),
+                   ("fedavg+parity", "Parity sampling")],
+)  # fmt: skip
+def test_a_federation_without_two_sides_is_refused(tiny: Federation, task: Softmax, text: str, name: str):
+    alone = replace(tiny, group=np.zeros_like(tiny.group), groups=("all",))
+    with pytest.raises(ValueError, match=f"^{name} compares groups of people, but this federation has only one group. Name a sensitive"):
+        simulate(task, alone, algorithms(text), 1)
+    for empty, side in ((0, "unprivileged"), (1, "privileged")):
+        sided = replace(tiny, group=np.full_like(tiny.group, 1 - empty))
+        with pytest.raises(ValueError, match=f"^{name} compares .* no training row belongs to a person who is {side}. .* 1 of 2 groups"):
+            simulate(task, sided, algorithms(text), 1)
