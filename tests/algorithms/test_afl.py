@@ -15,7 +15,7 @@ from tests.aggregation import GRADIENTS, LOSSES, RATE, TRAINED, Outcome, Round, 
 from tests.oracles import fair
 from tests.simulations import Simulated, flat
 
-FORMS = pytest.mark.parametrize("form", ["full", "local", "stochastic"])
+FORMS = pytest.mark.parametrize("form", ["full", "local", "stochastic", "per-domain"])
 chances = st.tuples(*[st.floats(0, 1, exclude_max=True)] * 2)
 points = arrays(np.float64, 4, elements=st.floats(-3, 3))
 
@@ -168,10 +168,17 @@ def test_a_fixed_lambda_is_fedsgd(simulated: Simulated):
     np.testing.assert_allclose(fixed.weights, 1 / 6, atol=1e-7)
 
 
+def test_per_domain_with_whole_batches_is_the_full_form(simulated: Simulated):
+    every, full = simulated("afl(form=per-domain, batch_size=64)+full", 6), simulated("afl+full", 6)
+    np.testing.assert_allclose(flat(every.model), flat(full.model), atol=1e-6)
+    np.testing.assert_allclose(every.weights, full.weights, atol=1e-6)
+
+
 def test_forms_choose_work_and_what_is_served():
-    full, local, stochastic = (algorithm(f"afl(form={form})") for form in ("full", "local", "stochastic"))
+    full, local, stochastic, every = (algorithm(f"afl(form={form})") for form in ("full", "local", "stochastic", "per-domain"))
     assert isinstance(full.work, FullGradient)
-    assert (local.work.epochs, local.work.max_steps, stochastic.work.max_steps) == (1, 0, 1)
+    assert (local.work.epochs, local.work.max_steps, stochastic.work.max_steps, every.work.max_steps) == (1, 0, 1, 1)
+    assert isinstance(every.server, AveragingServer)
     assert isinstance(full.server, AveragingServer)
     assert isinstance(stochastic.server, AveragingServer)
     assert local.server is algorithm("afl(served=last)").server is None
@@ -190,7 +197,7 @@ def test_a_local_optimiser_goes_with_local_epochs_only():
 @pytest.mark.parametrize(
     "text, sentence",
     [
-        ("afl(form=fast)", r"form must be one of full, local, stochastic, got 'fast'\."),
+        ("afl(form=fast)", r"form must be one of full, local, stochastic, per-domain, got 'fast'\."),
         ("afl(rate_lambda=-1)", r"rate_lambda must be at least 0, got -1\. Use 0 to keep lambda fixed\."),
         ("afl(served=best)", r"served must be 'mean' or 'last', got 'best'\."),
         ("afl(epochs=3)", r"epochs has no use with these settings; leave it out\."),

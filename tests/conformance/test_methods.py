@@ -25,7 +25,8 @@ from tests.simulations import COHORT, COMMON, Simulated, same_bits
 EVERY = pytest.mark.parametrize("name", METHODS)
 # Other forms of a method: their rules keep the same promises.
 FORMS = [
-    "fedsgd(q=1)", "q-fedavg(scale_update=false)", "afl(form=local)", "afl(form=stochastic)", "term(form=authors)", "term(weights=equal)",
+    "fedsgd(q=1)", "q-fedavg(scale_update=false)", "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "term(form=authors)",
+    "term(weights=equal)",
     "p-fedavg(family=arithmetic)", "p-fedavg(family=harmonic)", "p-fedavg(family=geometric)", "p-fedavg(sort_key=n)",
     "p-fedavg(ties=order)", "fedmgda(weights=equal, epsilon=1)", "propfair(huber=true)", "fairfed(metric=spd)", "fairfed(metric=accuracy)",
     "fairfed(form=exponential)", "fairfed(carry=normalised)", "fedcvg-ratio(start=size)", "fedcvg-ratio(start=size, renormalise=false)",

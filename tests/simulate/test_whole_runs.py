@@ -25,6 +25,7 @@ CASES = {
     "afl(form=local, rate_lambda=0.3)+uniform(clients=3)": Settings("afl", form="local", rate_lambda=0.3),
     "afl(served=last)": Settings("afl", form="full"),
     "afl(form=stochastic, served=last)+full": Settings("afl", form="stochastic"),
+    "afl(form=per-domain, served=last)+full": Settings("afl", form="per-domain"),
     "term(alpha=1)+full": Settings("term", alpha=1.0, by_size=True),
     "term(alpha=1)": Settings("term", alpha=1.0),
     "term(alpha=1, form=authors)": Settings("term", alpha=1.0, form="authors"),

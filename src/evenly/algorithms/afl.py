@@ -1,7 +1,7 @@
 """AFL: minimise the loss of the worst mixture of clients.
 
 Mohri, Sivek, Suresh, "Agnostic Federated Learning", ICML 2019: min over w of max over lambda in the simplex of
-sum lambda_k F_k(w), solved by descent in w and projected ascent in lambda. Three forms:
+sum lambda_k F_k(w), solved by descent in w and projected ascent in lambda. Four forms:
 
     full        (as q-FFL runs it) all clients, full gradients: w+ = w - rate sum lambda_k grad F_k, then
                 lambda+ = project(lambda + rate_lambda F), both from the losses at w; lambda starts equal; the model
@@ -10,9 +10,11 @@ sum lambda_k F_k(w), solved by descent in w and projected ascent in lambda. Thre
                 w+ = sum lambda+_k w_k; the last iterate is served.
     stochastic  (Mohri et al.) one client k drawn from lambda takes one mini-batch step; one client j drawn uniformly
                 of the m that returned moves lambda by rate_lambda m F_j; the mean of the iterates is served.
+    per-domain  (Mohri et al.) every client takes one mini-batch step: w+ = sum lambda_k w_k, and all losses move lambda, as in
+                `full`; the mean of the iterates is served.
 
 Departures. The projection is the correct one (see `simplex`). The public q-FFL code, run as its instructions say, ignores
-lambda when it averages; ours uses it. In the stochastic form F_j is client j's whole training loss, not a mini-batch's.
+lambda when it averages; ours uses it. In the stochastic and per-domain forms F_j is a client's whole training loss, not a mini-batch's.
 Losses are means, so that sizes do not leak into lambda. If only some clients take part, their part of lambda is projected
 to its own mass: clients that were not seen keep theirs, and lambda over those seen is renormalised for the model step.
 `served = last` serves the last iterate where the mean is usual, and the other way round.
@@ -31,14 +33,15 @@ from evenly.records import is_number, leaf, record, require, static
 from evenly.sampling import Full
 from evenly.types import Array, Census, Effort, Select, Signals, Tree, Work
 
-FORMS = ("full", "local", "stochastic")
+FORMS = ("full", "local", "stochastic", "per-domain")
+ONE_STEP = ("stochastic", "per-domain")  # clients take a single mini-batch step
 
 
 @record
 class AFL:
     """Weigh by lambda, which climbs towards the clients with the largest loss."""
 
-    form: str = static(default="full", doc="'full' (q-FFL's), 'local' (PropFair's) or 'stochastic' (Mohri et al.)")
+    form: str = static(default="full", doc="'full' (q-FFL's), 'local' (PropFair's), 'stochastic' or 'per-domain' (Mohri et al.)")
     rate_lambda: float = leaf(default=0.1, doc="step size of lambda; 0 keeps it where it starts")
     served: str = static(default="mean", doc="'mean' of the iterates or 'last'; by default the mean, with form = local the last")
 
@@ -92,9 +95,9 @@ def work_of(settings: dict[str, Any]) -> type[Work]:
 
 
 def resolve(settings: dict[str, Any], select: Select) -> dict[str, Any]:
-    """The stochastic form takes a single mini-batch step; each form serves what its authors serve."""
+    """The stochastic forms take a single mini-batch step; each form serves what its authors serve."""
     served = settings["served"] or ("last" if settings["form"] == "local" else "mean")
-    steps = settings["max_steps"] or (1 if settings["form"] == "stochastic" else 0)
+    steps = settings["max_steps"] or int(settings["form"] in ONE_STEP)
     return {**settings, "served": served, "max_steps": steps}
 
 
