@@ -1,8 +1,8 @@
 """The k-th lowest of many numbers without sorting them.
 
-A local step needs only the score that separates the kept half of a layer from the rest. Sorting 1.6 million scores costs some
-forty times as much as counting, 32 times, how many lie under a guess: the guess is built bit by bit from the highest, in the
-order that floats share with their bits once negative ones are turned round.
+A local step needs only the score that separates the kept half of a layer from the rest. Sorting 1.6 million scores costs many
+times as much as counting, 32 times, how many lie under a guess: the guess is built bit by bit from the highest, in the order
+that floats share with their bits once negative ones are turned round.
 """
 
 import jax.numpy as jnp
