@@ -129,6 +129,10 @@ def test_who_is_not_in_the_round_keeps_its_weight(case: Round, mask: int, beta: 
     returned = np.array([bool(mask >> k & 1) for k in range(4)])
     found = case.apply(FairFed(beta=beta), returned=returned)
     np.testing.assert_allclose(found.state.raw[~returned], (case.sizes / case.sizes.sum())[~returned], rtol=1e-15)
+    if returned.any():
+        assert found.state.fallbacks == groups.distances(case.tables[returned], "eod", LOW, GOOD)[1]
+    else:
+        assert found.state.fallbacks == 0
 
 
 def test_a_client_that_is_also_in_a_slot_that_does_not_count_is_written_once():
