@@ -94,14 +94,20 @@ def _first_largest(a: Array, b: Array) -> Array:
 def group_norm(x: Array, layer: Layer, *, groups: int, epsilon: float = 1e-5) -> Array:
     """Standardise each image within groups of neighbouring channels, then scale by layer["w"] and shift by layer["b"].
 
-    Statistics are float32 whatever x is. The variance is the mean square less the squared mean: one pass over x instead of two.
+    Pixels are summed first, channel by channel, then the channels of a group: sums along the layout of the image, which on a GPU
+    need no transposed copy of it. Statistics are float32 whatever x is.
     """
     n, h, w, c = x.shape
-    parts = x.reshape(n, h * w, groups, c // groups).astype(jnp.float32)
-    mean = parts.mean((1, 3), keepdims=True)
-    variance = jnp.maximum((parts * parts).mean((1, 3), keepdims=True) - mean * mean, 0.0)
-    parts = (parts - mean) * lax.rsqrt(variance + epsilon)
-    return (parts.reshape(x.shape) * layer["w"] + layer["b"]).astype(x.dtype)
+    wide = x.astype(jnp.float32)
+
+    def mean(values: Array) -> Array:  # of each group, for each of its channels
+        sums = values.sum((1, 2)).reshape(n, groups, c // groups).sum(-1)
+        return jnp.repeat(sums / (h * w * (c // groups)), c // groups, axis=1)
+
+    centre = mean(wide)
+    scale = layer["w"] * lax.rsqrt(jnp.maximum(mean(wide * wide) - centre * centre, 0.0) + epsilon)
+    shift = layer["b"] - centre * scale
+    return (wide * scale[:, None, None] + shift[:, None, None]).astype(x.dtype)
 
 
 def uniform_layer(key: Array, shape: tuple[int, ...], *, bias: bool = True) -> Layer:
