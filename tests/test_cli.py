@@ -104,6 +104,31 @@ def test_a_users_own_table(table, tmp_path):
     assert set(rows.metric[rows.level == "group"]) == {"accuracy", "selection_rate", "tpr", "fpr", "examples"}
 
 
+def test_a_table_says_who_is_unprivileged_and_what_is_favourable(table, tmp_path):
+    path, _ = table
+    columns = ["--data", str(path), "--client", "hospital", "--label", "ill", "--rounds", "3", "--seeds", "1", "--algorithms", "fedavg"]
+    usual, other = tmp_path / "usual", tmp_path / "other"
+    run("compare", *columns, "--sensitive", "sex", "--out", str(usual))
+    result = run("compare", *columns, "--sensitive", "sex", "--favourable", "ill", "--unprivileged", "m", "--out", str(other))
+    assert "unprivileged: m, favourable: ill" in " ".join(result.stdout.split())
+
+    def spd(out):
+        rows = pd.read_parquet(out / "results.parquet")
+        last = (rows["round"] == 3) & (rows.split == "test") & (rows.level == "model") & (rows.metric == "spd")
+        return rows.value[last].item()
+
+    # Both sides and both labels swapped: P(well | f) - P(well | m) = P(ill | m) - P(ill | f).
+    assert spd(other) == pytest.approx(spd(usual), abs=1e-12)
+    assert spd(usual) != 0
+
+
+def test_tune_takes_the_same_columns_of_a_table(table, tmp_path):
+    columns = ["--client", "hospital", "--label", "ill", "--sensitive", "smokes,sex", "--unprivileged", "sex=m", "--favourable", "well"]
+    shorter = ["--grid", "1", "--rounds", "3", "--seeds", "1"]
+    result = run("tune", "--data", str(table[0]), *columns, *shorter, "--out", str(tmp_path / "out"))
+    assert "unprivileged: smokes=no, sex=m, smokes=yes, sex=m, favourable: well" in " ".join(result.stdout.split())
+
+
 def test_a_saved_model_predicts_new_rows(table, tmp_path):
     import evenly
 
@@ -131,6 +156,7 @@ def test_a_saved_model_predicts_new_rows(table, tmp_path):
         (["--data", "synthetic(kinds=iid)"], "Did you mean 'kind'"),
         (["--data", "nowhere.csv", "--client", "a", "--label", "b"], "There is no file 'nowhere.csv'"),
         (["--client", "hospital"], "for a table of your own"),
+        (["--data", "synthetic-census", "--unprivileged", "female"], "--favourable and --unprivileged are for a table of your own"),
         (["--learning-rate", "-1"], "learning_rate must be above 0"),
         (["--dropout", "2"], "dropout must be at least 0 and below 1"),
         (["--sampling", "uniform(clients=0)"], "clients must be a whole number of at least 1"),
@@ -159,6 +185,21 @@ def test_bad_tables_get_one_sentence(change, words, table, tmp_path):
     out = tmp_path / "out"
     result = run("compare", "--data", str(path), "--client", "hospital", "--label", "ill", "--out", str(out), code=2)
     assert words in sentence(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--sensitive", "sex", "--unprivileged", "x"], "There is no value of Column 'sex' 'x'. Known: f, m."),
+        (["--sensitive", "sex", "--favourable", "il"], "Did you mean 'ill'"),
+        (["--sensitive", "sex", "--unprivileged", "f", "--unprivileged", "m"], "must give one value of sex, got several"),
+        (["--sensitive", "sex,smokes", "--unprivileged", "f"], "must be COLUMN=VALUE, with a column of sex, smokes, got 'f'"),
+        (["--unprivileged", "f"], "--unprivileged f needs a sensitive column"),
+    ],
+)
+def test_mistakes_about_groups_get_one_sentence(arguments, words, table, tmp_path):
+    columns = ["--data", str(table[0]), "--client", "hospital", "--label", "ill"]
+    assert words in sentence(run("compare", *columns, *arguments, "--out", str(tmp_path / "out"), code=2))
 
 
 def test_a_table_needs_its_columns_named(table):

@@ -30,6 +30,18 @@ app = typer.Typer(
 
 app.add_typer(data_commands.app, name="data")
 
+Data = Annotated[str, typer.Option(help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file.")]
+Client = Annotated[str | None, typer.Option(help="Column of your table that names the client of each row.")]
+Label = Annotated[str | None, typer.Option(help="Column to be predicted.")]
+Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
+Favourable = Annotated[str | None, typer.Option(help="The label that people want to get.")]
+Unprivileged = Annotated[
+    list[str] | None, typer.Option(help="Value of the sensitive column whose people are expected to be served worse; or COLUMN=VALUE.")
+]
+Rounds = Annotated[int, typer.Option(help="Rounds of training.")]
+Seeds = Annotated[int, typer.Option(help="How many seeds: splits, cohorts and batches drawn anew.")]
+LearningRate = Annotated[float, typer.Option(help="Local step size, where a method does not set its own.")]
+BatchSize = Annotated[int, typer.Option(help="Rows in a local step.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for results; by default results/ and a name made from the settings.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace evenly's results of other settings in the output folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print rows as JSON on stdout and everything else on stderr.")]
@@ -37,24 +49,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print rows as JSON on stdout
 
 @app.command()
 def compare(
-    data: Annotated[
-        str, typer.Option(help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file.")
-    ] = "synthetic",
+    data: Data = "synthetic",
     algorithms: Annotated[
         str, typer.Option(help="Methods, separated by commas; a list in brackets is a sweep.")
     ] = "fedavg,q-fedavg(q=[1, 5])",
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 2000,
-    seeds: Annotated[int, typer.Option(help="How many seeds: splits, cohorts and batches drawn anew.")] = 3,
+    rounds: Rounds = 2000,
+    seeds: Seeds = 3,
     model: Annotated[str, typer.Option(help="softmax, logistic, svm or mlp; by default the plainest that fits.")] = "",
-    learning_rate: Annotated[float, typer.Option(help="Local step size, where a method does not set its own.")] = 0.1,
-    batch_size: Annotated[int, typer.Option(help="Rows in a local step.")] = 10,
+    learning_rate: LearningRate = 0.1,
+    batch_size: BatchSize = 10,
     epochs: Annotated[int, typer.Option(help="Passes over a client's rows in a round.")] = 1,
     sampling: Annotated[str, typer.Option(help="Who takes part, where a method does not say.")] = "weighted(clients=10)",
     dropout: Annotated[float, typer.Option(help="Probability that a chosen client does not return.")] = 0.0,
     evaluate_every: Annotated[int, typer.Option(help="Rounds between evaluations; 0: about fifty in all.")] = 0,
-    client: Annotated[str | None, typer.Option(help="Column that names the client of each row.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column to be predicted.")] = None,
-    sensitive: Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")] = None,
+    client: Client = None,
+    label: Label = None,
+    sensitive: Sensitive = None,
+    favourable: Favourable = None,
+    unprivileged: Unprivileged = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -65,7 +77,7 @@ def compare(
 
         plan = Plan(
             name="compare",
-            data=_source(data, client, label, sensitive),
+            data=_source(data, client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged),
             methods=(algorithms,),
             rounds=rounds,
             seeds=_seeds(seeds),
@@ -107,16 +119,18 @@ def reproduce(
 
 @app.command()
 def tune(
-    data: Annotated[str, typer.Option(help="A data set, or a .csv or .parquet file.")] = "synthetic",
+    data: Data = "synthetic",
     grid: Annotated[str, typer.Option(help="Values of q to try; 0 is always among them.")] = "0.001,0.01,0.1,1,2,5,10,15",
     within: Annotated[float, typer.Option(help="How many points of average accuracy fairness may cost.")] = 1.0,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.")] = 2000,
-    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
-    learning_rate: Annotated[float, typer.Option(help="Local step size.")] = 0.1,
-    batch_size: Annotated[int, typer.Option(help="Rows in a local step.")] = 10,
-    client: Annotated[str | None, typer.Option(help="Column that names the client of each row.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column to be predicted.")] = None,
-    sensitive: Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")] = None,
+    rounds: Rounds = 2000,
+    seeds: Seeds = 3,
+    learning_rate: LearningRate = 0.1,
+    batch_size: BatchSize = 10,
+    client: Client = None,
+    label: Label = None,
+    sensitive: Sensitive = None,
+    favourable: Favourable = None,
+    unprivileged: Unprivileged = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -130,7 +144,7 @@ def tune(
         values = ", ".join(dict.fromkeys(["0", *(v.strip() for v in grid.split(",") if v.strip())]))
         plan = Plan(
             name="tune",
-            data=_source(data, client, label, sensitive),
+            data=_source(data, client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged),
             methods=(f"q-fedavg(q=[{values}])",),
             rounds=rounds,
             seeds=_seeds(seeds),
@@ -200,16 +214,16 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
             raise unknown("method, sampling or metric", name, [*METHODS, *parts, *EVERY_METRIC])
 
 
-def _source(data: str, client: str | None, label: str | None, sensitive: str | None) -> dict[str, Any]:
+def _source(data: str, **columns: Any) -> dict[str, Any]:
+    """A plan's `data`: a data set with its settings, or a user's own table and what its columns mean."""
     from evenly.experiment.sources import is_table, table_source
     from evenly.notation import parse
 
     if is_table(data):
-        return table_source(data, client=client, label=label, sensitive=[s.strip() for s in (sensitive or "").split(",") if s.strip()])
-    if client or label or sensitive:
-        raise ValueError(
-            f"--client, --label and --sensitive are for a table of your own, but --data is {data!r}. Give a .csv or .parquet file."
-        )
+        return table_source(data, **columns)
+    if any(columns.values()):
+        *most, last = (f"--{name}" for name in columns)
+        raise ValueError(f"{', '.join(most)} and {last} are for a table of your own, but --data is {data!r}. Give a .csv or .parquet file.")
     (part,) = parse(data)
     return {"name": part.name, **part.settings}
 

@@ -2,12 +2,14 @@
 
 import hashlib
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from evenly.datasets import DATASETS
 from evenly.federation import Federation
 from evenly.notation import unknown
+from evenly.records import require
 
 
 def load(data: dict[str, Any], split_seed: int) -> Federation:
@@ -26,7 +28,15 @@ def load(data: dict[str, Any], split_seed: int) -> Federation:
     return DATASETS[name].load(**settings, split_seed=split_seed)
 
 
-def table_source(path: str, *, client: str | None, label: str | None, sensitive: list[str]) -> dict[str, Any]:
+def table_source(
+    path: str,
+    *,
+    client: str | None,
+    label: str | None,
+    sensitive: str | None = None,
+    favourable: str | None = None,
+    unprivileged: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """A plan's `data` for a user's own file. Its contents are hashed, so that results never mix two versions of it."""
     file = Path(path)
     if not file.is_file():
@@ -34,7 +44,32 @@ def table_source(path: str, *, client: str | None, label: str | None, sensitive:
     if client is None or label is None:
         raise ValueError(f"A table needs --client and --label: the columns of {file.name} that name the client and the label.")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return {"path": str(file), "sha256": digest, "client": client, "label": label, "sensitive": sensitive}
+    columns = [column.strip() for column in (sensitive or "").split(",") if column.strip()]
+    # What is not given has no key, so that results of plans from before there were such keys are still found.
+    wanted = {"favourable": favourable} if favourable is not None else {}
+    sides = {"unprivileged": _unprivileged(unprivileged, columns)} if unprivileged else {}
+    return {"path": str(file), "sha256": digest, "client": client, "label": label, "sensitive": columns, **wanted, **sides}
+
+
+def _unprivileged(given: Sequence[str], columns: list[str]) -> list[list[str]]:
+    """Pairs of a sensitive column and its unprivileged value: a list, because the first decides and a plan's keys are sorted."""
+    require(bool(columns), f"--unprivileged {given[0]} needs a sensitive column; none is given. Name one with --sensitive.")
+    pairs = [_pair(text, columns) for text in given]
+    named = [column for column, _ in pairs]
+    twice = next((column for column in named if named.count(column) > 1), None)
+    require(twice is None, f"--unprivileged must give one value of {twice}, got several. Merge them into one value of the table first.")
+    return pairs
+
+
+def _pair(text: str, columns: list[str]) -> list[str]:
+    for column in columns:
+        if text.startswith(f"{column}="):
+            return [column, text.removeprefix(f"{column}=")]
+    require(
+        len(columns) == 1,
+        f"With several sensitive columns --unprivileged must be COLUMN=VALUE, with a column of {', '.join(columns)}, got {text!r}.",
+    )
+    return [columns[0], text]
 
 
 def is_table(name: str) -> bool:
@@ -42,9 +77,15 @@ def is_table(name: str) -> bool:
 
 
 def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
-    frame = read_table(Path(data["path"]))
     return Federation.from_frame(
-        frame, client=data["client"], label=data["label"], sensitive=data["sensitive"], seed=split_seed, name=Path(data["path"]).stem
+        read_table(Path(data["path"])),
+        client=data["client"],
+        label=data["label"],
+        sensitive=data["sensitive"],
+        favourable=data.get("favourable"),
+        unprivileged=dict(data["unprivileged"]) if "unprivileged" in data else None,
+        seed=split_seed,
+        name=Path(data["path"]).stem,
     )
 
 
