@@ -31,8 +31,11 @@ from evenly.types import Algorithm, Seeds, Task, Trace
 Progress = Callable[[int, int], None]  # rounds done and rounds in all, over every program of the plan
 
 
-def execute(plan: Plan, store: Store | None = None, *, progress: Progress | None = None, command: str = "") -> Comparison:
-    """Train everything in a plan. With a store, every finished run is kept and an interrupted one resumes."""
+def execute(
+    plan: Plan, store: Store | None = None, *, progress: Progress | None = None, command: str = "", models: bool = True
+) -> Comparison:
+    """Train everything in a plan. With a store, every finished run is kept (and, unless told otherwise, its model for
+    `evenly.load`), and an interrupted one resumes."""
     began = time.monotonic()
     variants = plan.variants()
     members = [member for v in variants for member in v.members]
@@ -45,7 +48,7 @@ def execute(plan: Plan, store: Store | None = None, *, progress: Progress | None
         federation = first if seed == plan.seeds[0] else load(plan.data, seed)
         task = choose_model(plan.model, federation)
         traces = _train(plan, federation, task, members, groups, seed, store, meter)
-        if store:
+        if store and models:
             for member, trace in zip(members, traces, strict=True):
                 store.save_model(f"{member.label}#{seed}", from_trace(trace, task, federation))
         return _runs(variants, traces, seed)
@@ -99,11 +102,11 @@ def _train(
     store: Store | None,
     meter: "_Meter",
 ) -> list[Trace]:
-    traces: list[Trace | None] = [None] * len(members)
+    traces: dict[int, Trace] = {}
     for group in groups:
         keys = [f"{members[i].label}#{i}#{seed}" for i in group]
-        found = [store.load_trace(key, task) for key in keys] if store else [None] * len(group)
-        if any(trace is None for trace in found):
+        found = store.load_traces(keys, task) if store else None
+        if found is None:
             report = meter.start(plan.rounds)
             found = simulate(
                 task,
@@ -116,14 +119,12 @@ def _train(
                 progress=report,
                 checkpoint=store.checkpoint("|".join(keys)) if store else None,
             )
-            for key, trace in zip(keys, found, strict=True):
-                if store:
-                    store.save_trace(key, trace)
+            if store:
+                store.save_traces(keys, found)
         else:
             meter.start(plan.rounds)(plan.rounds, plan.rounds)
-        for i, trace in zip(group, found, strict=True):
-            traces[i] = trace
-    return [trace for trace in traces if trace is not None]
+        traces.update(zip(group, found, strict=True))
+    return [traces[i] for i in range(len(members))]
 
 
 def _runs(variants: list[Variant], traces: list[Trace], seed: int) -> list[Run]:

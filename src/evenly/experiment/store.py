@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ from evenly.types import Task, Trace
 from evenly.writing import write_whole
 
 OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints")
+COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download")]
 
 
@@ -56,11 +57,16 @@ class Store:
     def checkpoint(self, key: str) -> Path:
         return self.folder / "checkpoints" / f"{slug(key)}.npz"
 
-    def save_trace(self, key: str, trace: Trace) -> None:
-        leaves = {f"model{i}": leaf for i, leaf in enumerate(jax.tree.leaves(trace.model))}
-        header = json.dumps({"key": key, "upload": trace.upload, "download": trace.download})
-        arrays = {name: getattr(trace, name) for name in ARRAYS}
-        self.write(f"traces/{slug(key)}.npz", lambda file: np.savez_compressed(file, header=np.array(header), **arrays, **leaves))
+    def save_traces(self, keys: Sequence[str], traces: Sequence[Trace]) -> None:
+        """Keep runs that were made together, in one file."""
+        arrays = {f"{i}.{name}": getattr(trace, name) for i, trace in enumerate(traces) for name in ARRAYS}
+        leaves = {f"{i}.model{j}": leaf for i, trace in enumerate(traces) for j, leaf in enumerate(jax.tree.leaves(trace.model))}
+        header = json.dumps({"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces]})
+        write = np.savez_compressed if sum(a.nbytes for a in arrays.values()) > COMPRESSED else np.savez
+        self.write(self._traces(keys), lambda file: write(file, header=np.array(header), **arrays, **leaves))
+
+    def _traces(self, keys: Sequence[str]) -> str:
+        return f"traces/{slug('|'.join(keys))}.npz"
 
     def save_model(self, key: str, model: Model) -> None:
         """Keep a trained model for `evenly.load`, unless it is there already."""
@@ -68,21 +74,23 @@ class Store:
         if not path.exists():
             save(model, path)
 
-    def load_trace(self, key: str, task: Task) -> Trace | None:
-        """A finished run, or None."""
-        path = self.folder / "traces" / f"{slug(key)}.npz"
+    def load_traces(self, keys: Sequence[str], task: Task) -> list[Trace] | None:
+        """Runs that were made together and are finished, or None."""
+        path = self.folder / self._traces(keys)
         if not path.exists():
             return None
         structure = jax.tree.structure(jax.eval_shape(task.init, jax.random.key(0)))
         with np.load(path) as file:
             header = json.loads(str(file["header"]))
-            leaves = [file[f"model{i}"] for i in range(structure.num_leaves)]
-            return Trace(
-                **{name: file[name] for name in ARRAYS},
-                upload=header["upload"],
-                download=header["download"],
-                model=jax.tree.unflatten(structure, leaves),
-            )
+            return [
+                Trace(
+                    **{name: file[f"{i}.{name}"] for name in ARRAYS},
+                    upload=upload,
+                    download=download,
+                    model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
+                )
+                for i, (upload, download) in enumerate(header["bytes"])
+            ]
 
 
 def slug(key: str) -> str:
