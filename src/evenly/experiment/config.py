@@ -3,6 +3,7 @@
 pydantic is used here and nowhere else, so that executing a plan does not need it.
 """
 
+import dataclasses
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evenly.experiment.plan import Plan
+from evenly.experiment.study import StudyPlan, swept
 from evenly.notation import unknown
 
 
@@ -38,6 +40,16 @@ class Quick(BaseModel):
     seeds: int = Field(gt=0)
     model: str = ""
     data: dict[str, Any] = {}
+    cells: list[int] = []  # of a study: which partitions; none: all
+
+
+class StudyTable(BaseModel):
+    """What makes an experiment a study: `cells` are settings of the data, one for each partition; of each setting in
+    `choose`, which all methods get, one value is chosen afterwards."""
+
+    model_config = ConfigDict(extra="forbid")
+    cells: list[dict[str, Any]] = Field(min_length=1)
+    choose: dict[str, list[float]] = Field(min_length=1)
 
 
 class Experiment(BaseModel):
@@ -48,7 +60,7 @@ class Experiment(BaseModel):
     methods: list[str] = Field(min_length=1)
     data: dict[str, Any]
     rounds: int = Field(gt=0)
-    seeds: int = Field(gt=0, default=5)
+    seeds: int | list[int] = 5  # how many, or which
     model: str = ""
     sampling: str = "weighted(clients=10)"
     training: dict[str, Any] = {}
@@ -57,19 +69,32 @@ class Experiment(BaseModel):
     notes: str = ""
     paper: Paper | None = None
     quick: Quick | None = None
+    study: StudyTable | None = None
+
+    def study_plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> StudyPlan:
+        """The plans of a study, one for each partition."""
+        assert self.study is not None
+        whole = self.plan(name, quick=quick, seeds=seeds, rounds=rounds)
+        whole = dataclasses.replace(whole, methods=swept(self.methods, self.study.choose))
+        wanted = self.quick.cells if quick and self.quick and self.quick.cells else range(len(self.study.cells))
+        cells = [self.study.cells[i] for i in wanted]
+        named = {", ".join(map(str, cell.values())): dataclasses.replace(whole, data=whole.data | cell) for cell in cells}
+        return StudyPlan(name=name, chosen=tuple(self.study.choose), cells=named)
 
     def plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> Plan:
         """The plan of this experiment, its quick variant or one with other seeds."""
         short = self.quick if quick else None
         if quick and short is None:
             raise ValueError(f"{name} has no quick variant.")
-        number = seeds or (short.seeds if short else self.seeds)
+        given = self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
+        number = seeds or (short.seeds if short else len(given))
+        chosen = given[:number] if number <= len(given) else list(range(number))
         return Plan(
             name=name,
             data=self.data | (short.data if short else {}),
             methods=tuple(self.methods),
             rounds=rounds or (short.rounds if short else self.rounds),
-            seeds=tuple(range(number)),
+            seeds=tuple(chosen),
             model=short.model or self.model if short else self.model,
             sampling=self.sampling,
             training=self.training,
@@ -121,5 +146,5 @@ def _checked(fields: dict[str, Any], where: str) -> Experiment:
 
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
-    model = {"paper": Paper, "quick": Quick}.get(str(location[0]), Experiment) if len(location) > 1 else Experiment
+    model = {"paper": Paper, "quick": Quick, "study": StudyTable}.get(str(location[0]), Experiment) if len(location) > 1 else Experiment
     return [".".join([*map(str, location[:-1]), name]) for name in model.model_fields]

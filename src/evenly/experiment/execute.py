@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import json
 import os
 import sys
 import threading
@@ -179,8 +180,17 @@ def main() -> None:
     """`python -m evenly.experiment.execute plan.json OUT`"""
     if len(sys.argv) != 3:
         sys.exit("usage: python -m evenly.experiment.execute plan.json OUT")
-    plan = Plan.from_json(Path(sys.argv[1]).read_text())
-    execute(plan, Store(Path(sys.argv[2]), plan), progress=lambda done, total: print(f"{done}/{total} rounds", file=sys.stderr))
+    text, folder = Path(sys.argv[1]).read_text(), Path(sys.argv[2])
+    report = lambda done, total: print(f"{done}/{total} rounds", file=sys.stderr)  # noqa: E731
+    if "cells" in json.loads(text):
+        from evenly.experiment.study import StudyPlan, execute_study  # a study is made of what is here
+
+        study = StudyPlan.from_json(text)
+        Store(folder, study)
+        execute_study(study, folder, progress=report)
+    else:
+        plan = Plan.from_json(text)
+        execute(plan, Store(folder, plan), progress=report)
 
 
 if __name__ == "__main__":

@@ -6,29 +6,37 @@ import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import jax
 import numpy as np
 
-from evenly.experiment.plan import Plan
 from evenly.saving import Model, save
 from evenly.types import Task, Trace
 from evenly.writing import write_whole
 
-OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints")
+OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv")
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download")]
+
+
+class Settings(Protocol):
+    """What a folder's results belong to: a plan, or a study of several."""
+
+    def to_json(self) -> str: ...
+    def fingerprint(self) -> str: ...
+    @staticmethod
+    def from_json(text: str) -> "Settings": ...
 
 
 class Store:
     """The output folder of one plan. Opening it again with the same plan finds what is already there."""
 
-    def __init__(self, folder: Path, plan: Plan, *, force: bool = False) -> None:
+    def __init__(self, folder: Path, plan: Settings, *, force: bool = False) -> None:
         self.folder = folder
         self._claim(plan, force)
 
-    def _claim(self, plan: Plan, force: bool) -> None:
+    def _claim(self, plan: Settings, force: bool) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"The output {str(self.folder)!r} must be a folder, but it is a file. Choose another --out.")
         held = self.folder / "plan.json"
@@ -99,8 +107,8 @@ def slug(key: str) -> str:
     return f"{readable}-{zlib.crc32(key.encode()):08x}"
 
 
-def _same(path: Path, plan: Plan) -> bool:
+def _same(path: Path, plan: Settings) -> bool:
     try:
-        return Plan.from_json(path.read_text()).fingerprint() == plan.fingerprint()
+        return plan.from_json(path.read_text()).fingerprint() == plan.fingerprint()
     except (ValueError, TypeError, KeyError):
         return False

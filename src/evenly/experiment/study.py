@@ -1,0 +1,157 @@
+"""A study: every method on several partitions, each with several values of a setting of which one is chosen afterwards.
+
+Two protocols choose. The *study's* takes the value with the least |EOD| on the test set, as FairFed's authors and the thesis
+do: optimistic, because the test set takes part in the choice. The *honest* one looks at validation rows only: of the values
+whose accuracy there is within one point of the best, the one with the least |EOD|; the test set is read once, afterwards.
+Both choose once for all seeds, by means over seeds, from the same trained models.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.experiment.execute import execute
+from evenly.experiment.plan import SCHEMA, Plan
+from evenly.experiment.results import Comparison
+from evenly.experiment.store import Store, slug
+from evenly.federation import CENTRAL
+from evenly.metrics import measure_groups, pooled
+from evenly.notation import Part, expand, parse, parse_list, show
+
+PROTOCOLS = ("study", "honest")
+MARGIN = 1.0  # points of validation accuracy that the honest protocol gives away for fairness
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """Everything that determines a study, as plain data: one plan for each partition."""
+
+    name: str
+    chosen: tuple[str, ...]  # settings of which one value is chosen
+    cells: dict[str, Plan]
+
+    def to_json(self) -> str:
+        cells = {name: json.loads(plan.to_json()) for name, plan in self.cells.items()}
+        return json.dumps({"schema": SCHEMA, "name": self.name, "chosen": self.chosen, "cells": cells}, indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> "StudyPlan":
+        fields = json.loads(text)
+        cells = {name: Plan.from_json(json.dumps(plan)) for name, plan in fields["cells"].items()}
+        return StudyPlan(name=fields["name"], chosen=tuple(fields["chosen"]), cells=cells)
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+class Outcome(NamedTuple):
+    """One method on one partition, with the setting that a protocol chose: its metrics on the central test set, by seed."""
+
+    cell: str
+    method: str
+    protocol: str
+    chosen: dict[str, Any]
+    values: dict[str, np.ndarray]  # metric -> [seeds]
+
+    def mean(self, metric: str) -> float:
+        return float(self.values[metric].mean())
+
+
+class Study(NamedTuple):
+    """A study that was run."""
+
+    plan: StudyPlan
+    cells: dict[str, Comparison]
+    outcomes: list[Outcome]
+    seconds: float
+
+    def of(self, protocol: str, cell: str | None = None) -> Iterator[Outcome]:
+        return (o for o in self.outcomes if o.protocol == protocol and cell in (None, o.cell))
+
+    def one(self, protocol: str, cell: str, method: str) -> Outcome:
+        return next(o for o in self.of(protocol, cell) if o.method == method)
+
+
+def swept(methods: Sequence[str], settings: dict[str, list[Any]]) -> tuple[str, ...]:
+    """The same methods with a sweep over these settings."""
+    return tuple(
+        show((Part(head.name, {**head.settings, **settings}), *rest)) for text in methods for head, *rest in parse_list(text)
+    )  # fmt: skip
+
+
+def without(label: str, settings: Sequence[str]) -> str:
+    """A label without the settings that are chosen: what a row of the study is called."""
+    head, *rest = parse(label)
+    return show((Part(head.name, {k: v for k, v in head.settings.items() if k not in settings}), *rest))
+
+
+def rows_of(plan: StudyPlan) -> list[str]:
+    """The methods of a study, in order."""
+    first = next(iter(plan.cells.values()))
+    return list(
+        dict.fromkeys(without(show(one), plan.chosen) for text in first.methods for part in parse_list(text) for one in expand(part))
+    )
+
+
+def execute_study(plan: StudyPlan, folder: Path | None = None, *, progress: Progress | None = None, command: str = "") -> Study:
+    """Train everything and choose. With a folder, each partition's finished runs are kept there and never made again."""
+    cells: dict[str, Comparison] = {}
+    done, total = 0, 0
+    for at, (name, own) in enumerate(plan.cells.items()):
+        store = Store(folder / "cells" / slug(name), own) if folder else None
+
+        def report(inner: int, of: int, at: int = at, before: int = done) -> None:
+            nonlocal done, total
+            done, total = before + inner, before + of * (len(plan.cells) - at)
+            if progress:
+                progress(done, total)
+
+        cells[name] = execute(own, store, progress=report, command=command, models=False)
+    outcomes = [outcome for name, comparison in cells.items() for outcome in choose(name, comparison, plan.chosen)]
+    return Study(plan, cells, outcomes, sum(c.seconds for c in cells.values()))
+
+
+def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: float = MARGIN) -> Iterator[Outcome]:
+    """Both protocols' choices for every method of one partition."""
+    seen = {split: _measured(comparison, split) for split in ("valid", CENTRAL)}
+    rows: dict[str, list[str]] = {}
+    for label in comparison.labels:
+        rows.setdefault(without(label, settings), []).append(label)
+    for method, labels in rows.items():
+        for protocol in PROTOCOLS:
+            label = _best_on_test(labels, seen[CENTRAL]) if protocol == "study" else _best_on_validation(labels, seen["valid"], margin)
+            taken = {k: v for k, v in parse(label)[0].settings.items() if k in settings}
+            yield Outcome(cell, method, protocol, taken, seen[CENTRAL][label])
+
+
+def _measured(comparison: Comparison, split: str) -> dict[str, dict[str, np.ndarray]]:
+    """label -> metric -> [seeds]"""
+    where = comparison.federation
+    tables = np.stack([pooled(run.trace, split)[-1] for run in comparison.runs])
+    values = measure_groups(tables, favourable=where.favourable, unprivileged=where.unprivileged)
+    at: dict[str, list[int]] = {}
+    for i, run in enumerate(comparison.runs):
+        at.setdefault(run.label, []).append(i)
+    return {label: {metric: value[rows] for metric, value in values.items()} for label, rows in at.items()}
+
+
+def _best_on_test(labels: Sequence[str], test: dict[str, dict[str, np.ndarray]]) -> str:
+    return min(labels, key=lambda label: _mean(test[label]["eod_abs"]))
+
+
+def _best_on_validation(labels: Sequence[str], valid: dict[str, dict[str, np.ndarray]], margin: float) -> str:
+    accuracy = {label: _mean(valid[label]["accuracy"]) for label in labels}
+    close = [label for label in labels if accuracy[label] >= max(accuracy.values()) - margin]
+    return min(close, key=lambda label: _mean(valid[label]["eod_abs"]))
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean over the seeds where it is defined; infinite where it never is, so that it is not chosen."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("inf")
