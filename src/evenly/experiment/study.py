@@ -93,10 +93,9 @@ def without(label: str, settings: Sequence[str]) -> str:
 
 def rows_of(plan: StudyPlan) -> list[str]:
     """The methods of a study, in order."""
-    first = next(iter(plan.cells.values()))
-    return list(
-        dict.fromkeys(without(show(one), plan.chosen) for text in first.methods for part in parse_list(text) for one in expand(part))
-    )
+    methods = next(iter(plan.cells.values())).methods
+    every = (one for text in methods for part in parse_list(text) for one in expand(part))
+    return list(dict.fromkeys(without(show(one), plan.chosen) for one in every))
 
 
 def execute_study(plan: StudyPlan, folder: Path | None = None, *, progress: Progress | None = None, command: str = "") -> Study:
