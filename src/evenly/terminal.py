@@ -24,6 +24,9 @@ from evenly.report.table import format_value
 # Short names: the table must fit into eighty columns.
 SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
 WITH_GROUPS = {"average": "average", "worst10": "worst 10 %", "eod_abs": "|EOD|", "spd_abs": "|SPD|"}
+# With a central test set, the accuracy on it takes the place of the column that is missed least.
+WITH_CENTRAL = {CENTRAL: "central", "average": "average", "worst10": "worst 10 %", "variance": "variance"}
+WITH_BOTH = {CENTRAL: "central", "worst10": "worst 10 %", "eod_abs": "|EOD|", "spd_abs": "|SPD|"}
 MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
 
 
@@ -40,17 +43,22 @@ def progress(console: Console, what: str) -> Iterator[Report]:
         yield report
 
 
-def results_table(comparison: Comparison, split: str = "test") -> Table:
+def results_table(comparison: Comparison) -> Table:
     """One row per method, one column per metric; the best of each column is bold, those not clearly worse underlined.
 
     Where there are groups, two columns say how differently the unprivileged and the privileged are treated.
     """
-    values, shown = results.final_values(comparison, split), SHOWN
+    split = results.clients_split(comparison)
+    values = results.final_values(comparison, split)
+    central, tested = results.headline(values) == CENTRAL, bool(results.known_of(values, tuple(SHOWN)))
+    shown = WITH_CENTRAL if central else SHOWN
     for grouping in groupings(comparison.federation)[:1]:
-        by_group, shown = group_values(comparison, grouping, rows_shown(comparison)), WITH_GROUPS
+        by_group, shown = group_values(comparison, grouping, rows_shown(comparison)), WITH_BOTH if central else WITH_GROUPS
         values = {label: {seed: {**by_group[label][seed], **found} for seed, found in seeds.items()} for label, seeds in values.items()}
+    if central and not tested:  # nothing is known of the clients
+        shown = {name: short for name, short in shown.items() if name not in METRICS}
     found = results.table_of(values, metrics=tuple(shown), split=split)
-    table = Table(title=_about(comparison, found), title_justify="left")
+    table = Table(title=_about(comparison, found, tested=tested), title_justify="left")
     table.add_column("method", overflow="fold")
     for short in shown.values():
         table.add_column(short, justify="right")
@@ -60,13 +68,17 @@ def results_table(comparison: Comparison, split: str = "test") -> Table:
     return table
 
 
-def _about(comparison: Comparison, found: results.Table) -> str:
+def _about(comparison: Comparison, found: results.Table, *, tested: bool) -> str:
     interval = f"mean ± 95 % interval over {found.seeds} seeds" if found.seeds > 1 else "one seed, so no intervals"
     federation = comparison.federation
-    about = f"{found.split} accuracy in percent of {federation.clients} clients after {comparison.rounds:,} rounds; {interval}"
+    clients = f"{results.SPLIT_WORDS[found.split]} accuracy in percent of {federation.clients} clients"
+    clients += " (they have no test rows)" if found.split == "valid" else ""
+    if len(federation.central):
+        clients = "accuracy in percent on the central test set" + (f", and {clients}" if tested else "")
+    about = f"{clients} after {comparison.rounds:,} rounds; {interval}"
     if len(federation.groups) < 2:
         return f"{federation.name}: {about}"
-    rows = "the central test set" if rows_shown(comparison) == CENTRAL else "all clients' test rows"
+    rows = "the central test set" if rows_shown(comparison) == CENTRAL else f"all clients' {results.SPLIT_WORDS[found.split]} rows"
     few = len(federation.unprivileged) < 3
     who = ", ".join(federation.groups[g] for g in federation.unprivileged) if few else f"{len(federation.unprivileged)} groups"
     return f"{federation.name}: {about}; groups on {rows}, unprivileged: {who}, favourable: {federation.labels[federation.favourable]}"

@@ -9,7 +9,7 @@ from evenly.experiment.results import Comparison, Run
 from evenly.federation import CENTRAL, SPLITS, Attribute, Federation
 from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
 from evenly.report.served import wilson
-from evenly.report.table import Values
+from evenly.report.table import Values, clients_split
 
 RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "True positive rate", "fpr": "False positive rate"}
 FEW = 30  # rows below which a rate is marked: the 95 % interval of one half is then 35 points wide, and more with fewer
@@ -55,7 +55,7 @@ def groupings(federation: Federation) -> list[Grouping]:
 
 def rows_shown(comparison: Comparison) -> str:
     """The split that group metrics are shown on: the central test set where there is one."""
-    return CENTRAL if len(comparison.federation.central) else "test"
+    return CENTRAL if len(comparison.federation.central) else clients_split(comparison)
 
 
 def group_values(comparison: Comparison, grouping: Grouping, split: str) -> Values:

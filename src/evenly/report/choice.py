@@ -7,7 +7,7 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
-from evenly.report.table import Values, final_values, over_seeds
+from evenly.report.table import Values, clients_split, final_values, over_seeds
 
 MOST_COLOURED = 8  # more colours and shapes cannot be told apart
 
@@ -19,6 +19,7 @@ class Choice(NamedTuple):
     lead: str
     chosen_on: str  # the split that chose the lead: "valid", "test", or "" where there was nothing to choose
     coloured: tuple[str, ...]  # in the order of the comparison
+    split: str = "test"  # the rows that clients are compared on
 
 
 def choose(comparison: Comparison, values: Values) -> Choice:
@@ -31,7 +32,7 @@ def choose(comparison: Comparison, values: Values) -> Choice:
     valid = final_values(comparison, "valid") if len(others) > 1 else values
     split = "" if len(others) < 2 else "valid" if _defined(valid, others) else "test"
     lead = best_of(valid if split == "valid" else values, others, "worst10") if others else baseline
-    return Choice(baseline, lead, split, _coloured(values, labels, baseline, lead))
+    return Choice(baseline, lead, split, _coloured(values, labels, baseline, lead), clients_split(comparison))
 
 
 def best_of(values: Values, labels: list[str], metric: str) -> str:

@@ -6,11 +6,11 @@ from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, definitions, element, section
+from evenly.report.table import SPLIT_WORDS, clients_split
 
 MOST_NAMES = 12
 MOST_EXCLUDED = 20
 MOST_SETTINGS = 40
-WORDS = {"train": "training", "valid": "validation", "test": "test"}
 
 
 def data_card(comparison: Comparison) -> Html:
@@ -18,7 +18,7 @@ def data_card(comparison: Comparison) -> Html:
     federation = comparison.federation
     rows = {name: federation.split(name).counts for name in SPLITS}
     total = sum(int(counts.sum()) for counts in rows.values())
-    parts = ", ".join(f"{int(counts.sum()):,} {WORDS[name]}" for name, counts in rows.items())
+    parts = ", ".join(f"{int(counts.sum()):,} {SPLIT_WORDS[name]}" for name, counts in rows.items())
     pairs = [
         ("Data", federation.name),
         ("Clients by", comparison.partition),
@@ -31,7 +31,8 @@ def data_card(comparison: Comparison) -> Html:
     ]
     empty = int((rows["test"] == 0).sum())
     if empty:
-        pairs.append(("Clients without test rows", f"{empty:,}, left out of every test figure"))
+        left_out = "left out of every test figure" if clients_split(comparison) == "test" else "compared on their validation rows"
+        pairs.append(("Clients without test rows", f"{empty:,}, {left_out}"))
     if len(federation.central):
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
     return section("data", "Data", definitions(pairs))

@@ -12,7 +12,7 @@ from evenly.report.charts import convergence, distribution, influence_chart, tra
 from evenly.report.choice import Choice
 from evenly.report.markup import Html, element, section
 from evenly.report.served import influence
-from evenly.report.table import Values
+from evenly.report.table import SPLIT_WORDS, Values
 
 # Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of `theme.SHAPES`.
 OUTLINES = (
@@ -25,6 +25,7 @@ OUTLINES = (
     "M.95,0L-.85,1V-1Z",
     "M-.95,0L.85,1V-1Z",
 )
+BY_CLIENT = ("distribution", "tradeoff", "rounds")  # sections that show clients' accuracies
 
 
 class Figure(NamedTuple):
@@ -72,7 +73,7 @@ def _distribution(comparison: Comparison, choice: Choice) -> list[Figure]:
         "Bars count the clients in each step of 5 points (mean over seeds); dots are single clients. The solid line is the mean of "
         "all clients, the dashed line that of the worst-served 10 %. The narrower and the further right, the better."
     )
-    return [Figure("chart-distribution", distribution(comparison, choice.coloured), caption)]
+    return [Figure("chart-distribution", distribution(comparison, choice.coloured, choice.split), caption)]
 
 
 def _tradeoff(values: Values, choice: Choice, span: str) -> list[Figure]:
@@ -85,11 +86,11 @@ def _tradeoff(values: Values, choice: Choice, span: str) -> list[Figure]:
 
 def _rounds(comparison: Comparison, choice: Choice, span: str) -> list[Figure]:
     captions = {
-        "average": f"Over all test rows.{span}",
+        "average": f"Over all {SPLIT_WORDS[choice.split]} rows.{span}",
         "worst10": f"The tenth of the clients with the lowest accuracy at that round.{span}",
         "variance": f"How far the clients' accuracies lie apart; lower is more even.{span}",
     }
-    return [Figure(f"chart-rounds-{m}", convergence(comparison, m, choice.coloured), text) for m, text in captions.items()]
+    return [Figure(f"chart-rounds-{m}", convergence(comparison, m, choice.coloured, choice.split), text) for m, text in captions.items()]
 
 
 def _influence(comparison: Comparison, choice: Choice) -> list[Figure]:
@@ -126,6 +127,8 @@ def _section(key: str, title: str, figures: Sequence[Figure], choice: Choice, me
     legend = [] if key == "distribution" else [legend_of(own or choice.coloured, others=few and key == "tradeoff")]
     note = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best."
     notes = [element("p", {"class": "soft"}, note)] if few and key != "tradeoff" else []
+    if choice.split == "valid" and key in BY_CLIENT:
+        notes.append(element("p", {"class": "soft"}, "On the clients' validation rows: no client has test rows of its own."))
     body = element("div", {"class": f"figures of-{len(figures)}"}, *map(figure_html, figures))
     return section(key, title, *notes, *legend, body)
 

@@ -26,7 +26,7 @@ from evenly.report.figures import Charts, Figure, figure_html, legend_of
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, definitions, element, section, unbroken
 from evenly.report.method_table import dash, folded, key_of, method_table, title_of
-from evenly.report.table import Values, table_of
+from evenly.report.table import SPLIT_WORDS, Values, table_of
 from evenly.types import Trace
 
 MAIN = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff", "worst_accuracy")
@@ -78,7 +78,8 @@ def _rates(comparison: Comparison, grouping: Grouping, labels: Sequence[str], sp
 
 def _who(comparison: Comparison, grouping: Grouping, split: str) -> list[tuple[str, str]]:
     federation = comparison.federation
-    rows = f"the central test set, {len(federation.central):,} rows" if split == CENTRAL else "the test rows of all clients together"
+    central = f"the central test set, {len(federation.central):,} rows"
+    rows = central if split == CENTRAL else f"the {SPLIT_WORDS[split]} rows of all clients together"
     return [
         ("Unprivileged", _names(grouping, unprivileged=True)),
         ("Privileged", _names(grouping, unprivileged=False)),
@@ -120,7 +121,7 @@ def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: 
     kept = {label: values[label] for label in choice.coloured}
     further = [method_table(table_of(kept, metrics=names), title, intervals=intervals) for title, names in FURTHER.items()]
     parts.append(folded("More group metrics", *further, _formulas()))
-    if split == CENTRAL:
+    if split == CENTRAL and any(_tested(run.trace, "test") for run in comparison.runs):
         own = group_values(comparison, grouping, "test")
         table = table_of({label: own[label] for label in choice.coloured}, metrics=MAIN)
         parts.append(folded("On the clients' own test rows", method_table(table, "The test rows of all clients together.")))

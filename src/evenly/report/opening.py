@@ -3,20 +3,25 @@
 import numpy as np
 
 from evenly.experiment.results import Comparison
-from evenly.metrics import METRICS
+from evenly.federation import CENTRAL
 from evenly.report.choice import Choice
 from evenly.report.markup import Html, element, unbroken
 from evenly.report.summary import summarise
-from evenly.report.table import UNDEFINED, Values, difference, format_value, over_seeds
+from evenly.report.table import COLUMNS, UNDEFINED, Values, difference, format_value, headline, known_of, over_seeds
 
-TILES = {"average": "Average accuracy", "worst10": "Worst-served 10 % of clients", "variance": "Variance between clients"}
+TILES = {
+    CENTRAL: "Accuracy on the central test set",
+    "average": "Average accuracy",
+    "worst10": "Worst-served 10 % of clients",
+    "variance": "Variance between clients",
+}
 
 
 def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
     """Title, what was found, and the three numbers that matter most."""
     summary = summarise(values, choice)
-    known = np.isfinite(over_seeds(values, choice.baseline, "average").mean)
-    tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in TILES))] if known else []
+    known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
+    tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in known))] if known else []
     cautions = [element("p", {"class": "soft"}, unbroken(summary.cautions))] if summary.cautions else []
     return element(
         "header",
@@ -30,12 +35,13 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
 
 
 def _tile(values: Values, choice: Choice, name: str) -> Html:
-    metric = METRICS[name]
+    metric = COLUMNS[name]
     unit = "" if name == "variance" else " %"
     before, after = (
         _with_unit(format_value(over_seeds(values, label, name).mean, metric), unit) for label in (choice.baseline, choice.lead)
     )
-    parts = [element("h2", None, TILES[name])]
+    rows = "" if choice.split == "test" or name == CENTRAL else ", validation rows"
+    parts = [element("h2", None, f"{TILES[name]}{rows}")]
     if choice.lead == choice.baseline:
         return element("div", {"class": "tile"}, *parts, element("p", {"class": "number"}, after))
     arrow = element("span", {"class": "soft"}, f"{before} ", element("span", {"aria-label": "to"}, "→"), " ")

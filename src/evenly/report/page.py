@@ -20,7 +20,7 @@ from evenly.report.group_section import group_section
 from evenly.report.markup import Html, data_block, element, join, script
 from evenly.report.opening import opening
 from evenly.report.sections import privacy, results, worst_served
-from evenly.report.table import final_values
+from evenly.report.table import clients_split, final_values
 from evenly.writing import write_whole
 
 CONTENTS = {
@@ -50,7 +50,7 @@ def write_report(comparison: Comparison, path: str | Path, lines: list[Line] | N
 def render(comparison: Comparison, lines: list[Line] | None = None) -> str:
     """The page as text. The same results give the same page."""
     _check(comparison)
-    values = final_values(comparison)
+    values = final_values(comparison, clients_split(comparison))
     choice = choose(comparison, values)
     drawn, groups = charts(comparison, values, choice), group_section(comparison, choice)
     sections = {

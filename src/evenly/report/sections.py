@@ -3,6 +3,7 @@
 import numpy as np
 
 from evenly.experiment.results import Comparison
+from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
 from evenly.report.choice import Choice
 from evenly.report.grid import Column, grid
@@ -11,7 +12,7 @@ from evenly.report.method_table import folded, key_of, method_table, title_of
 from evenly.report.reveal import Revealed, revealed
 from evenly.report.served import Client, served, worst_clients
 from evenly.report.summary import against, noise_note
-from evenly.report.table import MAIN_METRICS, OTHER_METRICS, UNDEFINED, Values, table_of
+from evenly.report.table import MAIN_METRICS, SPLIT_WORDS, UNDEFINED, Values, headline, known_of, table_of
 
 MOST_CLIENTS = 10
 
@@ -19,21 +20,38 @@ MOST_CLIENTS = 10
 def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
     """The table; with many methods the coloured ones first and all of them behind a click."""
     shown = {label: values[label] for label in choice.coloured}
-    everything = table_of(values, metrics=MAIN_METRICS)
+    everything = table_of(values, metrics=_columns(values))
     rows = tuple(row for row in everything.rows if row.label in shown)
-    parts = [method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, on the clients' own test rows.")]
+    parts = [method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, {_where(values, choice)}.")]
     parts.append(key_of(everything, "Accuracies in percent, variances in percent squared. "))
-    note = noise_note(values, choice, _median_rows(comparison, choice.baseline))
+    note = noise_note(values, choice, _median_rows(comparison, choice))
     if note:
-        parts.append(element("aside", None, element("strong", None, "Small test sets. "), unbroken(note)))
+        parts.append(element("aside", None, element("strong", None, f"Small {SPLIT_WORDS[choice.split]} sets. "), unbroken(note)))
     parts += _each(values, choice)
     if len(rows) < len(values):
         parts.append(folded(f"All {len(values)} methods", method_table(everything, "Every method, the same columns.")))
-    others = table_of(values if len(values) <= 40 else shown, metrics=OTHER_METRICS)
+    if not known_of(values, MAIN_METRICS):
+        return section("results", "Results", *parts)
+    others = table_of(values if len(values) <= 40 else shown, metrics=[name for name in METRICS if name not in _columns(values)])
     parts.append(
         folded("More metrics", method_table(others, "Further measures of how evenly the clients are served.", kind="wide"), _formulas())
     )
     return section("results", "Results", *parts)
+
+
+def _columns(values: Values) -> tuple[str, ...]:
+    """The accuracy on the central test set where there is one; the clients' metrics unless only that is known."""
+    if headline(values) != CENTRAL:
+        return MAIN_METRICS
+    # There is room for one column less of the clients: the average of clients is kept among the other metrics.
+    return (CENTRAL, *(name for name in MAIN_METRICS if name != "average_devices" and known_of(values, (name,))))
+
+
+def _where(values: Values, choice: Choice) -> str:
+    own = f"on the clients' own {SPLIT_WORDS[choice.split]} rows"
+    if headline(values) != CENTRAL:
+        return own
+    return "on the central test set" + (f" (first column) and {own}" if known_of(values, MAIN_METRICS) else "")
 
 
 def _each(values: Values, choice: Choice) -> list[Html]:
@@ -41,12 +59,12 @@ def _each(values: Values, choice: Choice) -> list[Html]:
     others = [label for label in choice.coloured if label not in (choice.baseline, choice.lead)]
     if not others:
         return []
-    items = [element("li", None, unbroken(against(values, choice.baseline, label))) for label in others]
+    items = [element("li", None, unbroken(against(values, choice.baseline, label, choice.split))) for label in others]
     return [element("h3", None, "The other methods"), element("ul", {"class": "words"}, *items)]
 
 
-def _median_rows(comparison: Comparison, label: str) -> float:
-    rows = served(comparison, label).rows
+def _median_rows(comparison: Comparison, choice: Choice) -> float:
+    rows = served(comparison, choice.baseline, choice.split).rows
     return float(np.median(rows[rows > 0])) if (rows > 0).any() else 0.0
 
 
@@ -58,9 +76,10 @@ def _formulas() -> Html:
 
 def worst_served(comparison: Comparison, choice: Choice) -> Html:
     """The clients that each method fails, by name; the leading method's list is open."""
+    word = SPLIT_WORDS[choice.split]
     intro = (
-        "The clients with the lowest test accuracy, means over seeds. The range behind an accuracy is what chance alone allows "
-        "with that many test rows (Wilson's 95 % interval): where it is wide, the client may be served better than it looks."
+        f"The clients with the lowest {word} accuracy, means over seeds. The range behind an accuracy is what chance alone allows "
+        f"with that many {word} rows (Wilson's 95 % interval): where it is wide, the client may be served better than it looks."
     )
     order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
     parts = [_clients(comparison, label, choice) for label in order]
@@ -69,8 +88,9 @@ def worst_served(comparison: Comparison, choice: Choice) -> Html:
 
 def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:
     other = choice.baseline if label != choice.baseline else choice.lead
-    found = worst_clients(comparison, label, other, limit=MOST_CLIENTS)
-    columns = [Column("Client"), Column("Training rows"), Column("Test rows"), Column("Accuracy", "%"), Column("Chance allows", "%")]
+    found = worst_clients(comparison, label, other, limit=MOST_CLIENTS, split=choice.split)
+    tested = Column(f"{SPLIT_WORDS[choice.split].capitalize()} rows")
+    columns = [Column("Client"), Column("Training rows"), tested, Column("Accuracy", "%"), Column("Chance allows", "%")]
     columns += [Column(f"With {other}", "%")] if other != label else []
     rows = [_client(client, other != label) for client in found]
     table = grid(f"Worst served by {label}.", columns, rows, kind="compact") if rows else element("p", None, "No client has test rows.")

@@ -4,14 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.federation import CENTRAL
 from evenly.metrics import METRICS, Spread
 from evenly.report.choice import Choice
-from evenly.report.table import UNDEFINED, Values, difference, format_value, is_clear, over_seeds
+from evenly.report.table import COLUMNS, SPLIT_WORDS, UNDEFINED, Values, difference, format_value, headline, is_clear, over_seeds
 
 NAMES = {
-    "variance": "the variance of test accuracy between clients",
+    "variance": "the variance of {rows} accuracy between clients",
     "worst10": "the accuracy of the worst-served 10 % of clients",
     "average": "the average accuracy",
+    CENTRAL: "the accuracy on the central test set",
 }
 FEW_SEEDS = 5
 NOTABLE_NOISE = 0.05  # share of the variance from which on small test sets are worth a note
@@ -27,59 +29,79 @@ class Summary(NamedTuple):
 def summarise(values: Values, choice: Choice) -> Summary:
     """The leading method against the baseline."""
     if not np.isfinite(over_seeds(values, choice.baseline, "average").mean):
-        return Summary("No client has test rows, so nothing can be said about how evenly the clients are served.", "")
+        return Summary(_untested(values, choice), "")
     if choice.lead == choice.baseline:
-        return Summary(_single(values, choice.baseline), "There is no other method to compare it with.")
-    return Summary(against(values, choice.baseline, choice.lead), " ".join(filter(None, (_seeds(values, choice), _chosen(values, choice)))))
+        return Summary(_single(values, choice), _joined(_rows(choice), "There is no other method to compare it with."))
+    finding = against(values, choice.baseline, choice.lead, choice.split)
+    return Summary(finding, _joined(_rows(choice), _seeds(values, choice), _chosen(values, choice)))
 
 
-def _single(values: Values, label: str) -> str:
-    average, worst, variance = (_value(values, label, m) for m in ("average", "worst10", "variance"))
-    return (
-        f"{label} reaches an average test accuracy of {average} %; the worst-served 10 % of clients get {worst} %, "
-        f"and the variance between clients is {variance}."
-    )
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def _untested(values: Values, choice: Choice) -> str:
+    text = "No client has test rows, so nothing can be said about how evenly the clients are served."
+    if headline(values) != CENTRAL:
+        return text
+    reached = [f"{label} reaches {_value(values, label, CENTRAL)} %" for label in dict.fromkeys((choice.baseline, choice.lead))]
+    return f"{text} On the central test set {' and '.join(reached)}."
+
+
+def _single(values: Values, choice: Choice) -> str:
+    label, first = choice.baseline, headline(values)
+    accuracy, worst, variance = (_value(values, label, m) for m in (first, "worst10", "variance"))
+    what = f"an average {SPLIT_WORDS[choice.split]} accuracy of {accuracy} %"
+    what = what if first == "average" else f"{accuracy} % on the central test set"
+    return f"{label} reaches {what}; the worst-served 10 % of clients get {worst} %, and the variance between clients is {variance}."
+
+
+def _rows(choice: Choice) -> str:
+    return "" if choice.split == "test" else "No client has test rows of its own: clients are compared on their validation rows."
 
 
 def _chosen(values: Values, choice: Choice) -> str:
     if not choice.chosen_on:
         return ""
-    rows = "validation rows" if choice.chosen_on == "valid" else "the test rows themselves, which flatters it"
+    unseen = choice.chosen_on != choice.split
+    rows = "validation rows" if unseen else f"the {SPLIT_WORDS[choice.split]} rows themselves, which flatters it"
     others = len(values) - 1
     return (
         f"{choice.lead} stands for the {others} methods compared with {choice.baseline}: no other serves the worst 10 % better on {rows}."
     )
 
 
-def against(values: Values, baseline: str, label: str) -> str:
+def against(values: Values, baseline: str, label: str, split: str = "test") -> str:
     """One method compared with the baseline, in a sentence. A verb is used only where the seeds bear it out."""
-    clauses = [_clause(values, baseline, label, metric) for metric in ("variance", "worst10")]
-    return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {_average(values, baseline, label)}."
+    clauses = [_clause(values, baseline, label, metric, split) for metric in ("variance", "worst10")]
+    return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {_accuracy(values, baseline, label)}."
 
 
-def _clause(values: Values, baseline: str, label: str, metric: str) -> str:
+def _clause(values: Values, baseline: str, label: str, metric: str, split: str) -> str:
     before, after = _value(values, baseline, metric), _value(values, label, metric)
     unit = " %" if metric != "variance" else ""
     span = f"from {before}{unit} to {after}{unit}"
+    name = NAMES[metric].format(rows=SPLIT_WORDS[split])
     change = difference(values, label, baseline, metric)
     if not np.isfinite(change.mean) or UNDEFINED in (before, after):
-        return f"cannot be compared in {NAMES[metric]}"
+        return f"cannot be compared in {name}"
     if before == after:
-        return f"leaves {NAMES[metric]} at {after}{unit}"
+        return f"leaves {name} at {after}{unit}"
     if np.isfinite(change.half_width) and not is_clear(change):
-        return f"does not clearly change {NAMES[metric]} ({span})"
-    return f"{'raises' if change.mean > 0 else 'lowers'} {NAMES[metric]} {span}"
+        return f"does not clearly change {name} ({span})"
+    return f"{'raises' if change.mean > 0 else 'lowers'} {name} {span}"
 
 
-def _average(values: Values, baseline: str, label: str) -> str:
-    change = difference(values, label, baseline, "average")
+def _accuracy(values: Values, baseline: str, label: str) -> str:
+    metric = headline(values)
+    change = difference(values, label, baseline, metric)
     if not np.isfinite(change.mean):
-        return "the averages cannot be compared"
+        return f"{NAMES[metric]} cannot be compared"
     points = points_text(change)
     if points.startswith("0.0"):
-        return "the average accuracy stays the same"
+        return f"{NAMES[metric]} stays the same"
     unclear = ", which may be chance" if np.isfinite(change.half_width) and not is_clear(change) else ""
-    return f"the average accuracy changes by {points}{unclear}"
+    return f"{NAMES[metric]} changes by {points}{unclear}"
 
 
 def points_text(change: Spread) -> str:
@@ -99,17 +121,17 @@ def _seeds(values: Values, choice: Choice) -> str:
 
 def noise_note(values: Values, choice: Choice, rows: float) -> str:
     """How much of the variance is only small test sets; empty where that is little."""
-    label = choice.baseline
+    label, word = choice.baseline, SPLIT_WORDS[choice.split]
     total, noise = over_seeds(values, label, "variance").mean, over_seeds(values, label, "variance_noise").mean
     if not np.isfinite(total):
         return ""
     if not np.isfinite(noise):
-        return "No client has two test rows, so it is not known how much of the variance is chance. Read it with care."
+        return f"No client has two {word} rows, so it is not known how much of the variance is chance. Read it with care."
     if total == 0 or noise / total < NOTABLE_NOISE:
         return ""
     below = "All of it" if noise >= total else f"About {100 * noise / total:.0f} % of it"
     return (
-        f"Half of the clients have {rows:.0f} test rows or fewer. With so few rows, accuracies differ by chance even where all "
+        f"Half of the clients have {rows:.0f} {word} rows or fewer. With so few rows, accuracies differ by chance even where all "
         f"clients are served alike: that alone would cause a variance of about {format_value(noise, METRICS['variance_noise'])} "
         f"under {label}, where {format_value(total, METRICS['variance'])} is seen. {below} is therefore not unfairness. "
         "The column “variance less sampling” leaves that part out."
@@ -117,4 +139,4 @@ def noise_note(values: Values, choice: Choice, rows: float) -> str:
 
 
 def _value(values: Values, label: str, metric: str) -> str:
-    return format_value(over_seeds(values, label, metric).mean, METRICS[metric])
+    return format_value(over_seeds(values, label, metric).mean, COLUMNS[metric])

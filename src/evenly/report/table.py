@@ -9,12 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.experiment.results import Comparison
-from evenly.federation import SPLITS
-from evenly.metrics import EVERY_METRIC, METRICS, Metric, Spread, accuracy, examples, measure, spread
+from evenly.federation import CENTRAL, SPLITS
+from evenly.metrics import EVERY_METRIC, GROUP_METRICS, Metric, Spread, accuracy, examples, measure, spread
 
 MAIN_METRICS = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "variance_true")
-OTHER_METRICS = tuple(name for name in METRICS if name not in MAIN_METRICS)
 UNDEFINED = "n/a"
+SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
+COLUMNS = EVERY_METRIC | {CENTRAL: GROUP_METRICS["accuracy"]._replace(name=CENTRAL, title="accuracy on the central test set")}
 
 Values = dict[str, dict[int, dict[str, float]]]  # label -> seed -> metric -> value, after the last round
 
@@ -55,21 +56,41 @@ def results_table(comparison: Comparison, *, metrics: Sequence[str] = MAIN_METRI
 
 def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
     """The same table from values that are already measured."""
-    chosen = tuple(EVERY_METRIC[name] for name in metrics)
+    chosen = tuple(COLUMNS[name] for name in metrics)
     columns = {metric.name: _column(values, metric) for metric in chosen}
     rows = tuple(Row(label, {name: column[label] for name, column in columns.items()}) for label in values)
     return Table(split, chosen, rows, max((len(seeds) for seeds in values.values()), default=0))
 
 
 def final_values(comparison: Comparison, split: str = "test") -> Values:
-    """Every metric of every run after its last round. All that a table needs; measured once."""
+    """Every metric of every run after its last round. All that a table needs; measured once.
+
+    Where there is a central test set, the accuracy on it is among them, under "central".
+    """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
     values: Values = {label: {} for label in comparison.labels}
     for run in comparison.runs:
         tables = run.trace.tables[-1, SPLITS.index(split)]
-        values[run.label][run.seed] = measure(accuracy(tables), examples(tables))
+        central = {CENTRAL: float(100 * accuracy(run.trace.central[-1]))} if len(comparison.federation.central) else {}
+        values[run.label][run.seed] = measure(accuracy(tables), examples(tables)) | central
     return values
+
+
+def clients_split(comparison: Comparison) -> str:
+    """The rows that clients are compared on: their test rows or, where no client has any, their validation rows."""
+    federation = comparison.federation
+    return "valid" if federation.valid.counts.any() and not federation.test.counts.any() else "test"
+
+
+def headline(values: Values) -> str:
+    """The accuracy to look at first: on the central test set where there is one, else the clients' average."""
+    return CENTRAL if all(CENTRAL in seed for seeds in values.values() for seed in seeds.values()) else "average"
+
+
+def known_of(values: Values, metrics: Sequence[str]) -> tuple[str, ...]:
+    """The metrics that at least one method has a value of."""
+    return tuple(m for m in metrics if any(np.isfinite(over_seeds(values, label, m).mean) for label in values))
 
 
 def over_seeds(values: Values, label: str, metric: str) -> Spread:

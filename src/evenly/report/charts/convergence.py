@@ -10,6 +10,7 @@ from evenly.experiment.results import Comparison, Run
 from evenly.federation import SPLITS
 from evenly.metrics import METRICS, accuracy, examples
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.table import SPLIT_WORDS
 
 MOST_EVALUATIONS = 120
 SHAPED = 8  # evaluations marked with the method's shape
@@ -34,7 +35,7 @@ def convergence(comparison: Comparison, metric: str, labels: Sequence[str], spli
     marked = base.transform_filter("datum.shaped").mark_point(filled=True, size=42, opacity=0.9).encode(y=y, shape=shape_of(labels))
     line = base.mark_line(strokeWidth=2, clip=True).encode(y=y)
     layers = [band, line, marked, points.add_params(hit)]
-    return finish(layers, title=title, description=f"{title}, {split} rows, one line per method.", height=240)
+    return finish(layers, title=title, description=f"{title}, {SPLIT_WORDS[split]} rows, one line per method.", height=240)
 
 
 def _tooltip(unit: str) -> list[alt.Tooltip]:

@@ -10,6 +10,7 @@ from evenly.experiment.results import Comparison, Run
 from evenly.metrics import METRICS, measure
 from evenly.report.charts.theme import colour_of, finish, values
 from evenly.report.served import client_accuracy
+from evenly.report.table import SPLIT_WORDS
 
 EDGES = np.arange(0, 101, 5)  # bins of five percentage points
 MOST_POINTS = 4000  # beyond that single clients cannot be seen, and the page would grow without bound
@@ -20,14 +21,14 @@ GOLDEN = 0.618
 
 def distribution(comparison: Comparison, labels: Sequence[str], split: str = "test") -> alt.LayerChart:
     """One row per method. Bars: clients per 5 points of accuracy, mean over seeds. Dots: single clients, where they can be seen."""
-    layers = [_bars(comparison, labels, split)]
+    layers, word = [_bars(comparison, labels, split)], SPLIT_WORDS[split]
     if sum(len(comparison.of(label)) for label in labels) * comparison.federation.clients <= MOST_POINTS:
         layers.append(_clients(comparison, labels, split))
     layers += [_marks(comparison, labels, split), _names(labels)]
     return finish(
         layers,
-        title=f"How {split} accuracy is spread over the clients",
-        description=f"Histogram of the clients' {split} accuracy for each of {len(labels)} methods.",
+        title=f"How {word} accuracy is spread over the clients",
+        description=f"Histogram of the clients' {word} accuracy for each of {len(labels)} methods.",
         height=ROW_HEIGHT * len(labels),
     )
 
