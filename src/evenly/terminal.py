@@ -24,7 +24,7 @@ from evenly.report.table import format_value
 # Short names: the table must fit into eighty columns.
 SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
 WITH_GROUPS = {"average": "average", "worst10": "worst 10 %", "eod_abs": "|EOD|", "spd_abs": "|SPD|"}
-# With a central test set, the accuracy on it takes the place of the column that is missed least.
+# Where only a central test set is held out, the accuracy on it takes the place of the column that is missed least.
 WITH_CENTRAL = {CENTRAL: "central", "average": "average", "worst10": "worst 10 %", "variance": "variance"}
 WITH_BOTH = {CENTRAL: "central", "worst10": "worst 10 %", "eod_abs": "|EOD|", "spd_abs": "|SPD|"}
 MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
@@ -73,7 +73,7 @@ def _about(comparison: Comparison, found: results.Table, *, tested: bool) -> str
     federation = comparison.federation
     clients = f"{results.SPLIT_WORDS[found.split]} accuracy in percent of {federation.clients} clients"
     clients += " (they have no test rows)" if found.split == "valid" else ""
-    if len(federation.central):
+    if CENTRAL in found.rows[0].cells:
         clients = "accuracy in percent on the central test set" + (f", and {clients}" if tested else "")
     about = f"{clients} after {comparison.rounds:,} rounds; {interval}"
     if len(federation.groups) < 2:

@@ -71,6 +71,12 @@ def test_the_accuracy_on_the_central_test_set_is_a_figure_of_its_own(validated):
     assert headline(final_values(comparison())) == "average"
 
 
+def test_beside_test_rows_of_clients_a_central_test_set_changes_nothing():
+    usual = comparison()
+    assert page(with_central(usual)).replace("Central test set 100 rows ", "") == page(usual)
+    assert shown(with_central(usual)) == shown(usual)
+
+
 def test_the_terminal_shows_it_and_says_on_which_rows_clients_are_compared(validated):
     text = shown(validated)
     for words in ("accuracy in percent on the central test set, and validation accuracy", "(they have no test rows)", "central", "89.0 ±"):

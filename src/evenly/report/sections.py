@@ -40,7 +40,7 @@ def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
 
 
 def _columns(values: Values) -> tuple[str, ...]:
-    """The accuracy on the central test set where there is one; the clients' metrics unless only that is known."""
+    """The accuracy on the central test set where only that is held out, and what is known of the clients."""
     if headline(values) != CENTRAL:
         return MAIN_METRICS
     # There is room for one column less of the clients: the average of clients is kept among the other metrics.

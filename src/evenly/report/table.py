@@ -65,14 +65,15 @@ def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: st
 def final_values(comparison: Comparison, split: str = "test") -> Values:
     """Every metric of every run after its last round. All that a table needs; measured once.
 
-    Where there is a central test set, the accuracy on it is among them, under "central".
+    Where only a central test set is held out, the accuracy on it is among them, under "central".
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
     values: Values = {label: {} for label in comparison.labels}
+    alone = len(comparison.federation.central) and not comparison.federation.test.counts.any()
     for run in comparison.runs:
         tables = run.trace.tables[-1, SPLITS.index(split)]
-        central = {CENTRAL: float(100 * accuracy(run.trace.central[-1]))} if len(comparison.federation.central) else {}
+        central = {CENTRAL: float(100 * accuracy(run.trace.central[-1]))} if alone else {}
         values[run.label][run.seed] = measure(accuracy(tables), examples(tables)) | central
     return values
 
@@ -84,7 +85,7 @@ def clients_split(comparison: Comparison) -> str:
 
 
 def headline(values: Values) -> str:
-    """The accuracy to look at first: on the central test set where there is one, else the clients' average."""
+    """The accuracy to look at first: on the central test set where only that is held out, else the clients' average."""
     return CENTRAL if all(CENTRAL in seed for seeds in values.values() for seed in seeds.values()) else "average"
 
 
