@@ -1,0 +1,148 @@
+"""How methods stand to each other and to the paper, and what choosing on the test set does to both."""
+
+import numpy as np
+
+from evenly.experiment.findings.finding import Finding, gap, points
+from evenly.experiment.findings.pairs import Tally, on_average, rank_correlation, ranks, tally
+from evenly.experiment.study import PROTOCOLS, Outcome
+from evenly.experiment.thesis import COLUMNS, SCORES, Method, View
+from evenly.metrics import Spread, spread
+
+RATIO = "FEDCVG-RATIO"
+FEW = 5  # as many as the thesis' lists of best methods have
+NAMES = {
+    "accuracy": "accuracy", "eod_abs": "|EOD|", "spd_abs": "|SPD|", "aod_abs": "|AOD|", "acc_diff": "accuracy difference",
+    "precision": "precision", "fas_thesis": "FAS (thesis)", "fas_abs": "FAS",
+}  # fmt: skip
+
+
+def lowest_gap(seen: list[View]) -> Finding | None:
+    """Ranks of FedCvg-Ratio with reweighing among all methods of a partition, within each seed."""
+    found = {view.place: {p: _ranked(view, p) for p in PROTOCOLS} for view in seen if _variants(view)}
+    if not found:
+        return None
+    methods = len(seen[0].outcomes["honest"])
+    close = {p: sum(best <= FEW for best, *_ in (own[p] for own in found.values())) for p in PROTOCOLS}
+    middle = on_average([own["honest"][2] for own in found.values()])
+    answer = (
+        f"In {close['honest']} of {len(found)} partitions one of its variants with reweighing is among the {FEW} lowest of {methods} "
+        f"(honest protocol; {close['study']} under the study's); its middle variant ranks {_rank(middle)} on average."
+    )
+    columns = ("partition", *(f"{name}, {p}" for p in PROTOCOLS for name in ("ranks", "middle rank", "lowest")), "ranks, paper")
+    rows = []
+    for view in (v for v in seen if v.place in found):
+        own = found[view.place]
+        cells = [cell for p in PROTOCOLS for cell in (_span(own[p][0], own[p][1]), _rank(spread(own[p][2])), own[p][3])]
+        rows.append((str(view.place), *cells, _paper_ranks(view)))
+    thesis = "FedCvg or FedCvg-Ratio with local debiasing is recommended wherever fairness comes first: the lowest EOD and AOD."
+    return Finding("lowest", "Is FedCvg-Ratio with reweighing among the lowest |EOD|?", answer, thesis, columns, tuple(rows))
+
+
+def _variants(view: View) -> list[Method]:
+    return [method for method in view.outcomes["honest"] if method.algorithm == RATIO and method.debias]
+
+
+def _ranked(view: View, protocol: str) -> tuple[float, float, np.ndarray, str]:
+    """The best and the worst rank by means over seeds, the middle variant's rank in each seed, and the lowest method of all."""
+    methods = view.outcomes[protocol]
+    means = [spread(o.values["eod_abs"]).mean for o in methods.values()]
+    own = [i for i, method in enumerate(methods) if method in _variants(view)]
+    overall = ranks(means)[own]
+    by_seed = np.stack([o.values["eod_abs"] for o in methods.values()])
+    middle = np.array([np.median(ranks(column)[own]) for column in by_seed.T])
+    return float(overall.min()), float(overall.max()), middle, str(list(methods)[int(np.nanargmin(means))])
+
+
+def _paper_ranks(view: View) -> str:
+    own = [i for i, method in enumerate(view.paper) if method in _variants(view)]
+    if not own:
+        return ""
+    found = ranks([figures["eod_abs"] for figures in view.paper.values()])[own]
+    return _span(float(found.min()), float(found.max()))
+
+
+def sign_of_accuracy(seen: list[View]) -> Finding | None:
+    """Whom the models are more accurate for: the sign of the accuracy difference, unprivileged minus privileged."""
+    if not seen:
+        return None
+    counts = {p: [tally([o.values["acc_diff"] for o in view.outcomes[p].values()]) for view in seen] for p in PROTOCOLS}
+    said = []
+    for name in dict.fromkeys(view.place.dataset for view in seen):
+        own = Tally(*np.sum([t for t, view in zip(counts["honest"], seen, strict=True) if view.place.dataset == name], axis=0).tolist())
+        said.append(
+            f"on {name} clearly for the privileged in {own.lower}, for the unprivileged in {own.higher}, undecided in {own.undecided}"
+        )
+    answer = f"Counted over methods and partitions, models are more accurate {'; '.join(said)} (honest protocol)."
+    columns = ("partition", *(f"{name}, {p}" for p in PROTOCOLS for name in ("below 0 / undecided / above 0", "mean difference")))
+    rows = []
+    for i, view in enumerate(seen):
+        cells = [
+            c for p in PROTOCOLS for c in (str(counts[p][i]), gap(on_average([o.values["acc_diff"] for o in view.outcomes[p].values()])))
+        ]
+        rows.append((str(view.place), *cells))
+    thesis = (
+        "On COMPAS the accuracy difference is consistently negative: women, the privileged minority, are served more accurately than men."
+    )
+    return Finding("accuracy", "Whom are the models more accurate for?", answer, thesis, columns, tuple(rows))
+
+
+def same_order(seen: list[View]) -> Finding | None:
+    """Spearman's correlation of the methods' order, ours against the paper's, for each table and metric."""
+    known = [view for view in seen if len(view.paper) > 2]
+    if not known:
+        return None
+    metrics = [*COLUMNS.values(), SCORES["fas_thesis"]]
+    found = {(view.place, p): [_agreement(view, p, m) for m in metrics] for view in known for p in PROTOCOLS}
+    study = np.array([found[view.place, "study"] for view in known])
+    low, high, middle = (float(f(study[:, metrics.index("eod_abs")])) for f in (np.nanmin, np.nanmax, np.nanmedian))
+    answer = (
+        f"By |EOD|, Spearman's correlation of our order of the methods with the paper's lies between {low:.2f} and {high:.2f} over "
+        f"{len(known)} {'tables' if len(known) > 1 else 'table'} (median {middle:.2f}, the study's protocol); by accuracy the median is "
+        f"{float(np.nanmedian(study[:, metrics.index('accuracy')])):.2f}."
+    )
+    columns = ("table", "protocol", *(NAMES[m] for m in metrics))
+    rows = [(f"{place.table} ({place})", p, *(f"{r:.2f}" if np.isfinite(r) else "n/a" for r in found[place, p])) for place, p in found]
+    thesis = "The tables themselves: means over five seeds, without deviations."
+    return Finding("order", "Do the methods come in the paper's order?", answer, thesis, columns, tuple(rows))
+
+
+def _agreement(view: View, protocol: str, metric: str) -> float:
+    common = [method for method in view.paper if method in view.outcomes[protocol]]
+    ours = [spread(view.outcomes[protocol][method].values[metric]).mean for method in common]
+    return rank_correlation(ours, [view.paper[method][metric] for method in common])
+
+
+def choosing_on_test(seen: list[View]) -> Finding | None:
+    """What the study's protocol gains on the test set against one that never looks at it."""
+    if not seen:
+        return None
+    columns = ("partition", "same value chosen", "|EOD|, study − honest", "accuracy (points), study − honest")
+    gains = {metric: [_gains(view, metric) for view in seen] for metric in ("eod_abs", "accuracy")}
+    same = [sum(a.chosen == b.chosen for a, b in _both(view)) for view in seen]
+    rows = [
+        (str(view.place), f"{n} of {len(_both(view))}", gap(on_average(eod)), points(on_average(accuracy)))
+        for view, n, eod, accuracy in zip(seen, same, gains["eod_abs"], gains["accuracy"], strict=True)
+    ]
+    eod, accuracy = (on_average([change for own in found for change in own]) for found in gains.values())
+    answer = (
+        f"Against the honest protocol |EOD| changes by {gap(eod)} and accuracy by {points(accuracy)} points, on average over all methods "
+        f"and partitions; the same value is chosen for {sum(same)} of {sum(len(_both(view)) for view in seen)} of them."
+    )
+    thesis = "The learning rate with the best EOD on the test set is reported, as FairFed's authors do."
+    return Finding("choice", "What does choosing on the test set buy?", answer, thesis, columns, tuple(rows))
+
+
+def _both(view: View) -> list[tuple[Outcome, Outcome]]:
+    return [(view.outcomes["study"][method], view.outcomes["honest"][method]) for method in view.outcomes["honest"]]
+
+
+def _gains(view: View, metric: str) -> list[np.ndarray]:
+    return [a.values[metric] - b.values[metric] for a, b in _both(view)]
+
+
+def _rank(value: Spread) -> str:
+    return f"{value.mean:.1f}" + (f" ± {value.half_width:.1f}" if np.isfinite(value.half_width) else "")
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

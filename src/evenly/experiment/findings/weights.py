@@ -1,0 +1,173 @@
+"""What the weights themselves show: whether memory matters, how many clients decide, and whose rows count for more.
+
+Nothing here depends on metrics of a test set: it is read off the coefficients that the server used.
+"""
+
+import jax
+import numpy as np
+
+from evenly.experiment.findings.finding import Finding, gap
+from evenly.experiment.results import Run
+from evenly.experiment.thesis import Method, View
+from evenly.federation import SPLITS, Federation
+from evenly.metrics import Spread, ratio, sides, spread
+from evenly.types import Trace
+
+RATIO, COVERAGE, PLAIN = "FEDCVG-RATIO", "FEDCVG", "FEDAVG"
+FEW_CLIENTS = 1.5  # an effective number below this means that one client decides
+
+
+def equal_memories(seen: list[View]) -> Finding | None:
+    """FedCvg-Ratio's memory under full participation: algebra says that it does nothing."""
+    rows, equal, total, models = [], 0, 0, 0.0
+    for view in seen:
+        found = [(a, b) for one, other in _memories(view) for a, b in _same_rate(view, one, other)]
+        if not found:
+            continue
+        same = [_alike(a.trace, b.trace) for a, b in found]
+        apart = max(_distance(a.trace, b.trace) for a, b in found)
+        equal, total, models = equal + sum(same), total + len(same), max(models, apart)
+        rows.append((str(view.place), f"{sum(same)} of {len(same)}", f"{apart:.2g}"))
+    if not rows:
+        return None
+    lead = "Yes" if equal == total and models == 0 else "Not to the bit"
+    answer = (
+        f"{lead}: in {equal} of {total} pairs of runs every prediction count is the same, and no parameter of the models differs by more "
+        f"than {models:.2g}."
+    )
+    thesis = "The two values give results that cannot be told apart; the smoothing is credited with stability."
+    columns = ("partition", "pairs of runs with equal counts", "largest difference of a parameter")
+    return Finding(
+        "memory", "Are the memories (λ) 0.5 and 0.9 exactly equal when everyone takes part?", answer, thesis, columns, tuple(rows)
+    )  # fmt: skip
+
+
+def _memories(view: View) -> list[tuple[Method, Method]]:
+    """Variants of FedCvg-Ratio in which everyone takes part and that differ in memory alone."""
+    own = [method for method in view.runs if method.algorithm == RATIO and not method.parity and not method.other]
+    return [(a, b) for i, a in enumerate(own) for b in own[i + 1 :] if a._replace(parameter="") == b._replace(parameter="")]
+
+
+def _same_rate(view: View, one: Method, other: Method) -> list[tuple[Run, Run]]:
+    """Runs of two methods with the same value of the chosen settings and the same seed: labels come in the same order."""
+    runs = [[run for own in view.runs[method].values() for run in own] for method in (one, other)]
+    return [(a, b) for a, b in zip(*runs, strict=True) if a.seed == b.seed]
+
+
+def _alike(a: Trace, b: Trace) -> bool:
+    return bool(np.array_equal(a.central, b.central) and np.array_equal(a.tables, b.tables))
+
+
+def _distance(a: Trace, b: Trace) -> float:
+    leaves = zip(jax.tree.leaves(a.model), jax.tree.leaves(b.model), strict=True)
+    return max((float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max()) for x, y in leaves), default=0.0)
+
+
+def few_clients(seen: list[View]) -> Finding | None:
+    """FedCvg's effective number of clients, 1 / Σ a², where everyone takes part."""
+    found = {view.place: _effective(view) for view in seen}
+    strong = {
+        place: own[max(coverage, key=lambda m: float(m.parameter))]
+        for place, own in found.items()
+        if (coverage := [m for m in own if m.algorithm == COVERAGE])
+    }
+    if not strong:
+        return None
+    one = sum(spread(numbers).mean < FEW_CLIENTS for numbers in strong.values())
+    lowest = min(strong, key=lambda place: spread(strong[place]).mean)
+    answer = (
+        f"With the larger α, FedCvg's weights come down to fewer than {FEW_CLIENTS:g} clients on average in {one} of {len(strong)} "
+        f"partitions; the least is {_range(strong[lowest])} ({lowest})."
+    )
+    methods = list(dict.fromkeys(m for own in found.values() for m in own))
+    rows = [
+        (str(view.place), str(view.comparison.federation.clients), *(_range(own[m]) if m in own else "" for m in methods))
+        for view in seen
+        if (own := found[view.place])
+    ]
+    thesis = "A larger α strengthens the correction by coverage; that one client can take all the weight is not discussed."
+    columns = ("partition", "clients", *map(str, methods))
+    return Finding("clients", "How many clients does FedCvg really use?", answer, thesis, columns, tuple(rows))
+
+
+def _effective(view: View) -> dict[Method, np.ndarray]:
+    """By seed, of the methods whose weights are the same in every round: FedAvg's, FedCvg's and FedCvg-Ratio's with everyone."""
+    fixed = [m for m in view.runs if m.algorithm in (PLAIN, COVERAGE, RATIO) and not (m.debias or m.parity or m.other)]
+    return {m: np.array([effective_clients(run.trace) for run in _first(view, m)]) for m in fixed}
+
+
+def whom_weights_favour(seen: list[View]) -> Finding | None:
+    """How the share of unprivileged people behind the weights moves away from FedAvg's with everyone."""
+    rows, moves = [], {}
+    for view in seen:
+        data = view.comparison.federation
+        plain = next((m for m in view.runs if str(m) == PLAIN), None)
+        others = [m for m in view.runs if not m.debias and not m.other and (_is_ratio(m) or _is_parity(m))]
+        if plain is None or not others:
+            continue
+        base = _shares(view, plain, data)
+        changes = {m: spread(_shares(view, m, data) - base) for m in others}
+        minority = spread(base).mean < 0.5
+        moves[view.place] = [(m, change, minority) for m, change in changes.items()]
+        rows += [(str(view.place), str(m), f"{100 * spread(base).mean:.1f} %", _percent(c), _towards(c, data)) for m, c in changes.items()]
+    if not rows:
+        return None
+    decided = [
+        (change.mean > 0) == minority for own in moves.values() for _, change, minority in own if abs(change.mean) > change.half_width
+    ]
+    lead = "The minority, whichever side it is: of" if decided and all(decided) else "Of"
+    answer = (
+        f"{lead} {len(rows)} (method, partition) pairs {len(decided)} clearly move the weights, {sum(decided)} of them towards the side "
+        f"with fewer rows and {len(decided) - sum(decided)} towards the other."
+    )
+    columns = ("partition", "method", "unprivileged under FEDAVG", "change (points)", "favours")
+    thesis = (
+        "On COMPAS clients with more men (unprivileged, but the majority) are said to be favoured; its formulas favour the minority, women."
+    )
+    return Finding("favoured", "Whom do FedCvg-Ratio and parity sampling favour?", answer, thesis, columns, tuple(rows))
+
+
+def effective_clients(trace: Trace) -> float:
+    """1 / Σ a² of the normalised coefficients, averaged over rounds: K for equal weights, 1 if one client has them all."""
+    weights = trace.weights.astype(np.float64)
+    return float(np.mean(ratio(weights.sum(1) ** 2, (weights**2).sum(1))))
+
+
+def unprivileged_share(trace: Trace, data: Federation) -> float:
+    """The share of unprivileged people among the training rows of clients, weighted by their coefficients, averaged over rounds."""
+    counts = sides(trace.tables[-1, SPLITS.index("train")], data.unprivileged).sum((-2, -1))
+    share = ratio(counts[:, 0], counts.sum(1))
+    weights = trace.weights.astype(np.float64)
+    return float(np.mean(ratio((weights * share[trace.cohort]).sum(1), weights.sum(1))))
+
+
+def _first(view: View, method: Method) -> list[Run]:
+    """The runs of the first value of the chosen settings: these weights do not depend on it."""
+    return next(iter(view.runs[method].values()))
+
+
+def _shares(view: View, method: Method, data: Federation) -> np.ndarray:
+    return np.array([unprivileged_share(run.trace, data) for run in _first(view, method)])
+
+
+def _is_ratio(method: Method) -> bool:
+    return method.algorithm == RATIO and not method.parity
+
+
+def _is_parity(method: Method) -> bool:
+    return method.algorithm == PLAIN and bool(method.parity)
+
+
+def _towards(change: Spread, data: Federation) -> str:
+    if not abs(change.mean) > change.half_width:
+        return "undecided"
+    own = [name for g, name in enumerate(data.groups) if (g in data.unprivileged) == (change.mean > 0)]
+    return ", ".join(own)
+
+
+def _range(values: np.ndarray) -> str:
+    return f"{values.mean():.2f} ({values.min():.2f} to {values.max():.2f})"
+
+
+def _percent(value: Spread) -> str:
+    return gap(Spread(100 * value.mean, 100 * value.deviation, 100 * value.half_width, value.seeds))
