@@ -117,3 +117,9 @@ def test_upload_counts_the_model_and_the_scalars(simulated: Simulated):
     # Softmax regression with 5 features and 3 classes has 18 parameters of 4 bytes; q-FedAvg sends its loss besides.
     assert simulated("fedavg", ROUNDS).download == simulated("fedavg", ROUNDS).upload == 72
     assert simulated("q-fedavg(q=1)", ROUNDS).upload == 76
+
+
+def test_upload_counts_every_number_of_a_table(simulated: Simulated):
+    # Two groups, three labels and three outcomes: FairFed sends 18 counts, FedFB these and 6 summed losses.
+    assert simulated("fairfed(weights=equal)", 1).upload == 72 + 4 * 18
+    assert simulated("fedfb(weights=equal)", 1).upload == 72 + 4 * (18 + 6)

@@ -226,7 +226,8 @@ class _Simulation:
         evaluations = len(rounds)
         algorithm = self.algorithms[run]
         parameters = 4.0 * trees.size(state.model) / shape.runs
-        scalars = 4.0 * len(algorithm.rule.needs - NOT_SENT)
+        cells = shape.groups * shape.labels
+        scalars = 4.0 * sum({"table": cells * shape.labels, "cell_loss": cells}.get(need, 1) for need in algorithm.rule.needs - NOT_SENT)
         return Trace(
             rounds=rounds,
             tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),
