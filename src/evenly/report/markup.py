@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "link", "br", "input"}
 
 
 class Html(str):
