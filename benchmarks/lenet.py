@@ -98,7 +98,7 @@ class Evenly:
         return np.array([time.perf_counter(), time.process_time()]) - begun
 
     def plan(self, rounds: int) -> dict[str, Any]:
-        planner, none = Planner(self.federation, self.method.work, self.method.select, seeds=Seeds(), dropout=0.0), np.zeros(0, np.int32)
+        planner, none = Planner(self.federation, self.method.work, [self.method.select], seeds=Seeds(), dropout=0.0), np.zeros(0, np.int32)
         block = planner.block(0, rounds, rounds=rounds, steps=rounds * planner.steps_per_round(), stops=none, evaluate=none)
         x = standardised(jax.numpy.asarray(self.federation.x), self.task.mean, self.task.deviation)[..., 0]
         start = in_torch_order(self.task.init(jax.random.key(Seeds().model)))

@@ -73,7 +73,7 @@ def method(q: float, rate: float) -> Algorithm:
 def plan(federation: Federation, rounds: int) -> dict[str, Any]:
     """The cohorts and batches that evenly will draw, for the loop to use."""
     one = method(Q, RATE)
-    planner = Planner(federation, one.work, one.select, seeds=Seeds(), dropout=0.0)
+    planner = Planner(federation, one.work, [one.select], seeds=Seeds(), dropout=0.0)
     nothing = np.zeros(0, np.int32)
     block = planner.block(0, rounds, rounds=rounds, steps=rounds * planner.steps_per_round(), stops=nothing, evaluate=nothing)
     return {
