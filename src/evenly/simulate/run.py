@@ -115,9 +115,12 @@ class _Simulation:
         # At least two: the evaluation before the first round, and one that ends the block.
         self.stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64))
         self.steps = max(self.planner.steps_per_round(), 1)
-        self.block_rounds = int(np.clip(LARGEST_BLOCK_ROWS // (self.steps * self.planner.batch), 1, min(1024, rounds)))
-        # Arrays are a little larger than needed: partitions of the same rows, whose steps differ by a few, share a program.
-        self.block_steps = _rounded(self.block_rounds * self.steps)
+        # A block is as many rounds as fit into arrays whose sizes do not depend on how rows are dealt to clients: partitions of
+        # the same rows then share a compiled program.
+        most = max(LARGEST_BLOCK_ROWS // (self.planner.batch * lanes), 1)
+        self.block_steps = max(_rounded(min(rounds * self.steps, most)), self.steps)
+        self.padded_rounds = int(np.clip(LARGEST_BLOCK_CELLS // (self.planner.slots * runs), 1, min(1024, rounds)))
+        self.block_rounds = int(np.clip(self.block_steps // self.steps, 1, self.padded_rounds))
 
     def _lanes(self, asked: int, slots: int) -> int:
         """Side by side, small steps of many clients fill a GPU; on a CPU unequal clients would leave lanes empty."""
@@ -196,7 +199,7 @@ class _Simulation:
         stops[: len(ends)] = np.array(ends) - start
         evaluate = np.zeros(self.stops + 1, bool)
         evaluate[: len(inside)] = True
-        block = self.planner.block(start, stop, rounds=self.block_rounds, steps=self.block_steps, stops=stops, evaluate=evaluate)
+        block = self.planner.block(start, stop, rounds=self.padded_rounds, steps=self.block_steps, stops=stops, evaluate=evaluate)
         return start, stop, block
 
     def _evaluations(self) -> list[int]:
