@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from evenly.experiment.config import Paper
     from evenly.experiment.plan import Plan
     from evenly.experiment.results import Comparison
+    from evenly.experiment.study import StudyPlan
+    from evenly.study_commands import Reproduced
 
 app = typer.Typer(
     help="Fair federated learning: train one model that works for every client, and see whom it fails.",
@@ -95,7 +97,7 @@ def compare(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment such as qffl/synthetic; `evenly list` shows them.")],
+    name: Annotated[str, typer.Argument(help="An experiment such as qffl/synthetic, or a paper such as thesis; `evenly list` shows them.")],
     quick: Annotated[bool, typer.Option("--quick", help="A short version, to see that it works.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, instead of the experiment's own.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the experiment's own.", min=1)] = None,
@@ -103,18 +105,17 @@ def reproduce(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment of a paper and print the paper's figures beside ours."""
+    """Run an experiment of a paper, or all of them, and print the paper's figures beside ours."""
     with sentences():
-        from evenly.experiment.config import read_packaged
-        from evenly.experiment.reproduce import side_by_side
-        from evenly.terminal import reproduction_table, results_table
+        from evenly.experiment.config import of_paper
 
-        experiment = read_packaged(name)
-        plan = experiment.plan(name, quick=quick, seeds=None if seeds is None else len(_seeds(seeds)), rounds=rounds)
-        comparison, folder, rows = _run(plan, out, force, experiment.paper)
-        lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
-        shown = f"{experiment.title}. Mean ± standard deviation over seeds" + (" (quick version: not comparable)" if quick else "")
-        _finish(folder, rows, as_json, results_table(comparison), reproduction_table(lines, shown))
+        options: dict[str, Any] = {"quick": quick, "seeds": None if seeds is None else len(_seeds(seeds)), "rounds": rounds}
+        if of_paper(name):
+            _reproduce_all(name, out, force, as_json, options)
+            return
+        done = _reproduce(name, out, force, options)
+        extra = {"findings": [found._asdict() for found in done.found]} if done.found else None
+        _finish(done.folder, done.rows, as_json, *done.shown, extra=extra)
 
 
 @app.command()
@@ -234,7 +235,13 @@ def _seeds(count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
 
-def _run(plan: "Plan", out: Path | None, force: bool, paper: "Paper | None" = None) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
+def _folder(plan: "Plan | StudyPlan") -> Path:
+    return Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
+
+
+def _run(
+    plan: "Plan", out: Path | None, force: bool, paper: "Paper | None" = None, again: Path | None = None
+) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
     """Execute a plan into its folder: traces, rows, models and the report."""
     from evenly.experiment.execute import execute
     from evenly.experiment.files import write_rows
@@ -244,7 +251,7 @@ def _run(plan: "Plan", out: Path | None, force: bool, paper: "Paper | None" = No
     from evenly.terminal import progress
 
     plan.variants()  # mistakes are reported before anything is written
-    folder = out or Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
+    folder = out or _folder(plan)
     store = Store(folder, plan, force=force)
     console = Console(stderr=True)
     command = shlex.join(["evenly", *sys.argv[1:]])
@@ -252,11 +259,66 @@ def _run(plan: "Plan", out: Path | None, force: bool, paper: "Paper | None" = No
         with progress(console, f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds") as report:
             comparison = execute(plan, store, progress=report, command=command)
     except KeyboardInterrupt:
-        console.print(f"Stopped. What was finished is kept in {folder}; the same command with --out {folder} goes on from there.")
+        console.print(f"Stopped. What was finished is kept in {folder}; the same command with --out {again or folder} goes on from there.")
         raise typer.Exit(130) from None
     rows = write_rows(store, comparison)
     write_report(comparison, folder / "report.html", side_by_side(comparison, paper) if paper else [])
     return comparison, folder, rows
+
+
+def _reproduce(name: str, out: Path | None, force: bool, options: dict[str, Any], again: Path | None = None) -> "Reproduced":
+    """Run one experiment into its folder: a comparison, or a study of several partitions."""
+    from evenly.experiment.config import read_packaged
+    from evenly.experiment.reproduce import side_by_side
+    from evenly.study_commands import Reproduced, run_study
+    from evenly.terminal import reproduction_table, results_table
+
+    experiment = read_packaged(name)
+    if experiment.study:
+        plan = experiment.study_plan(name, **options)
+        folder = out or _folder(plan)
+        command = shlex.join(["evenly", *sys.argv[1:]])
+        return run_study(plan, experiment, folder, force=force, command=command, again=again or folder)
+    comparison, folder, rows = _run(experiment.plan(name, **options), out, force, experiment.paper, again)
+    lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
+    quick = " (quick version: not comparable)" if options["quick"] else ""
+    shown = f"{experiment.title}. Mean ± standard deviation over seeds{quick}"
+    return Reproduced(folder, rows, [results_table(comparison), reproduction_table(lines, shown)])
+
+
+def _reproduce_all(paper: str, out: Path | None, force: bool, as_json: bool, options: dict[str, Any]) -> None:
+    """Every experiment of a paper, each into its folder; one that cannot be run is named and the others go on."""
+    from evenly.experiment.config import of_paper
+    from evenly.experiment.findings import findings
+    from evenly.study_commands import findings_json, findings_text, write_joint_report
+
+    # The options are in the name, so that the same command finds what it finished before.
+    settings = [key if value is True else f"{key}{value}" for key, value in options.items() if value]
+    root = out or Path("results") / "-".join([paper, *settings])
+    console, done, failed = Console(stderr=as_json), {}, False
+    for name in of_paper(paper):
+        try:
+            done[name] = _reproduce(name, root / name.partition("/")[2], force, options, again=root)
+        except (ValueError, OSError) as error:
+            console.print(f"error: {name} was not run. {error}", style="red", soft_wrap=True, highlight=False, markup=False)
+            failed = True
+            continue
+        for table in done[name].shown:
+            console.print(table)
+    studies, extra = [one.study for one in done.values() if one.study], {}
+    if len(studies) > 1:
+        found = findings(studies)
+        console.print(f"[bold]{len(studies)} studies together[/bold]\n")
+        console.print(findings_text(found))
+        extra = {"report": str(write_joint_report(studies, root, paper)), "findings": findings_json(found)}
+    reports = {name: str(one.folder / "report.html") for name, one in done.items()}
+    if as_json:
+        rows = [row for one in done.values() for row in one.rows]
+        _print_json(rows, {"report": None, "reports": reports, **extra})
+    for report in dict.fromkeys([*reports.values(), *([extra["report"]] if extra else [])]):
+        console.print(f"Report:  {report}", soft_wrap=True, highlight=False)
+    if failed:
+        raise typer.Exit(2)
 
 
 def _finish(folder: Path, rows: list[dict[str, Any]], as_json: bool, *tables: Any, extra: dict[str, Any] | None = None) -> None:
@@ -266,9 +328,13 @@ def _finish(folder: Path, rows: list[dict[str, Any]], as_json: bool, *tables: An
         console.print(table)
     report = folder / "report.html"
     if as_json:
-        plain = [{**row, "value": row["value"] if isfinite(row["value"]) else None} for row in rows]  # JSON has no NaN
-        print(json.dumps({"schema": 1, "rows": plain, "report": str(report), **(extra or {})}))
+        _print_json(rows, {"report": str(report), **(extra or {})})
     console.print(f"Results: {folder / 'results.csv'}\nReport:  {report}", soft_wrap=True, highlight=False)
+
+
+def _print_json(rows: list[dict[str, Any]], rest: dict[str, Any]) -> None:
+    plain = [{**row, "value": row["value"] if isfinite(row["value"]) else None} for row in rows]  # JSON has no NaN
+    print(json.dumps({"schema": 1, "rows": plain, **rest}))
 
 
 def main() -> None:

@@ -125,6 +125,11 @@ def packaged() -> list[str]:
     )
 
 
+def of_paper(paper: str) -> list[str]:
+    """Names of a paper's experiments; none if there is no such paper."""
+    return [name for name in packaged() if name.startswith(f"{paper}/")]
+
+
 def read_packaged(name: str) -> Experiment:
     if name not in packaged():
         raise unknown("experiment", name, packaged())

@@ -15,7 +15,7 @@ from evenly.saving import Model, save
 from evenly.types import Task, Trace
 from evenly.writing import write_whole
 
-OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv")
+OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json")
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download")]
 

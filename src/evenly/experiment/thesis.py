@@ -5,8 +5,10 @@ A.1 to A.5 (Adult, Dirichlet) are among the reference figures; where there is no
 """
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from importlib import resources
+from math import isfinite
 from typing import Any, NamedTuple
 
 from evenly.experiment.plan import SCHEMA, Plan
@@ -138,12 +140,12 @@ def study_rows(study: Study) -> Iterator[dict[str, Any]]:
                     "algorithm_param": method.parameter,
                     "local_debias": int(method.debias),
                     "parity_p": method.parity,
-                    **{column: found[column].mean for column in COLUMNS},
+                    **{column: _known(found[column].mean) for column in COLUMNS},
                     "protocol": protocol,
                     **outcome.chosen,
-                    **{f"{column}_deviation": found[column].deviation for column in COLUMNS},
-                    **{column: found[column].mean for column in SCORES},
-                    **{f"{column}_deviation": found[column].deviation for column in SCORES},
+                    **{f"{column}_deviation": _known(found[column].deviation) for column in COLUMNS},
+                    **{column: _known(found[column].mean) for column in SCORES},
+                    **{f"{column}_deviation": _known(found[column].deviation) for column in SCORES},
                 }
 
 
@@ -152,26 +154,33 @@ def tidy_study(study: Study) -> Iterator[dict[str, Any]]:
     metrics = dict.fromkeys([*COLUMNS.values(), *COLUMNS, *SCORES])
     for outcome in study.outcomes:
         plan, comparison = study.plan.cells[outcome.cell], study.cells[outcome.cell]
+        head = parse(outcome.method)[0]
         common = {
             "schema": SCHEMA,
             "experiment": study.plan.name,
             "cell": outcome.cell,
             "protocol": outcome.protocol,
             "label": outcome.method,
-            "algorithm": parse(outcome.method)[0].name,
+            "algorithm": head.name,
+            "params": json.dumps(head.settings | outcome.chosen),
             "data": comparison.federation.name,
             "partition": plan.data.get("partition", ""),
             "round": plan.rounds,
             "split": CENTRAL,
             "level": "model",
-            **{f"chosen_{name}": value for name, value in outcome.chosen.items()},
+            "name": "",
         }
         for i, seed in enumerate(plan.seeds):
-            yield from ({**common, "seed": seed, "metric": m, "value": float(outcome.values[m][i])} for m in metrics)
+            run = {**common, "run": f"{outcome.method}#{seed}", "seed": seed}
+            yield from ({**run, "metric": m, "value": float(outcome.values[m][i])} for m in metrics)
 
 
 def _in_its_units(outcome: Outcome, metric: str) -> Spread:
     return spread(outcome.values[metric] / (100 if metric in FRACTIONS else 1))
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None  # an empty field, as in the reference files
 
 
 def _scores(values: dict[str, float]) -> dict[str, float]:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-VOID = {"meta", "link", "br", "input"}
+VOID = {"meta", "link", "br", "wbr", "input"}
 
 
 class Html(str):

@@ -7,13 +7,13 @@ over seeds leaves out 0; what an interval does not decide is called undecided. E
 from collections.abc import Callable, Sequence
 
 from evenly.experiment.findings.finding import Finding
-from evenly.experiment.findings.outcomes import choosing_on_test, lowest_gap, same_order, sign_of_accuracy
+from evenly.experiment.findings.outcomes import best, best_in_paper, choosing_on_test, lowest_gap, same_order, sign_of_accuracy
 from evenly.experiment.findings.parts import near_iid, parity, reweighing
 from evenly.experiment.findings.weights import equal_memories, few_clients, whom_weights_favour
 from evenly.experiment.study import Study
 from evenly.experiment.thesis import View, views
 
-__all__ = ["QUESTIONS", "Finding", "findings"]
+__all__ = ["QUESTIONS", "Finding", "best", "best_in_paper", "findings"]
 
 QUESTIONS: tuple[Callable[[list[View]], Finding | None], ...] = (
     reweighing, lowest_gap, near_iid, parity, equal_memories, few_clients, sign_of_accuracy, whom_weights_favour, same_order,

@@ -146,3 +146,20 @@ def _rank(value: Spread) -> str:
 
 def _span(low: float, high: float) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def best(seen: list[View], protocol: str, metric: str) -> list[tuple[Method, Spread]]:
+    """The methods by a score, the highest first: averaged over partitions, with the interval over seeds."""
+    found = [(method, on_average([view.outcomes[protocol][method].values[metric] for view in seen])) for method in _everywhere(seen)]
+    return sorted(found, key=lambda pair: -pair[1].mean)
+
+
+def best_in_paper(seen: list[View], metric: str) -> list[tuple[Method, float]]:
+    """The same from the paper's figures; nothing where they are not known for every partition."""
+    methods = [method for method in _everywhere(seen) if all(method in view.paper for view in seen)]
+    found = [(method, float(np.mean([view.paper[method][metric] for view in seen]))) for method in methods]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _everywhere(seen: list[View]) -> list[Method]:
+    return [method for method in seen[0].outcomes["honest"] if all(method in view.outcomes["honest"] for view in seen)] if seen else []

@@ -1,0 +1,128 @@
+"""The report of a study, or of several: findings first, then charts, and every method on every partition."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from evenly.experiment.findings import Finding, best, best_in_paper, findings
+from evenly.experiment.study import MARGIN, Study
+from evenly.experiment.thesis import View, views
+from evenly.report.document import contents, document
+from evenly.report.figures import Charts
+from evenly.report.grid import Column, grid
+from evenly.report.markup import Html, definitions, element, join, section
+from evenly.report.study_figures import study_charts
+from evenly.report.study_table import WHO, study_table
+from evenly.writing import write_whole
+
+CONTENTS = {
+    "findings": "Findings", "top": "Best by FAS", "trend": "Partitions", "debias": "Reweighing", "parity": "Parity sampling",
+    "paper": "The paper", "methods": "All methods", "settings": "Settings",
+}  # fmt: skip
+TOP = 5
+PROTOCOLS = (
+    "The study's protocol takes the learning rate with the least |EOD| on the test set, as the thesis does; its figures are optimistic. "
+    f"The honest one looks at validation rows only: of the rates whose accuracy there is within {MARGIN:g} point of the best, the one with "
+    "the least |EOD|. The test set is read once, afterwards."
+)
+
+
+def write_study_report(studies: Sequence[Study], path: Path, title: str, notes: str = "") -> Path:
+    text = render_study(studies, title, notes)
+    return write_whole(path, lambda file: file.write(text.encode()))
+
+
+def render_study(studies: Sequence[Study], title: str, notes: str = "") -> str:
+    """The page as text. Of several studies it holds what they say together; each has its own report for the rest."""
+    seen = views(studies)
+    single = len(studies) == 1
+    drawn = study_charts(seen) if single else Charts({}, {})
+    sections = {
+        "findings": _findings(findings(studies)),
+        "top": _top(studies),
+        **drawn.sections,
+        **({"methods": _methods(seen)} if single else {}),
+        "settings": _settings(studies, notes),
+    }
+    about = f"{len(seen[0].outcomes['honest'])} methods on {len(seen)} partitions, {len(seen[0].comparison.seeds)} seeds each."
+    opening = [element("p", {"class": "kicker"}, studies[0].plan.name if single else f"{len(studies)} studies"), element("h1", None, title)]
+    body = [*opening, element("p", {"class": "lead"}, about), element("p", None, PROTOCOLS), contents({k: CONTENTS[k] for k in sections})]
+    return document(title, join([*body, *sections.values()]), drawn.specs, assets=("study.css", "study.js"))
+
+
+def _findings(found: list[Finding]) -> Html:
+    intro = (
+        "Changes are taken seed by seed. Clearly: the 95 % interval over seeds leaves out 0. Each interval alone is wrong one time in "
+        "twenty, so of many pairs without any change a few look changed."
+    )
+    return section("findings", "Findings", element("p", {"class": "soft"}, intro), *map(_finding, found))
+
+
+def _finding(found: Finding) -> Html:
+    columns = [Column(name[0].upper() + name[1:], words=i == 0) for i, name in enumerate(found.columns)]
+    numbers = element("details", {"class": "numbers"}, element("summary", None, "Numbers"), grid(found.question, columns, found.rows))
+    return element(
+        "div",
+        {"class": "finding", "id": f"finding-{found.key}"},
+        element("h3", None, found.question),
+        element("p", {"class": "answer"}, found.answer),
+        element("p", {"class": "soft"}, f"The thesis: {found.thesis}"),
+        numbers,
+    )
+
+
+def _top(studies: Sequence[Study]) -> Html:
+    blocks = []
+    for study in studies:
+        seen = views([study])
+        lists = {
+            "Honest protocol, FAS": [(str(m), f"{s.mean:.3f} ± {s.half_width:.3f}") for m, s in best(seen, "honest", "fas_abs")],
+            "The study's protocol, FAS of the thesis": [
+                (str(m), f"{s.mean:.3f} ± {s.half_width:.3f}") for m, s in best(seen, "study", "fas_thesis")
+            ],
+            "The paper's tables, FAS of the thesis": [(str(m), f"{mean:.3f}") for m, mean in best_in_paper(seen, "fas_thesis")],
+        }
+        shown = [element("div", None, element("h3", None, name), _ranking(own[:TOP])) for name, own in lists.items() if own]
+        name = [] if len(studies) == 1 else [element("h3", None, study.plan.name)]
+        blocks += [*name, element("div", {"class": "tops"}, *shown)]
+    intro = (
+        "Averaged over partitions, ± the 95 % interval over seeds. FAS is the accuracy, less for unfairness; the thesis' variant keeps the "
+        "sign of the accuracy difference."
+    )
+    return section("top", "The best by fairness and accuracy together", element("p", {"class": "soft"}, intro), *blocks)
+
+
+def _ranking(own: list[tuple[str, str]]) -> Html:
+    return element("ol", None, *(element("li", None, element("strong", None, name), f" {value}") for name, value in own))
+
+
+def _methods(seen: list[View]) -> Html:
+    boxes = [
+        element("label", None, element("input", {"type": "checkbox", "data-whose": who, "checked": ""}), f" {who}")
+        for who in WHO
+        if who != "paper" or any(view.paper for view in seen)
+    ]
+    search = element(
+        "input", {"type": "search", "id": "filter-methods", "placeholder": "e.g. RATIO LD -PS", "aria-label": "Filter methods by name"}
+    )
+    controls = element("div", {"class": "controls"}, search, *boxes)
+    tables = [
+        element("details", {"open": ""} if i == 0 else None, element("summary", None, str(view.place)), study_table(view))
+        for i, view in enumerate(seen)
+    ]
+    intro = "LD is local debiasing (reweighing), PS(p) parity sampling. Click a column to sort by the honest figure."
+    return section("methods", "Every method on every partition", element("p", {"class": "soft"}, intro), controls, *tables)
+
+
+def _settings(studies: Sequence[Study], notes: str) -> Html:
+    first = next(iter(studies[0].cells.values()))
+    plan = next(iter(studies[0].plan.cells.values()))
+    facts = [
+        ("Experiments", ", ".join(study.plan.name for study in studies)),
+        ("Rounds", str(plan.rounds)),
+        ("Seeds", ", ".join(map(str, plan.seeds))),
+        ("Model", first.model),
+        ("Chosen", ", ".join(studies[0].plan.chosen)),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in first.versions.items())),
+        *([("Command", first.command)] if first.command else []),
+    ]
+    return section("settings", "Settings", definitions(facts), *([element("p", None, notes)] if notes else []))

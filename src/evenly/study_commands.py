@@ -1,0 +1,97 @@
+"""`evenly reproduce` of a study: run it into its folder, and show what it says in a terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from evenly.experiment.config import Experiment
+from evenly.experiment.files import write_csv, write_tidy
+from evenly.experiment.findings import Finding, best, best_in_paper, findings
+from evenly.experiment.store import Store
+from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
+from evenly.experiment.thesis import study_rows, tidy_study, views
+from evenly.report.study import write_study_report
+from evenly.terminal import progress
+
+TOP = 5
+
+
+class Reproduced(NamedTuple):
+    """An experiment that was run into its folder."""
+
+    folder: Path
+    rows: list[dict[str, Any]]
+    shown: list[Any]  # what the terminal prints
+    study: Study | None = None
+    found: tuple[Finding, ...] = ()
+
+
+def run_study(plan: StudyPlan, experiment: Experiment, folder: Path, *, force: bool, command: str, again: Path) -> Reproduced:
+    """Execute a study: runs under cells/, study.csv in the thesis' columns, tidy rows and the report.
+
+    `again` is the folder that, given as --out to the same command, continues after an interruption.
+    """
+    for own in plan.cells.values():
+        own.variants()  # mistakes are reported before anything is written
+    store = Store(folder, plan, force=force)
+    console = Console(stderr=True)
+    what = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"
+    try:
+        with progress(console, what) as report:
+            study = execute_study(plan, folder, progress=report, command=command)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. What was finished is kept in {folder}; the same command with --out {again} goes on from there.")
+        raise typer.Exit(130) from None
+    rows = write_tidy(store, list(tidy_study(study)))
+    write_csv(store, "study.csv", list(study_rows(study)))
+    write_study_report([study], folder / "report.html", experiment.title, experiment.notes)
+    found = findings([study])
+    return Reproduced(folder, rows, [best_table(study), findings_text(found)], study, tuple(found))
+
+
+def best_table(study: Study) -> Table:
+    """The best methods by FAS, averaged over partitions: chosen honestly, as the study chooses, and in the paper."""
+    seen = views([study])
+    seeds = len(next(iter(study.plan.cells.values())).seeds)
+    title = f"{study.plan.name}: the best by FAS over {len(seen)} partitions; mean ± 95 % interval over {seeds} seeds"
+    honest, chosen = best(seen, "honest", "fas_abs")[:TOP], best(seen, "study", "fas_thesis")[:TOP]
+    columns = {
+        "honest protocol, FAS": [f"{m} {_score(s.mean, s.half_width)}" for m, s in honest],
+        "study's protocol, FAS (thesis)": [f"{m} {_score(s.mean, s.half_width)}" for m, s in chosen],
+        "the paper, FAS (thesis)": [f"{m} {mean:.3f}" for m, mean in best_in_paper(seen, "fas_thesis")[:TOP]],
+    }
+    table = Table(title=title, title_justify="left")
+    table.add_column("", justify="right")
+    shown = {name: own for name, own in columns.items() if own}
+    for name in shown:
+        table.add_column(name, overflow="fold")
+    for i, cells in enumerate(zip(*shown.values(), strict=False)):
+        table.add_row(str(i + 1), *cells)
+    return table
+
+
+def findings_text(found: Sequence[Finding]) -> Group:
+    """Questions and answers, with what the thesis says."""
+    lines = []
+    for one in found:
+        lines += [Text(one.question, style="bold"), Text(one.answer), Text(f"The thesis: {one.thesis}\n", style="dim")]
+    return Group(*lines)
+
+
+def findings_json(found: Sequence[Finding]) -> list[dict[str, Any]]:
+    """The same for machines, with the numbers."""
+    return [one._asdict() for one in found]
+
+
+def write_joint_report(studies: list[Study], folder: Path, name: str) -> Path:
+    """What several studies of a paper say together."""
+    return write_study_report(studies, folder / "report.html", f"All studies of {name} together")
+
+
+def _score(mean: float, half_width: float) -> str:
+    return f"{mean:.3f}" + (f" ± {half_width:.3f}" if half_width == half_width else "")
