@@ -12,6 +12,7 @@ A vector is *trained minus received*. Signals are known before training, effort 
 written for one run; the simulator carries many runs at once (see `evenly.simulate`).
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -21,8 +22,8 @@ from evenly.federation import Attribute, Census, Federation, Ragged, Shard
 from evenly.records import record, static
 
 __all__ = [
-    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Prepare", "Ragged", "RowRule", "Rule", "Seeds", "Select", "Server",
-    "Shard", "Signals", "Task", "Trace", "Tree", "Work",
+    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Prepare", "Ragged", "ReportingRule", "RowRule", "Rule", "Seeds",
+    "Select", "Server", "Shard", "Signals", "Task", "Trace", "Tree", "Work",
 ]  # fmt: skip
 
 Tree = Any  # a pytree of arrays: a model, an update, a rule's state
@@ -116,6 +117,13 @@ class RowRule(Rule, Protocol):
 
 
 @runtime_checkable
+class ReportingRule(Rule, Protocol):
+    """A rule that counted something that the reader of a run's results should know."""
+
+    def report(self, state: Tree) -> dict[str, Array]: ...  # scalars of the whole run, from the last state
+
+
+@runtime_checkable
 class Prepare(Protocol):
     """What a client does once with its training rows, before the first round: how much each counts in its loss."""
 
@@ -124,8 +132,13 @@ class Prepare(Protocol):
 
 @runtime_checkable
 class Select(Protocol):
-    """Who takes part. Runs on the host; `generator` is keyed by the round, so no draw depends on earlier ones."""
+    """Who takes part. Runs on the host; `generator` is keyed by the round, so no draw depends on earlier ones.
 
+    `needs` names what the server must know of clients to choose them: fields of `Signals`.
+    """
+
+    @property
+    def needs(self) -> frozenset[str]: ...
     @property
     def by_size(self) -> bool: ...  # whether larger clients are drawn more often
     def slots(self, census: Census) -> int: ...
@@ -161,6 +174,11 @@ class Algorithm:
                 "often and once because their updates weigh more. Use equal weights with sampling by size, or sample uniformly."
             )
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """What clients reveal besides their update, to be weighed and to be chosen."""
+        return self.rule.needs | self.select.needs
+
 
 @record
 class Seeds:
@@ -189,3 +207,4 @@ class Trace(NamedTuple):
     upload: float  # bytes each client sends in a round
     download: float  # bytes each client receives in a round
     model: Tree  # the final model
+    reports: Mapping[str, float] = {}  # what the rule counted over the run, if anything

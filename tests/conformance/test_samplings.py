@@ -7,7 +7,7 @@ import pytest
 
 from evenly.randomness import Draws
 from evenly.sampling import SAMPLINGS
-from evenly.types import Census, Select
+from evenly.types import Census, Select, Signals
 
 COUNTS = np.array([5, 1, 9, 30, 2, 8, 16])
 CENSUS = Census(COUNTS, np.stack([COUNTS // 3, COUNTS - COUNTS // 3], axis=1)[:, :, None])  # two groups, one label
@@ -20,8 +20,8 @@ def built(name: str) -> Select:
     return SAMPLINGS[name](**({"clients": 3} if name in ("uniform", "weighted") else {"share": 0.5} if name in SHARES else {}))
 
 
-def cohorts(select: Select, rounds: range, seed: int = 0) -> list[np.ndarray]:
-    draws, state, result = Draws(seed, "cohort"), select.init(CENSUS), []
+def cohorts(select: Select, rounds: range, seed: int = 0, census: Census = CENSUS) -> list[np.ndarray]:
+    draws, state, result = Draws(seed, "cohort"), select.init(census), []
     for t in rounds:
         cohort, state = select(state, draws.at(t))
         result.append(np.array(cohort))
@@ -70,6 +70,20 @@ def test_first_seats_follow_sizes_exactly_where_the_sampling_says_so(name: str):
     first = np.bincount([c[0] for c in cohorts(select, range(3000))], minlength=len(COUNTS)) / 3000
     expected = COUNTS / COUNTS.sum() if select.by_size else np.full(len(COUNTS), 1 / len(COUNTS))
     np.testing.assert_allclose(first, expected, atol=0.035)  # three deviations of sqrt(0.24 / 3000)
+
+
+@EVERY
+def test_the_choice_depends_on_nothing_but_what_the_sampling_says_it_needs(name: str):
+    select = built(name)
+    assert select.needs <= set(Signals._fields)
+    odd = np.arange(len(COUNTS)) % 2
+    others = {
+        "examples": Census(COUNTS[::-1], CENSUS.cells[::-1]),
+        "unprivileged": Census(COUNTS, np.stack([COUNTS * odd, COUNTS * (1 - odd)], axis=1)[:, :, None]),  # as many rows of each client
+    }
+    for need, census in others.items():
+        same = all((a == b).all() for a, b in zip(cohorts(select, range(40)), cohorts(select, range(40), census=census), strict=True))
+        assert same == (need not in select.needs), need
 
 
 @EVERY

@@ -2,8 +2,10 @@
 
 import dataclasses
 import errno
+import json
 import os
 
+import numpy as np
 import pytest
 
 from evenly.experiment.plan import Plan
@@ -59,6 +61,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
         store.write("results.csv", fill_the_disk)
     assert (tmp_path / "out" / "results.csv").read_bytes() == b"old"
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["plan.json", "results.csv"]
+
+
+def test_what_a_rule_reported_is_kept_and_may_be_missing_in_older_files(tmp_path, some_trace, task):
+    store, traces = Store(tmp_path / "out", PLAN), [some_trace, some_trace._replace(reports={"fallbacks": 7.0})]
+    store.save_traces(["a", "b"], traces)
+    assert [t.reports for t in store.load_traces(["a", "b"], task)] == [{}, {"fallbacks": 7.0}]
+    (path,) = (tmp_path / "out" / "traces").iterdir()
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(str(arrays.pop("header")))
+    del header["reports"]
+    with path.open("wb") as file:
+        np.savez(file, header=np.array(json.dumps(header)), **arrays)
+    assert [t.reports for t in store.load_traces(["a", "b"], task)] == [{}, {}]
 
 
 def test_file_names_are_safe_and_distinct():

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from invented import comparison, federation
 
-from evenly.report.reveal import needs_of, revealed
-from evenly.report.served import influence, served, wilson, worst_clients
+from evenly.algorithms import variants
+from evenly.notation import parse
+from evenly.report.page import render
+from evenly.report.reveal import WORDS, needs_of, revealed
+from evenly.report.served import effective_clients, influence, reported, served, wilson, worst_clients
 
 
 def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():
@@ -61,3 +64,37 @@ def test_what_a_method_reveals_is_what_its_run_recorded(label, needs):
 
 def test_every_need_has_words():
     assert all(" " in words for words in revealed(comparison(("q-fedavg(q=1)",)), "q-fedavg(q=1)").words)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "weights", "number"),
+    [
+        ([[0, 1, 2, 3]] * 2, [[0.25] * 4] * 2, 4),
+        ([[0, 1, 2, 3]] * 2, [[1, 0, 0, 0], [0, 0, 2, 0]], 1),  # one client each time, whatever the sum
+        ([[0, 1, 2, 3]] * 2, [[1, 1, 0, 0], [1, 1, 1, 1]], 3),  # two, then four
+        ([[0, 0, 2, 3]], [[0.25] * 4], 1 / (0.5**2 + 2 * 0.25**2)),  # the first client has two slots
+        ([[0, 1], [2, 3]], [[0, 0], [1, 1]], 2),  # nobody returned in the first round
+    ],
+)
+def test_the_effective_number_of_clients(cohort, weights, number):
+    made = comparison(("fedavg",), seeds=1, data=federation(5))
+    trace = made.runs[0].trace._replace(cohort=np.array(cohort), weights=np.array(weights, np.float32))
+    assert effective_clients(made._replace(runs=[made.runs[0]._replace(trace=trace)]), "fedavg") == pytest.approx(number)
+
+
+def test_the_page_tells_how_many_clients_counted_and_how_often_accuracy_stood_in():
+    made = comparison(("fedavg", "fairfed"), seeds=2)
+    runs = [run._replace(trace=run.trace._replace(reports={"fallbacks": 3.0} if run.label == "fairfed" else {})) for run in made.runs]
+    made = made._replace(runs=runs)
+    assert reported(made, "fairfed", "fallbacks") == (6, 300)  # two seeds, thirty rounds, five clients
+    text = render(made)
+    assert "Under fairfed, in 6 of 300 client-rounds a client lacked one of the groups; its accuracy gap was used instead." in text
+    assert "Under fedavg, in" not in text
+    assert f"fedavg: {effective_clients(made, 'fedavg'):.3g}; fairfed: {effective_clients(made, 'fairfed'):.3g}." in text
+
+
+def test_what_a_sampling_must_know_is_revealed_too():
+    (member,) = variants(parse("fedavg(weights=equal)+parity"))[0].members
+    made = comparison(("fedavg",), seeds=1)
+    made = made._replace(runs=[made.runs[0]._replace(needs=member.needs)])
+    assert revealed(made, "fedavg").words == ["how many training rows it has", WORDS["unprivileged"]]

@@ -107,6 +107,19 @@ def test_a_stopped_run_resumes_to_the_same_bits(simulated: Simulated, tmp_path: 
         assert len({frozenset(cohort) for cohort in undisturbed.cohort[6:]}) > 1, "the register mattered after the stop"
 
 
+def test_how_often_accuracy_stood_in_is_reported_for_each_run_of_a_program(tiny: Federation, task: Softmax):
+    group = tiny.group.copy()
+    group[tiny.train.of(4)] = 0  # a client that knows one side only
+    lacking = replace(tiny, group=group)
+    alone = np.flatnonzero(lacking.census().cells.sum(2).min(1) == 0)
+    assert {4} <= set(alone) < set(range(tiny.clients))
+    plain, full, *_ = simulate(task, lacking, algorithms("fedavg(weights=size)+full, fairfed(metric=spd, beta=[1, 2])+full"), ROUNDS)
+    (some,) = simulate(task, lacking, algorithms("fairfed(metric=spd)+uniform(clients=3)"), ROUNDS)
+    assert plain.reports == {}
+    assert full.reports == {"fallbacks": len(alone) * ROUNDS}
+    assert some.reports == {"fallbacks": np.isin(some.cohort, alone).sum()}
+
+
 @pytest.mark.parametrize(
     "text, name", [("fairfed", "FairFed"), ("fedcvg", "FedCvg"), ("fedcvg-ratio", "FedCvg-Ratio"), ("fedfb", "FedFB"),
                    ("fedavg+parity", "Parity sampling")],

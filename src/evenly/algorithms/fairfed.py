@@ -111,6 +111,9 @@ class FairFed:
     def step(self, state: Standing, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Standing]:
         return total, state
 
+    def report(self, state: Standing) -> dict[str, Array]:
+        return {"fallbacks": state.fallbacks}
+
 
 def difference(metric: str, table: Array, state: Standing) -> tuple[Array, Array]:
     """The rate of the unprivileged minus that of the privileged, and whether both exist; from counts [..., groups, labels, outcomes]."""

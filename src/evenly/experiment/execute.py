@@ -135,7 +135,7 @@ def _runs(variants: list[Variant], traces: list[Trace], seed: int) -> list[Run]:
         own = traces[at : at + len(variant.members)]
         at += len(own)
         trace = variant.method.combine(own) if variant.method.combine else own[0]
-        runs.append(Run(variant.label, variant.method.name, variant.settings, seed, trace, variant.members[0].rule.needs))
+        runs.append(Run(variant.label, variant.method.name, variant.settings, seed, trace, variant.members[0].needs))
     return runs
 
 

@@ -17,7 +17,7 @@ from evenly.writing import write_whole
 
 OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json")
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
-ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download")]
+ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download", "reports")]
 
 
 class Settings(Protocol):
@@ -69,7 +69,8 @@ class Store:
         """Keep runs that were made together, in one file."""
         arrays = {f"{i}.{name}": getattr(trace, name) for i, trace in enumerate(traces) for name in ARRAYS}
         leaves = {f"{i}.model{j}": leaf for i, trace in enumerate(traces) for j, leaf in enumerate(jax.tree.leaves(trace.model))}
-        header = json.dumps({"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces]})
+        reports = [dict(trace.reports) for trace in traces]
+        header = json.dumps({"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces], "reports": reports})
         write = np.savez_compressed if sum(a.nbytes for a in arrays.values()) > COMPRESSED else np.savez
         self.write(self._traces(keys), lambda file: write(file, header=np.array(header), **arrays, **leaves))
 
@@ -90,12 +91,14 @@ class Store:
         structure = jax.tree.structure(jax.eval_shape(task.init, jax.random.key(0)))
         with np.load(path) as file:
             header = json.loads(str(file["header"]))
+            reports = header.get("reports") or [{}] * len(keys)  # older files have none
             return [
                 Trace(
                     **{name: file[f"{i}.{name}"] for name in ARRAYS},
                     upload=upload,
                     download=download,
                     model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
+                    reports=reports[i],
                 )
                 for i, (upload, download) in enumerate(header["bytes"])
             ]

@@ -11,7 +11,7 @@ from evenly.federation import SPLITS
 from evenly.report.charts import convergence, distribution, influence_chart, tradeoff, weigh_alike, weighing_chart
 from evenly.report.choice import Choice
 from evenly.report.markup import Html, element, section
-from evenly.report.served import influence
+from evenly.report.served import effective_clients, influence, reported
 from evenly.report.table import SPLIT_WORDS, Values
 
 # Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of `theme.SHAPES`.
@@ -102,7 +102,24 @@ def _influence(comparison: Comparison, choice: Choice) -> list[Figure]:
     absent = [label for label in choice.coloured if not np.isfinite(influence(comparison, label).weight).all()]
     if absent:
         caption += f" Without weights of a single model, and so not drawn: {', '.join(absent)}."
+    caption += _effective(comparison, choice) + _fallbacks(comparison, choice)
     return [Figure("chart-influence", chart, caption)] if chart is not None else []
+
+
+def _effective(comparison: Comparison, choice: Choice) -> str:
+    found = {label: effective_clients(comparison, label) for label in choice.coloured}
+    known = [f"{label}: {number:.3g}" for label, number in found.items() if np.isfinite(number)]
+    return f" As if so many clients had counted alike in a round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
+
+
+def _fallbacks(comparison: Comparison, choice: Choice) -> str:
+    """Where a client could not be judged by groups, as FairFed does."""
+    found = {label: reported(comparison, label, "fallbacks") for label in choice.coloured}
+    return "".join(
+        f" Under {label}, in {times:,} of {of:,} client-rounds a client lacked one of the groups; its accuracy gap was used instead."
+        for label, (times, of) in found.items()
+        if times
+    )
 
 
 def _weighing(comparison: Comparison, choice: Choice) -> list[Figure]:

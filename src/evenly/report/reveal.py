@@ -38,5 +38,5 @@ def revealed(comparison: Comparison, label: str) -> Revealed:
 
 
 def needs_of(run: Run) -> tuple[str, ...] | None:
-    """What a run's rule needs of clients, in the order of WORDS; None if it is not known."""
+    """What a run's rule and sampling need of clients, in the order of WORDS; None if it is not known."""
     return None if run.needs is None else tuple(name for name in WORDS if name in run.needs)

@@ -110,8 +110,8 @@ def _count(rows: float) -> str:
 def privacy(comparison: Comparison, choice: Choice) -> Html:
     """What each method makes clients reveal."""
     intro = (
-        "Besides its update, a client that takes part in a round tells the server the following. Where clients are sampled by "
-        "size, the server also knows how many training rows each client has."
+        "Besides its update, a client that takes part in a round tells the server the following: what its weight depends on and, where "
+        "clients are not drawn blindly, what the choice of clients depends on."
     )
     columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
     rows = [_reveals(revealed(comparison, label)) for label in choice.coloured]

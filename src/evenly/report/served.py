@@ -98,6 +98,36 @@ def influence(comparison: Comparison, label: str) -> Influence:
     return Influence(np.mean([rows for rows, _ in pairs], axis=0), np.mean([weight for _, weight in pairs], axis=0))
 
 
+def effective_clients(comparison: Comparison, label: str) -> float:
+    """As if so many clients had counted alike: 1 / Σ a² with each round's weights a summing to 1; the mean over rounds and seeds.
+
+    NaN if no weight is known.
+    """
+    return float(np.mean([_effective(run) for run in comparison.of(label)]))
+
+
+def _effective(run: Run) -> float:
+    trace = run.trace
+    if _several_models(run) or not len(trace.weights):
+        return float("nan")
+    # A client that was drawn twice sits in two slots and counts with both.
+    found, at = np.unique(np.arange(len(trace.cohort))[:, None] * trace.tables.shape[2] + trace.cohort, return_inverse=True)
+    held = np.bincount(at.ravel(), trace.weights.ravel())
+    total, square = (np.bincount(found // trace.tables.shape[2], power) for power in (held, held**2))
+    each = ratio(total**2, square)
+    return float(np.mean(each[np.isfinite(each)])) if np.isfinite(each).any() else float("nan")
+
+
+def reported(comparison: Comparison, label: str, name: str) -> tuple[int, int]:
+    """How often something that a rule counted happened, over all seeds, and in how many client-rounds."""
+    runs = comparison.of(label)
+    return round(sum(run.trace.reports.get(name, 0) for run in runs)), sum(run.trace.cohort.size for run in runs)
+
+
+def _several_models(run: Run) -> bool:
+    return run.algorithm in METHODS and METHODS[run.algorithm].combine is not None
+
+
 def _row_share(run: Run) -> np.ndarray:
     rows = client_accuracy(run, "train")[1]
     return ratio(rows, rows.sum())
@@ -105,7 +135,7 @@ def _row_share(run: Run) -> np.ndarray:
 
 def _weight_share(run: Run) -> np.ndarray:
     trace = run.trace
-    if run.algorithm in METHODS and METHODS[run.algorithm].combine:
+    if _several_models(run):
         return np.full(trace.tables.shape[2], np.nan)  # several models, each with weights of its own
     # The sum of the coefficients is part of some methods (FedSGD with q); shares compare them with all others.
     total = np.bincount(trace.cohort.ravel(), trace.weights.ravel(), minlength=trace.tables.shape[2])

@@ -18,6 +18,10 @@ class Fraction:
     def __post_init__(self) -> None:
         require(0 < self.share <= 1, f"share must be above 0 and at most 1, got {self.share}.")
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
     def slots(self, census: Census) -> int:
         # Rounded first: 0.7 * 10 is 6.999... in binary.
         return max(1, int(np.floor(round(self.share * len(census.examples), 9))))

@@ -14,6 +14,10 @@ class Full:
 
     by_size: bool = static(default=False)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
     def slots(self, census: Census) -> int:
         return len(census.examples)
 

@@ -45,6 +45,10 @@ class Parity:
         for name in ("accumulate", "prefilled"):
             require(isinstance(getattr(self, name), bool), f"{name} must be true or false, got {getattr(self, name)!r}.")
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"examples", "unprivileged"})
+
     def slots(self, census: Census) -> int:
         return Fraction(share=self.share).slots(census)
 

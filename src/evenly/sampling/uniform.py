@@ -18,6 +18,10 @@ class Uniform:
     def __post_init__(self) -> None:
         require_count(self.clients)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
     def slots(self, census: Census) -> int:
         return at_most(self.clients, census)
 

@@ -29,6 +29,10 @@ class Weighted:
     def __post_init__(self) -> None:
         require_count(self.clients)
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"examples"})
+
     def slots(self, census: Census) -> int:
         return self.clients if self.replace else at_most(self.clients, census)
 

@@ -22,7 +22,7 @@ from evenly.simulate.evaluation import served
 from evenly.simulate.layout import NEVER, Shape, State
 from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
-from evenly.types import Algorithm, Seeds, Task, Trace
+from evenly.types import Algorithm, ReportingRule, Seeds, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -242,7 +242,16 @@ class _Simulation:
             upload=parameters + scalars,
             download=parameters,
             model=jax.tree.map(np.asarray, trees.take(state.model, run, shape.axis)),
+            reports=self._reports(state, run),
         )
+
+    def _reports(self, state: State, run: int) -> dict[str, float]:
+        rule = self.algorithms[run].rule
+        if not isinstance(rule, ReportingRule):
+            return {}
+        band = int(np.searchsorted(self.shape.bands, run, side="right")) - 1
+        own = trees.take(state.rule[band], run - self.shape.bands[band])
+        return {name: float(value) for name, value in rule.report(own).items()}
 
     def _fingerprint(self) -> str:
         plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
