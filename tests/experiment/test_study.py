@@ -1,0 +1,117 @@
+"""Studies: both protocols choose as they say, the honest one never sees the test set, and nothing is trained twice."""
+
+import json
+
+import numpy as np
+import pytest
+
+from evenly.experiment import study as module
+from evenly.experiment.config import Experiment, Quick, StudyTable
+from evenly.experiment.results import Run
+from evenly.experiment.store import Store
+from evenly.experiment.study import StudyPlan, choose, execute_study, rows_of, swept, without
+from tests.studies import comparison, people, trace
+
+RATES = (0.1, 0.01, 0.001)
+
+
+def label(rate: float) -> str:
+    return f"fedavg(learning_rate={rate:g})+full"
+
+
+def chosen(central: dict[float, np.ndarray], valid: dict[float, np.ndarray]) -> dict[str, float]:
+    """The rate that each protocol takes, for these tables of each rate."""
+    runs = [Run(label(rate), "fedavg", {}, 0, trace(central[rate], valid[rate])) for rate in RATES]
+    return {o.protocol: o.chosen["learning_rate"] for o in choose("cell", comparison(runs), ("learning_rate",))}
+
+
+CENTRAL = dict(zip(RATES, (people(0.8, 0.1), people(0.8, 0.2), people(0.8, 0.05)), strict=True))
+
+
+def test_the_study_takes_the_least_gap_on_the_test_set_whatever_its_accuracy():
+    tables = CENTRAL | {0.001: people(0.6, 0.05)}
+    assert chosen(tables, CENTRAL)["study"] == 0.001
+
+
+def test_the_honest_protocol_takes_the_least_gap_among_the_accurate_on_validation_rows():
+    # Its accuracy falls with the gap, too: 0.8 - eod / 4 over both sides and labels.
+    valid = {0.1: people(0.80, 0.04), 0.01: people(0.80, 0.02), 0.001: people(0.70, 0.0)}
+    assert chosen(CENTRAL, valid)["honest"] == 0.01
+    within = {0.1: people(0.80, 0.04), 0.01: people(0.80, 0.02), 0.001: people(0.79, 0.0)}
+    assert chosen(CENTRAL, within)["honest"] == 0.001
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_honest_protocol_never_looks_at_the_test_set(seed):
+    valid = {0.1: people(0.80, 0.04), 0.01: people(0.80, 0.02), 0.001: people(0.70, 0.0)}
+    draw = np.random.default_rng(seed)
+    other = {rate: draw.integers(1, 500, (2, 2, 2)).astype(np.int32) for rate in RATES}
+    assert chosen(other, valid)["honest"] == chosen(CENTRAL, valid)["honest"] == 0.01
+    assert chosen(valid, other)["study"] == 0.001  # and the study's never at validation rows
+
+
+def test_a_rate_whose_gap_is_never_defined_is_not_chosen():
+    nobody = people(0.9, 0.0)
+    nobody[0, 1] = 0  # no unprivileged person is labelled favourable
+    assert chosen(CENTRAL | {0.001: nobody}, CENTRAL)["study"] == 0.1
+
+
+def test_the_outcome_is_measured_on_the_test_set_for_both_protocols():
+    runs = [Run(label(rate), "fedavg", {}, s, trace(CENTRAL[rate], CENTRAL[rate])) for rate in RATES for s in range(2)]
+    for outcome in choose("cell", comparison(runs), ("learning_rate",)):
+        assert outcome.method == "fedavg+full"
+        np.testing.assert_allclose(outcome.values["eod_abs"], [0.05, 0.05], atol=1e-9)
+
+
+def test_rows_are_methods_without_what_is_chosen():
+    texts = swept(("fedavg+full", "fedcvg(alpha=[0.1, 1])+full"), {"learning_rate": [0.1, 0.01]})
+    assert texts == ("fedavg(learning_rate=[0.1, 0.01])+full", "fedcvg(alpha=[0.1, 1], learning_rate=[0.1, 0.01])+full")
+    assert without("fedcvg(alpha=1, learning_rate=0.1)+full", ["learning_rate"]) == "fedcvg(alpha=1)+full"
+
+
+def tiny() -> Experiment:
+    return Experiment(
+        title="Two methods on a made-up census",
+        methods=["fedavg+full", "fedcvg-ratio(memory=[0.5, 0.9])+full"],
+        data={"name": "synthetic-census", "clients": 3, "rows": 300},
+        rounds=2,
+        seeds=[5, 6],
+        model="logistic",
+        sampling="full",
+        evaluate_every=2,
+        study=StudyTable(cells=[{"skew": 0.5}, {"skew": 0.9}], choose={"learning_rate": [0.1, 0.01]}),
+        quick=Quick(rounds=1, seeds=1, cells=[1]),
+    )
+
+
+def test_a_study_has_one_plan_for_each_partition_and_survives_being_written_down():
+    plan = tiny().study_plan("test/tiny")
+    assert list(plan.cells) == ["0.5", "0.9"]
+    assert rows_of(plan) == ["fedavg+full", "fedcvg-ratio(memory=0.5)+full", "fedcvg-ratio(memory=0.9)+full"]
+    again = StudyPlan.from_json(plan.to_json())
+    assert again == plan
+    assert again.fingerprint() == plan.fingerprint() != tiny().study_plan("test/tiny", rounds=3).fingerprint()
+    assert list(tiny().study_plan("test/tiny", quick=True).cells) == ["0.9"]
+
+
+def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
+    plan, seen = tiny().study_plan("test/tiny"), []
+    Store(tmp_path / "out", plan)
+    first = execute_study(plan, tmp_path / "out", progress=lambda done, total: seen.append((done, total)), command="evenly reproduce x")
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1]
+    assert len(first.outcomes) == 2 * 3 * 2  # partitions, methods, protocols
+    kept = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert kept["seconds"] > 0
+    assert kept["command"] == "evenly reproduce x"
+
+    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    second = execute_study(plan, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "run.json").read_text()) == kept
+    for a, b in zip(first.outcomes, second.outcomes, strict=True):
+        assert a[:4] == b[:4]
+        np.testing.assert_array_equal(a.values["eod_abs"], b.values["eod_abs"])
+    for a, b in zip(first.of("study"), first.of("honest"), strict=True):
+        assert np.nanmean(a.values["eod_abs"]) <= np.nanmean(b.values["eod_abs"])  # what choosing on the test set means
+    assert first.one("honest", "0.9", "fedavg+full").values["accuracy"].shape == (2,)
+    assert module.PROTOCOLS == ("study", "honest")
