@@ -1,14 +1,16 @@
 """Keep a reproduction's figures in the repository: `python docs/keep.py RESULTS_FOLDER [LABEL ...]`.
 
-The folder is what `evenly reproduce NAME --out RESULTS_FOLDER` left; nothing is trained again. Its figures go to
-docs/results/NAME.json and, of the methods named, a picture to docs/pictures/NAME.svg; `python docs/generate.py` then writes
-the pages.
+The folder is what `evenly reproduce NAME --out RESULTS_FOLDER` left; nothing is trained again. Its figures, beside the paper's
+or, without a paper, with their changes from the first method, go to docs/results/NAME.json and, of the methods named, a picture
+to docs/pictures/NAME.svg; `python docs/generate.py` then writes the pages.
 """
 
 import json
 import sys
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -16,11 +18,14 @@ from evenly.experiment.config import read_packaged
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.experiment.reproduce import side_by_side
-from evenly.experiment.results import Comparison
+from evenly.experiment.results import Comparison, group_metrics
 from evenly.experiment.store import Store
 from evenly.report.charts import distribution, save_chart
+from evenly.report.table import difference, final_values, over_seeds
 
 DOCS = Path(__file__).resolve().parent
+# Kept where there is no paper: clients, then groups.
+MEASURED = ("average", "worst10", "variance_true", "eod_abs", "spd_abs", "eod_range", "worst_tpr", "worst_accuracy")
 
 
 def main() -> None:
@@ -30,7 +35,12 @@ def main() -> None:
     keep(plan, comparison, "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind)
     if sys.argv[2:]:
         (DOCS / "pictures").mkdir(exist_ok=True)
-        save_chart(distribution(comparison, sys.argv[2:]), DOCS / "pictures" / f"{plan.name.replace('/', '-')}.svg")
+        save_chart(distribution(comparison, sys.argv[2:]), DOCS / "pictures" / f"{file_name(plan)}.svg")
+
+
+def file_name(plan: Plan) -> str:
+    """Paper and data; the data alone where there is no paper."""
+    return plan.name.removeprefix("beyond/").replace("/", "-")
 
 
 def keep(plan: Plan, comparison: Comparison, device: str) -> None:
@@ -55,9 +65,27 @@ def keep(plan: Plan, comparison: Comparison, device: str) -> None:
             for line in lines
         ],
     }  # fmt: skip
+    if not experiment.paper:
+        kept["measured"] = list(measured(comparison))
     (DOCS / "results").mkdir(exist_ok=True)
-    path = DOCS / "results" / f"{plan.name.replace('/', '-')}.json"
+    path = DOCS / "results" / f"{file_name(plan)}.json"
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def measured(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    """On test rows: each method's mean over seeds and its change from the first method, seed by seed, with 95 % intervals."""
+    values = final_values(comparison)
+    for run in comparison.runs:
+        groups = group_metrics(comparison.federation, run.trace, "test")
+        values[run.label][run.seed] |= {name: float(found[-1]) for name, found in groups.items()}
+    first, *_ = comparison.labels
+    for label in comparison.labels:
+        for metric in MEASURED:
+            value, change = over_seeds(values, label, metric), difference(values, label, first, metric)
+            yield {
+                "label": label, "metric": metric, "mean": value.mean, "half_width": value.half_width,
+                "change": change.mean, "change_half_width": change.half_width,
+            }  # fmt: skip
 
 
 if __name__ == "__main__":

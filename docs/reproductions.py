@@ -1,10 +1,11 @@
-"""Pages of kept reproductions: the paper's figures beside ours, from docs/results/*.json."""
+"""Pages of kept results, from docs/results/*.json: the paper's figures beside ours or, without a paper, ours alone."""
 
 from typing import Any
 
 from evenly.experiment.reproduce import Line, as_rows
 from evenly.metrics import Spread
 from evenly.report.beside import WHO, figures, title
+from evenly.report.table import COLUMNS, format_spread, is_clear
 
 Kept = dict[str, Any]
 
@@ -13,7 +14,35 @@ def page(kept: Kept) -> str:
     """The generated part of one reproduction's page."""
     versions = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
     taken = f"Taken {kept['date']} on {kept['device']} with {versions}: {kept['rounds']:,} rounds, {kept['seeds']} seeds"
-    return f"{kept['notes']}\n\n    {kept['command']}\n\n{taken}, mean ± standard deviation over seeds.\n\n{table(kept)}"
+    head = f"{kept['notes']}\n\n    {kept['command']}\n\n{taken}"
+    if "measured" in kept:
+        return f"{head}, test rows, mean ± 95 % interval over seeds.\n\n{own_table(kept)}"
+    return f"{head}, mean ± standard deviation over seeds.\n\n{table(kept)}"
+
+
+def own_table(kept: Kept) -> str:
+    """Each method's values and, below them, their changes from the first method, paired by seed; bold where the interval leaves out 0."""
+    rows: dict[str, list[Kept]] = {}
+    for one in kept["measured"]:
+        rows.setdefault(one["label"], []).append(one)
+    first, *_ = rows
+    titles = [COLUMNS[one["metric"]].title.replace("|", "\\|") for one in rows[first]]
+    text = [f"| method | {' | '.join(titles)} |", "| --- |" + " ---: |" * len(titles)]
+    for label, own in rows.items():
+        text.append(f"| `{label}` | {' | '.join(_shown(one['metric'], one['mean'], one['half_width']) for one in own)} |")
+        if label != first:
+            text.append(f"| change | {' | '.join(map(_change, own))} |")
+    return "\n".join(text)
+
+
+def _shown(metric: str, mean: float, half_width: float) -> str:
+    return format_spread(Spread(mean, float("nan"), half_width, 2), COLUMNS[metric]).replace("-", "−")
+
+
+def _change(one: Kept) -> str:
+    shown = _shown(one["metric"], one["change"], one["change_half_width"])
+    shown = f"+{shown}" if one["change"] > 0 and float(shown.split()[0]) else shown
+    return f"**{shown}**" if is_clear(Spread(one["change"], float("nan"), one["change_half_width"], 2)) else shown
 
 
 def table(kept: Kept, metrics: tuple[str, ...] = (), splits: tuple[str, ...] = (), labels: tuple[str, ...] = ()) -> str:

@@ -280,7 +280,9 @@ def _reproduce(name: str, out: Path | None, force: bool, options: dict[str, Any]
         command = shlex.join(["evenly", *sys.argv[1:]])
         return run_study(plan, experiment, folder, force=force, command=command, again=again or folder)
     comparison, folder, rows = _run(experiment.plan(name, **options), out, force, experiment.paper, again)
-    lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
+    if not experiment.paper:
+        return Reproduced(folder, rows, [results_table(comparison)])
+    lines = side_by_side(comparison, experiment.paper)
     quick = " (quick version: not comparable)" if options["quick"] else ""
     shown = f"{experiment.title}. Mean ± standard deviation over seeds{quick}"
     return Reproduced(folder, rows, [results_table(comparison), reproduction_table(lines, shown)])
