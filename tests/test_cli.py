@@ -57,7 +57,7 @@ def sentence(result):
 def test_compare_writes_rows_traces_models_and_report(small):
     out, _ = small
     assert {"plan.json", "report.html", "results.csv", "results.parquet", "traces", "models"} <= {p.name for p in out.iterdir()}
-    assert len(list((out / "traces").iterdir())) == 6
+    assert len(list((out / "traces").iterdir())) == 2  # runs made together, here those of a seed, are kept in one file
 
 
 def test_rows_follow_the_schema(small):
@@ -268,3 +268,55 @@ def test_tune_names_the_chosen_q(tmp_path):
     )
     assert json.loads(result.stdout)["chosen"] in {"q-fedavg(q=0)", "q-fedavg(q=1)", "q-fedavg(q=5)"}
     assert "chosen" in result.stderr
+
+
+@pytest.fixture
+def small_study(monkeypatch):
+    """The thesis' experiments, cut down to a made-up census and two methods."""
+    from evenly.experiment import config
+
+    def short(name):
+        made = {"name": "synthetic-census", "clients": 3, "rows": 300}
+        given = {
+            "methods": ["fedavg+full", "fedavg+reweigh+full"],
+            "data": made,
+            "study": config.StudyTable(cells=[{"skew": 0.5}], choose={"learning_rate": [0.1, 0.01]}),
+            "quick": config.Quick(rounds=2, seeds=2),
+        }
+        return config.Experiment(title=name, rounds=2, model="logistic", sampling="full", **given)
+
+    monkeypatch.setattr(config, "read_packaged", short)
+
+
+def test_reproduce_runs_a_study_and_prints_findings(small_study, tmp_path):
+    result = run("reproduce", "thesis/compas-dirichlet", "--quick", "--out", str(tmp_path / "out"), "--json")
+    printed = json.loads(result.stdout)
+    assert {(row["protocol"], row["label"]) for row in printed["rows"]} == {
+        (p, m) for p in ("study", "honest") for m in ("fedavg+full", "fedavg+reweigh+full")
+    }
+    assert {"plan.json", "study.csv", "results.csv", "results.parquet", "report.html", "cells", "run.json"} == {
+        p.name for p in (tmp_path / "out").iterdir()
+    }
+    assert "Does local reweighing lower |EOD|" in result.stderr
+    assert [found["key"] for found in printed["findings"]] == ["debias", "accuracy", "choice"]
+    assert "holds the results of other settings" in sentence(
+        run("reproduce", "thesis/compas-dirichlet", "--rounds", "3", "--out", str(tmp_path / "out"), code=2)
+    )
+
+
+def test_a_papers_name_runs_all_its_experiments(small_study, tmp_path):
+    result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), "--json")
+    names = ["adult-coverage", "adult-dirichlet", "compas-coverage", "compas-dirichlet"]
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == [*names, "report.html"]
+    printed = json.loads(result.stdout)
+    assert list(printed["reports"]) == [f"thesis/{name}" for name in names]
+    assert printed["report"] == str(tmp_path / "all" / "report.html")
+    assert "4 studies together" in result.stderr
+
+
+def test_an_experiment_that_cannot_be_run_does_not_stop_the_others(small_study, tmp_path):
+    (tmp_path / "all" / "adult-dirichlet").mkdir(parents=True)
+    (tmp_path / "all" / "adult-dirichlet" / "mine.txt").write_text("mine")
+    result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=2)
+    assert "thesis/adult-dirichlet was not run" in result.stdout
+    assert (tmp_path / "all" / "compas-dirichlet" / "report.html").exists()

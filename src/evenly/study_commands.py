@@ -12,6 +12,7 @@ from rich.text import Text
 from evenly.experiment.config import Experiment
 from evenly.experiment.files import write_csv, write_tidy
 from evenly.experiment.findings import Finding, best, best_in_paper, findings
+from evenly.experiment.findings.finding import score
 from evenly.experiment.store import Store
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
 from evenly.experiment.thesis import study_rows, tidy_study, views
@@ -61,8 +62,8 @@ def best_table(study: Study) -> Table:
     title = f"{study.plan.name}: the best by FAS over {len(seen)} partitions; mean ± 95 % interval over {seeds} seeds"
     honest, chosen = best(seen, "honest", "fas_abs")[:TOP], best(seen, "study", "fas_thesis")[:TOP]
     columns = {
-        "honest protocol, FAS": [f"{m} {_score(s.mean, s.half_width)}" for m, s in honest],
-        "study's protocol, FAS (thesis)": [f"{m} {_score(s.mean, s.half_width)}" for m, s in chosen],
+        "honest protocol, FAS": [f"{m} {score(s)}" for m, s in honest],
+        "study's protocol, FAS (thesis)": [f"{m} {score(s)}" for m, s in chosen],
         "the paper, FAS (thesis)": [f"{m} {mean:.3f}" for m, mean in best_in_paper(seen, "fas_thesis")[:TOP]],
     }
     table = Table(title=title, title_justify="left")
@@ -91,7 +92,3 @@ def findings_json(found: Sequence[Finding]) -> list[dict[str, Any]]:
 def write_joint_report(studies: list[Study], folder: Path, name: str) -> Path:
     """What several studies of a paper say together."""
     return write_study_report(studies, folder / "report.html", f"All studies of {name} together")
-
-
-def _score(mean: float, half_width: float) -> str:
-    return f"{mean:.3f}" + (f" ± {half_width:.3f}" if half_width == half_width else "")

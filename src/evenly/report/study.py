@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evenly.experiment.findings import Finding, best, best_in_paper, findings
+from evenly.experiment.findings.finding import score
 from evenly.experiment.study import MARGIN, Study
 from evenly.experiment.thesis import View, views
 from evenly.report.document import contents, document
@@ -75,10 +76,8 @@ def _top(studies: Sequence[Study]) -> Html:
     for study in studies:
         seen = views([study])
         lists = {
-            "Honest protocol, FAS": [(str(m), f"{s.mean:.3f} ± {s.half_width:.3f}") for m, s in best(seen, "honest", "fas_abs")],
-            "The study's protocol, FAS of the thesis": [
-                (str(m), f"{s.mean:.3f} ± {s.half_width:.3f}") for m, s in best(seen, "study", "fas_thesis")
-            ],
+            "Honest protocol, FAS": [(str(m), score(s)) for m, s in best(seen, "honest", "fas_abs")],
+            "The study's protocol, FAS of the thesis": [(str(m), score(s)) for m, s in best(seen, "study", "fas_thesis")],
             "The paper's tables, FAS of the thesis": [(str(m), f"{mean:.3f}") for m, mean in best_in_paper(seen, "fas_thesis")],
         }
         shown = [element("div", None, element("h3", None, name), _ranking(own[:TOP])) for name, own in lists.items() if own]

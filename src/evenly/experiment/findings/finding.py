@@ -36,6 +36,11 @@ def lead(counts: Tally) -> str:
     return "Mostly, but not always" if counts.lower > counts.higher else "Mostly not"
 
 
+def score(value: Spread) -> str:
+    """A value rather than a change: without a plus."""
+    return gap(value).removeprefix("+")
+
+
 def gap(value: Spread) -> str:
     return _shown(value, 3)
 
