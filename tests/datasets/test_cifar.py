@@ -46,6 +46,19 @@ def test_a_record_is_a_label_and_three_planes():
     assert write_records(x, y[:, 0]) == content
 
 
+def test_a_fraction_is_the_first_pictures_of_every_file(made):
+    for name, content in ten_files(20).items():
+        put(made / f"cifar10/cifar-10-batches-bin/{name}", content)
+    settings = {"clients": 2, "beta": 20.0, "min_samples": 2}
+    whole, part = cifar10(**settings), cifar10(**settings, fraction=0.5)
+    kept = np.arange(120) % 20 < 10
+    np.testing.assert_array_equal(part.x, whole.x[kept])
+    np.testing.assert_array_equal(part.y, whole.y[kept])
+    assert len(part.central) == 10
+    with pytest.raises(ValueError, match="fraction must be above 0 and at most 1, got 0"):
+        cifar10(fraction=0)
+
+
 def test_unpacked_and_archived_are_the_same(made):
     put(made / "cifar10/cifar-10-binary.tar.gz", tar({f"cifar-10-batches-bin/{name}": c for name, c in ten_files().items()}))
     archived = cifar10(**SETTINGS)

@@ -12,6 +12,7 @@ from evenly.datasets.files import Content, DataFile
 from evenly.datasets.images import Dealing, dealt, scaled
 from evenly.federation import Federation
 from evenly.partitions import Rows
+from evenly.records import require
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FOLDER = "cifar-10-batches-bin"
@@ -41,13 +42,19 @@ def cifar10(
     train: float = 0.5,
     valid: float = 0.0,
     min_samples: int = 500,
+    fraction: float = 1.0,
     pixels: str = "bytes",
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """The training pictures dealt to clients by label; the official test pictures are central. Pixels stay bytes [n, 32, 32, 3]."""
+    """The training pictures dealt to clients by label; the official test pictures are central. Pixels stay bytes [n, 32, 32, 3].
+
+    `fraction` takes the first so many pictures of every file, which are in random order: for short trials.
+    """
+    require(0 < fraction <= 1, f"fraction must be above 0 and at most 1, got {fraction}.")
     files = read_files(LAYOUTS)
-    parts = [read_records(files[name], label_bytes=1, what=name) for name in BATCHES]
+    whole = [read_records(files[name], label_bytes=1, what=name) for name in BATCHES]
+    parts = [(x[:n], y[:n]) for x, y in whole for n in [int(np.ceil(fraction * len(x)))]]
     x, y = np.concatenate([x for x, _ in parts]), check_labels(np.concatenate([y[:, 0] for _, y in parts]), len(CLASSES), "cifar10")
     tested = np.arange(len(x)) >= len(x) - len(parts[-1][0])
     rows = Rows(scaled(x, pixels, x[~tested]), y, CLASSES, f"cifar10 {partition}")
