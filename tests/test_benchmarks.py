@@ -60,6 +60,33 @@ def test_a_missed_target_is_said_to_be_missed(summary: ModuleType):
     assert ratios == {"together": 8.5, "together_reached": False, "faster": 19.0, "faster_reached": False, "agreement_reached": False}
 
 
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    out = tmp_path_factory.mktemp("memory") / "out.json"
+    command = [sys.executable, str(BENCHMARKS / "memory.py"), "--quick", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "8 lanes: peak" in done.stdout
+    return json.loads(out.read_text())
+
+
+def test_memory_grows_with_lanes_and_models_and_not_with_clients(memory: dict):
+    one, lanes, clients = memory["cases"]
+    model = one["model_megabytes"]
+    assert (one["lanes"], lanes["lanes"]) == (1, 8)
+    assert clients["clients"] == 10 * one["clients"]
+    assert lanes["peak_megabytes"] > one["peak_megabytes"] + 7 * model / 2
+    assert lanes["peak_megabytes"] < one["peak_megabytes"] + 7 * 6 * model
+    assert clients["peak_megabytes"] < one["peak_megabytes"] + 450 * model / 10
+
+
+def test_memory_is_kept_with_what_is_needed_to_repeat_it(memory: dict):
+    assert memory["command"] == "python benchmarks/memory.py --quick"
+    assert {"cpu", "cores", "system", "device"} == memory["machine"].keys()
+    assert {"python", "evenly", "jax"} <= memory["versions"].keys()
+    assert all(case["found"] in ("random", "cifar10") for case in memory["cases"])
+
+
 def test_kept_results_name_no_folder_and_no_machine():
     for path in (BENCHMARKS / "results").glob("*.json"):
         text = path.read_text()

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pytest
 
+from evenly.experiment.execute import execute
+from evenly.experiment.plan import Plan
 from evenly.models import LeNet, Softmax
 from evenly.simulate.company import gather
 from evenly.simulate.sharing import shared_out
@@ -43,13 +45,25 @@ def test_devices_change_nothing(differences: dict[str, float], case: tuple[str, 
     assert differences[str(case)] < 1e-6
 
 
-def test_small_models_stay_on_one_device_and_large_ones_use_all(monkeypatch: pytest.MonkeyPatch, task: Softmax):
+def test_seeds_take_turns_on_the_devices(differences: dict[str, float]):
+    assert differences["seeds"] == 0
+
+
+def test_a_cpu_uses_several_devices_only_when_asked(monkeypatch: pytest.MonkeyPatch, task: Softmax):
     company = gather(algorithms("fedavg"))
     monkeypatch.setattr(jax, "devices", lambda: [None] * 4)
-    assert shared_out(task, company, 3, lanes=0, devices=0) == (1, 1)
-    assert shared_out(LeNet(), company, 10, lanes=0, devices=0) == (1, 4)
-    assert shared_out(LeNet(), company, 3, lanes=0, devices=0) == (1, 3)
+    assert shared_out(LeNet(), company, 10, lanes=0, devices=0) == (1, 1)
+    assert shared_out(LeNet(), company, 10, lanes=0, devices=4) == (1, 4)
     assert shared_out(task, company, 10, lanes=9, devices=2) == (5, 2)
+
+
+def test_gpus_are_all_used_unless_the_model_is_small(monkeypatch: pytest.MonkeyPatch, task: Softmax):
+    company = gather(algorithms("fedavg"))
+    monkeypatch.setattr(jax, "devices", lambda: [None] * 4)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert shared_out(task, company, 10, lanes=0, devices=0) == (10, 1)
+    assert shared_out(LeNet(), company, 10, lanes=0, devices=0) == (3, 4)
+    assert shared_out(LeNet(), company, 3, lanes=0, devices=0) == (1, 3)
 
 
 def test_visits_that_must_stay_in_order_stay_on_one_device(monkeypatch: pytest.MonkeyPatch, task: Softmax):
@@ -80,7 +94,18 @@ def compare() -> dict[str, float]:
             pairs += [(a.weights, b.weights), (a.losses[known], b.losses[known])]
             pairs += zip(jax.tree.leaves(a.model), jax.tree.leaves(b.model), strict=True)
         found[str((text, devices, lanes))] = max(float(np.abs(x - y).max()) for x, y in pairs)
+    found["seeds"] = seeds_together()
     return found
+
+
+def seeds_together() -> float:
+    """The largest difference between two seeds trained at once, each on a device of its own, and one after the other."""
+
+    def models(*seeds: int) -> list[np.ndarray]:
+        plan = Plan(name="seeds", data={"name": "synthetic", "clients": 5}, methods=("q-fedavg(q=1)",), rounds=3, seeds=seeds)
+        return [leaf for run in execute(plan).runs for leaf in jax.tree.leaves(run.trace.model)]
+
+    return max(float(np.abs(a - b).max()) for a, b in zip(models(0, 1), [*models(0), *models(1)], strict=True))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def simulate(
     round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
     there now and then; called again with the same arguments, the run goes on from that point, to the same bits.
     `devices` is to how many of JAX's devices clients are dealt, and `lanes` how many train side by side on each; 0 chooses:
-    one lane on a CPU, many on a GPU; all devices where the model is large enough to pay for adding up what they did.
+    on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
