@@ -96,6 +96,7 @@ def measure(case: Case) -> dict[str, Any]:
     sizes = federation.train.counts
     return {
         **case._asdict(),
+        "rows": len(federation.y),
         "found": found,
         "smallest_client": int(sizes.min()),
         "largest_client": int(sizes.max()),

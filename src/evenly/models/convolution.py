@@ -71,8 +71,8 @@ def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", 
     if direct:
         margin = w.shape[0] // 2 if padding == "same" else 0
         out = lax.conv_general_dilated(x, w, (stride, stride), [(margin, margin)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    elif w.shape[:2] == (3, 3) and stride == 1 and jax.default_backend() == "cpu":
-        out = by_fewer_products(_padded(x, 3, padding), w)
+    elif w.shape[:2] == (3, 3) and stride == 1 and w.dtype == jnp.float32 and jax.default_backend() == "cpu":
+        out = by_fewer_products(_padded(x, 3, padding), w)  # its sums of pixels would lose too much in bfloat16
     else:
         seen = patches(x, w.shape[0], stride=stride, padding=padding)
         # Two axes each: XLA's CPU compiler calls its fast product only for those.
