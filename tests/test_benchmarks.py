@@ -60,6 +60,34 @@ def test_a_missed_target_is_said_to_be_missed(summary: ModuleType):
     assert ratios == {"together": 8.5, "together_reached": False, "faster": 19.0, "faster_reached": False, "agreement_reached": False}
 
 
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    out = tmp_path_factory.mktemp("memory") / "out.json"
+    command = [sys.executable, str(BENCHMARKS / "memory.py"), "--quick", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "8 lanes: peak" in done.stdout
+    return json.loads(out.read_text())
+
+
+def test_memory_grows_with_lanes_and_models_and_not_with_clients(memory: dict):
+    one, lanes, clients = memory["cases"]
+    assert (one["lanes"], lanes["lanes"]) == (1, 8)
+    models = (lanes["program_megabytes"] - one["program_megabytes"]) / one["model_megabytes"]
+    assert 7 <= models <= 7 * 4
+    # Every client's counts are kept for some evaluations, 16 MB in all; its model would take 6 MB.
+    assert clients["clients"] - one["clients"] == 450
+    assert clients["program_megabytes"] - one["program_megabytes"] < 20
+    assert all(case["program_megabytes"] < case["peak_megabytes"] for case in memory["cases"])
+
+
+def test_memory_is_kept_with_what_is_needed_to_repeat_it(memory: dict):
+    assert memory["command"] == "python benchmarks/memory.py --quick"
+    assert {"cpu", "cores", "system", "device"} == memory["machine"].keys()
+    assert {"python", "evenly", "jax"} <= memory["versions"].keys()
+    assert all(case["found"] in ("random", "cifar10") for case in memory["cases"])
+
+
 def test_kept_results_name_no_folder_and_no_machine():
     for path in (BENCHMARKS / "results").glob("*.json"):
         text = path.read_text()

@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -48,7 +50,8 @@ def execute(
     def one_seed(seed: int) -> list[Run]:
         federation = first if seed == plan.seeds[0] else load(plan.data, seed)
         task = choose_model(plan.model, federation)
-        traces = _train(plan, federation, task, members, groups, seed, store, meter)
+        with _own_device(plan, seed):
+            traces = _train(plan, federation, task, members, groups, seed, store, meter)
         if store and models:
             for member, trace in zip(members, traces, strict=True):
                 store.save_model(f"{member.label}#{seed}", from_trace(trace, task, federation))
@@ -119,6 +122,7 @@ def _train(
                 dropout=plan.dropout,
                 progress=report,
                 checkpoint=store.checkpoint("|".join(keys)) if store else None,
+                devices=0 if len(plan.seeds) == 1 else 1,
             )
             if store:
                 store.save_traces(keys, found)
@@ -126,6 +130,15 @@ def _train(
             meter.start(plan.rounds)(plan.rounds, plan.rounds)
         traces.update(zip(group, found, strict=True))
     return [traces[i] for i in range(len(members))]
+
+
+def _own_device(plan: Plan, seed: int) -> AbstractContextManager[Any]:
+    """Seeds take turns on the devices. A seed does not use several while others run: programs that wait for each other's devices
+    would wait for ever."""
+    devices = jax.devices()
+    if len(plan.seeds) == 1 or len(devices) == 1:
+        return nullcontext()
+    return jax.default_device(devices[plan.seeds.index(seed) % len(devices)])
 
 
 def _runs(variants: list[Variant], traces: list[Trace], seed: int) -> list[Run]:

@@ -6,6 +6,7 @@ from jax import lax
 
 from evenly import trees
 from evenly.simulate.layout import Data, Parts, Shape, State, each, plain, runs_last, shard
+from evenly.simulate.multidevice import shared_loop
 from evenly.types import Array, Task, Tree
 
 Counts = tuple[Array, Array]  # tables [cells, outcomes, runs] and summed losses [owners, runs]
@@ -40,7 +41,7 @@ def _all_at_once(task: Task, shape: Shape, data: Data, model: Tree, empty: Count
         at = i * shape.eval_chunk + jnp.arange(shape.eval_chunk)
         return _count(task, shape, data, model, data.eval_rows[at], data.eval_owner[at], carry)
 
-    return lax.fori_loop(0, data.eval_rows.shape[0] // shape.eval_chunk, chunk, empty)
+    return shared_loop(shape, data.eval_rows.shape[0] // shape.eval_chunk, chunk, empty)
 
 
 def _client_by_client(task: Task, shape: Shape, parts: Parts, data: Data, state: State, model: Tree, empty: Counts) -> Counts:
@@ -60,7 +61,7 @@ def _client_by_client(task: Task, shape: Shape, parts: Parts, data: Data, state:
 
         return lax.fori_loop(0, (stop - start + shape.chunk - 1) // shape.chunk, chunk, carry)
 
-    return lax.fori_loop(0, shape.owners, owner, empty)
+    return shared_loop(shape, shape.owners, owner, empty)
 
 
 def _count(task: Task, shape: Shape, data: Data, model: Tree, rows: Array, owner: Array, counts: Counts) -> Counts:

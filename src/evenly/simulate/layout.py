@@ -60,7 +60,8 @@ class Shape(NamedTuple):
     clients: int
     groups: int
     labels: int
-    lanes: int  # clients that train side by side
+    lanes: int  # clients that train side by side on a device
+    devices: int
     chunk: int  # rows read at a time when clients measure their loss
     eval_chunk: int
 

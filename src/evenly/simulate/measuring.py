@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from evenly.models.linear import over_runs
 from evenly.simulate.layout import Data, Shape, each, plain, runs_last, shard
+from evenly.simulate.multidevice import shared_loop
 from evenly.types import Array, Task, Tree
 
 MEASURED = {"loss", "table", "cell_loss"}  # signals that take a look at every training row
@@ -56,7 +56,7 @@ def measured(task: Task, shape: Shape, data: Data, model: Tree, cohort: Array, n
         jnp.zeros((cells, shape.labels, runs)) if "table" in needs else None,
         jnp.zeros((cells, runs)) if "cell_loss" in needs else None,
     )
-    loss, table, cell_loss = lax.fori_loop(0, (ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros)
+    loss, table, cell_loss = shared_loop(shape, (ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros)
     if loss is not None:
         penalty = jnp.broadcast_to(each(lambda m: jnp.asarray(task.penalty(m), jnp.float32), shape.axis, model), (runs,))
         loss = (loss / counts[:, None] if task.reduction == "mean" else loss) + penalty

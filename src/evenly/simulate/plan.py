@@ -44,6 +44,7 @@ class Block(NamedTuple):
     stops: np.ndarray  # int32 [stops] rounds (within the block) at which a stretch ends
     evaluate: np.ndarray  # bool [stops] whether the model is evaluated there
     lanes: Lanes | None = None  # where clients train side by side; `rows` is then empty
+    turns: np.ndarray | None = None  # int32 [rounds, devices, K] whom each of several devices visits, in order; then K
 
 
 class Planner:
@@ -53,13 +54,22 @@ class Planner:
     """
 
     def __init__(
-        self, federation: Federation, work: Work, selects: Sequence[Select], *, seeds: Seeds, dropout: float, lanes: int = 1
+        self,
+        federation: Federation,
+        work: Work,
+        selects: Sequence[Select],
+        *,
+        seeds: Seeds,
+        dropout: float,
+        lanes: int = 1,
+        devices: int = 1,
     ) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
         self._census = census = federation.census()
         self.slots = min(sum(s.slots(census) for s in selects), federation.clients) if len(selects) > 1 else selects[0].slots(census)
-        self.batch, self.lanes = work.batch_size, lanes
+        self.batch, self.devices = work.batch_size, devices
+        self.lanes = 1 if lanes == 1 else lanes * devices  # of all devices
         self._train = federation.train
         self._padding = len(federation.y)
         self._work, self._selects, self._dropout = work, selects, dropout
@@ -118,14 +128,27 @@ class Planner:
         first[1 : len(visits) + 1] = np.cumsum(visits)
         first[len(visits) + 1 :] = first[len(visits)]
         rows = np.full((steps if self.lanes == 1 else 0, self.batch), self._padding, np.int32)
-        lanes = None if self.lanes == 1 else self._dealt(start, cohort, visits.reshape(cohort.shape), rounds, steps)
+        by_round = visits.reshape(cohort.shape)
+        lanes = None if self.lanes == 1 else self._dealt(start, cohort, by_round, rounds, steps)
+        turns = None if self.devices == 1 else self._turns(by_round, rounds)
         for visit in np.flatnonzero(visits) if lanes is None else ():
             t, client = start + visit // self.slots, cohort.flat[visit]
             rows[first[visit] : first[visit + 1]] = self._visit(int(t), int(client))
         pad = ((0, rounds - (stop - start)), (0, 0))
         chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
         chosen = None if chosen is None else np.pad(chosen, (*pad, (0, 0)))
-        return Block(np.pad(cohort, pad), np.pad(returned, pad), chosen, np.pad(chance, pad), first, rows, stops, evaluate, lanes)
+        return Block(np.pad(cohort, pad), np.pad(returned, pad), chosen, np.pad(chance, pad), first, rows, stops, evaluate, lanes, turns)
+
+    def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
+        """The slots dealt to each device: those of its own lane, or of its own few lanes. [rounds, devices, K]"""
+        turns = np.full((rounds, self.devices, self.slots), self.slots, np.int32)
+        lanes = max(self.lanes, self.devices)
+        for i, own in enumerate(visits):
+            for lane, (_, slots) in enumerate(deal(own, lanes)):
+                mine = turns[i, lane * self.devices // lanes]
+                at = int((mine < self.slots).sum())
+                mine[at : at + len(slots)] = slots
+        return turns
 
     def _dealt(self, start: int, cohort: np.ndarray, visits: np.ndarray, rounds: int, steps: int) -> Lanes:
         first = np.zeros(rounds + 1, np.int32)

@@ -18,6 +18,7 @@ from evenly import trees
 from evenly.simulate.evaluation import evaluated
 from evenly.simulate.layout import Band, Data, Parts, Shape, State
 from evenly.simulate.measuring import MEASURED, measured
+from evenly.simulate.multidevice import on_each_device
 from evenly.simulate.training import Cohort, Trained, inner_products, trained_sum, trained_vectors, weighted
 from evenly.types import Array, Effort, RowRule, Signals, Task, Tree
 
@@ -173,7 +174,13 @@ def move(band: Band, rule: Tree, server: Tree, model: Tree, total: Tree, signals
 
 @partial(jax.jit, static_argnames=("shape",), donate_argnames=("state",))
 def advance(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> tuple[State, Record]:
-    """Run a block: stretch after stretch of rounds, an evaluation after those that ask for one."""
+    """Run a block, on every device its share."""
+    return on_each_device(partial(stretches, shape), shape.devices, block)(block, (task, parts, data, state))
+
+
+def stretches(shape: Shape, block: Any, given: tuple[Task, Parts, Data, State]) -> tuple[State, Record]:
+    """Stretch after stretch of rounds, an evaluation after those that ask for one."""
+    task, parts, data, state = given
     rounds, slots = block.cohort.shape
     stops = block.stops.shape[0]
 

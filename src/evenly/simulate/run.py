@@ -20,8 +20,10 @@ from evenly.simulate.company import companions, gather
 from evenly.simulate.device import device_data, prepared_weights
 from evenly.simulate.evaluation import served
 from evenly.simulate.layout import NEVER, Shape, State
+from evenly.simulate.multidevice import on_every_device
 from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
+from evenly.simulate.sharing import shared_out
 from evenly.types import Algorithm, ReportingRule, Seeds, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -29,8 +31,6 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 CHECKPOINT_SECONDS = 20.0
-LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
-MOST_LANES = 64
 NOT_SENT = {"square_norm", "gram", "chance"}  # read off the updates themselves, or drawn by the server
 
 
@@ -60,13 +60,15 @@ def simulate(
     progress: Progress | None = None,
     checkpoint: Path | None = None,
     lanes: int = 0,
+    devices: int = 0,
 ) -> list[Trace]:
     """Train algorithms on one federation, in one program, on shared cohorts and batches; a Trace for each.
 
     The algorithms must be companions (see there). The model is evaluated before the first
     round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
     there now and then; called again with the same arguments, the run goes on from that point, to the same bits.
-    `lanes` is how many clients train side by side; 0 chooses for the device: one on a CPU, many on a GPU.
+    `devices` is to how many of JAX's devices clients are dealt, and `lanes` how many train side by side on each; 0 chooses:
+    on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
@@ -75,7 +77,8 @@ def simulate(
         raise ValueError("At least one algorithm is needed, got none.")
     if len(companions(algorithms, task)) != 1:
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
-    return _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout, lanes).run(progress, checkpoint)
+    simulation = _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout, lanes, devices)
+    return simulation.run(progress, checkpoint)
 
 
 class _Simulation:
@@ -91,6 +94,7 @@ class _Simulation:
         every: int,
         dropout: float,
         lanes: int,
+        devices: int,
     ) -> None:
         self.task, self.federation, self.rounds, self.seeds = task, federation, rounds, seeds
         self.every, self.dropout = every, dropout
@@ -98,8 +102,9 @@ class _Simulation:
         self.algorithms = company.algorithms
         self.parts = company.parts
         runs = len(algorithms)
-        lanes = self._lanes(lanes, max(select.slots(federation.census()) for select in company.selects))
-        self.planner = Planner(federation, algorithms[0].work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes)
+        slots = max(select.slots(federation.census()) for select in company.selects)
+        lanes, devices = shared_out(task, company, slots, lanes=lanes, devices=devices)
+        self.planner = Planner(federation, algorithms[0].work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices)
         self.shape = Shape(
             runs=runs,
             bands=company.bands,
@@ -108,6 +113,7 @@ class _Simulation:
             groups=len(federation.groups),
             labels=len(federation.labels),
             lanes=lanes,
+            devices=devices,
             chunk=256,
             eval_chunk=1024,
         )
@@ -122,25 +128,15 @@ class _Simulation:
         self.padded_rounds = int(np.clip(LARGEST_BLOCK_CELLS // (self.planner.slots * runs), 1, min(1024, rounds)))
         self.block_rounds = int(np.clip(self.block_steps // self.steps, 1, self.padded_rounds))
 
-    def _lanes(self, asked: int, slots: int) -> int:
-        """Side by side, small steps of many clients fill a GPU; on a CPU unequal clients would leave lanes empty."""
-        if any("gram" in a.rule.needs for a in self.algorithms):
-            return 1  # vectors are kept one by one
-        if asked:
-            return min(asked, slots)
-        if jax.default_backend() == "cpu":
-            return 1
-        model = 4 * trees.size(jax.eval_shape(self.task.init, jax.random.key(0))) * len(self.algorithms)
-        # A model beyond that fills the device by itself.
-        return min(slots, MOST_LANES) if model <= LANE_BYTES else 1
-
     def run(self, progress: Progress | None, path: Path | None) -> list[Trace]:
         data = device_data(self.federation, prepared_weights(self.federation, self.company.prepares), self.shape.eval_chunk)
+        data = on_every_device(data, self.shape.devices)
         state, collected, done = self._initial_state(), Collected([], [], [], [], [], []), 0
         name = self._fingerprint() if path else ""
         if path and (saved := checkpoints.read(path, name)):
             done, leaves = saved
             state, collected = _restored(leaves, jax.tree.structure(state))
+        state = on_every_device(state, self.shape.devices)
         ahead, written = self._next_block(done) if done < self.rounds else None, time.monotonic()
         while ahead is not None:
             start, stop, block = ahead
@@ -255,7 +251,8 @@ class _Simulation:
 
     def _fingerprint(self) -> str:
         plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
-        settings: list[Any] = [self.rounds, self.every, self.dropout, self.block_rounds, jax.__version__]
+        shared = [self.shape.lanes, self.shape.devices]  # sums in another order have other last bits
+        settings: list[Any] = [self.rounds, self.every, self.dropout, self.block_rounds, shared, jax.__version__]
         return checkpoints.fingerprint(
             self.federation, settings, plain, [repr((a.select, a.prepare)) for a in self.algorithms], repr(self.seeds), _stable(self.task)
         )

@@ -1,7 +1,7 @@
 """Clients train, one after another; their vectors are summed as they finish.
 
-Memory is one model and one sum per run, whatever the cohort, unless the rule needs the vectors' inner products: then all
-vectors of the cohort are held.
+Memory is one model and one sum per run and device, whatever the cohort, unless the rule needs the vectors' inner products: then
+all vectors of the cohort are held.
 """
 
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from jax import lax
 from evenly import trees
 from evenly.models.linear import over_runs
 from evenly.simulate.layout import Data, Parts, Shape, State, each, shard
+from evenly.simulate.multidevice import added_up
 from evenly.types import Array, Shard, Task, Tree, Work
 
 
@@ -81,8 +82,9 @@ def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) 
 
 
 def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
-    """Add up coefficient times vector, clients one after another or in lanes."""
-    return _in_turn(cohort, coefficients) if cohort.shape.lanes == 1 else _in_lanes(cohort, coefficients)
+    """Add up coefficient times vector, clients one after another or in lanes, on every device those dealt to it."""
+    trained = _in_turn(cohort, coefficients) if cohort.shape.lanes == 1 else _in_lanes(cohort, coefficients)
+    return trained if cohort.shape.devices == 1 else _of_all_devices(cohort, trained)
 
 
 def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
@@ -103,7 +105,10 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
 
     nothing = jnp.zeros((slots, shape.runs))
     start = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, nothing)
-    return lax.fori_loop(0, slots, client, start)
+    if shape.devices == 1:
+        return lax.fori_loop(0, slots, client, start)
+    mine = cohort.block.turns[cohort.t, 0]
+    return lax.fori_loop(0, (mine < slots).sum(), lambda i, carry: client(mine[i], carry), start)
 
 
 def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
@@ -134,6 +139,17 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     memory = jax.tree.map(lambda leaf: leaf[jnp.zeros(shape.lanes, int)], cohort.state.memory)
     empty = jax.vmap(cohort.start, axis_size=shape.lanes)(memory)
     return lax.fori_loop(lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], step, (empty, nothing))[1]
+
+
+def _of_all_devices(cohort: Cohort, trained: Trained) -> Trained:
+    """Sums and norms are added up; the memory of a client comes from the device that it visited."""
+    shape, slots = cohort.shape, trained.square_norm.shape[0]
+    who = cohort.block.cohort[cohort.t]
+    mine = jnp.zeros(slots, bool).at[cohort.block.turns[cohort.t, 0]].set(True, mode="drop")
+    own = jax.tree.map(lambda leaf: _where_lane(mine, leaf[who], jnp.zeros_like(leaf[who])), trained.memory)
+    total, norms, memory, visited = added_up((trained.total, trained.square_norm, own, mine.astype(jnp.int32)), shape)
+    changed = jnp.where(visited > 0, who, shape.clients)
+    return Trained(total, jax.tree.map(lambda leaf, new: leaf.at[changed].set(new, mode="drop"), cohort.state.memory, memory), norms)
 
 
 def _where_lane(chosen: Array, a: Tree, b: Tree) -> Tree:
