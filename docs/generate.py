@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kept_studies
 import numpy as np
 import reproductions
 
@@ -120,7 +121,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield metrics, filled(metrics, metric_part(), "# Metrics\n")
     for path in sorted((ROOT / "docs" / "results").glob("*.json")):
         kept = json.loads(path.read_text())
-        yield path.with_suffix(".md"), filled(path.with_suffix(".md"), reproductions.page(kept), f"# {kept['title']}\n")
+        generated = kept_studies.page(kept) if "study" in kept else reproductions.page(kept)
+        yield path.with_suffix(".md"), filled(path.with_suffix(".md"), generated, f"# {kept['title']}\n")
     readme = ROOT / "README.md"
     yield readme, filled(readme, headline(), "# evenly\n")
     results = ROOT / "benchmarks" / "results" / "synthetic.json"

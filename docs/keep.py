@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import kept_studies
 
 from evenly.experiment.config import read_packaged
 from evenly.experiment.execute import execute
@@ -30,7 +31,11 @@ MEASURED = ("average", "worst10", "variance_true", "eod_abs", "spd_abs", "eod_ra
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    plan = Plan.from_json((folder / "plan.json").read_text())
+    text = (folder / "plan.json").read_text()
+    if "cells" in json.loads(text):
+        kept_studies.keep(folder, DOCS / "results")
+        return
+    plan = Plan.from_json(text)
     comparison = execute(plan, Store(folder, plan))
     keep(plan, comparison, "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind)
     if sys.argv[2:]:
