@@ -320,3 +320,12 @@ def test_an_experiment_that_cannot_be_run_does_not_stop_the_others(small_study, 
     result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=2)
     assert "thesis/adult-dirichlet was not run" in result.stdout
     assert (tmp_path / "all" / "compas-dirichlet" / "report.html").exists()
+
+
+def test_a_study_that_is_stopped_says_how_to_go_on(small_study, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evenly.experiment.execute.simulate", stop)
+    result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
+    assert f"the same command with --out {tmp_path / 'all'} goes on" in " ".join(result.stderr.split())

@@ -95,10 +95,13 @@ def same_order(seen: list[View]) -> Finding | None:
     found = {(view.place, p): [_agreement(view, p, m) for m in metrics] for view in known for p in PROTOCOLS}
     study = np.array([found[view.place, "study"] for view in known])
     low, high, middle = (float(f(study[:, metrics.index("eod_abs")])) for f in (np.nanmin, np.nanmax, np.nanmedian))
+    where = (
+        f"lies between {low:.2f} and {high:.2f} over {len(known)} tables (median {middle:.2f})" if len(known) > 1 else f"is {middle:.2f}"
+    )
+    accuracy = float(np.nanmedian(study[:, metrics.index("accuracy")]))
     answer = (
-        f"By |EOD|, Spearman's correlation of our order of the methods with the paper's lies between {low:.2f} and {high:.2f} over "
-        f"{len(known)} {'tables' if len(known) > 1 else 'table'} (median {middle:.2f}, the study's protocol); by accuracy the median is "
-        f"{float(np.nanmedian(study[:, metrics.index('accuracy')])):.2f}."
+        f"By |EOD|, Spearman's correlation of our order of the methods with the paper's {where} under the study's protocol; "
+        f"by accuracy {'its median' if len(known) > 1 else 'it'} is {accuracy:.2f}."
     )
     columns = ("table", "protocol", *(NAMES[m] for m in metrics))
     rows = [(f"{place.table} ({place})", p, *(f"{r:.2f}" if np.isfinite(r) else "n/a" for r in found[place, p])) for place, p in found]
