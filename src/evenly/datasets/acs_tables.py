@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from evenly.datasets.files import DataError
+from evenly.datasets.kept import read_once
 
 COLUMNS: tuple[str, ...] = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P", "PINCP")
 # The census's nine races as FeDa4Fair's five: White, Black, Asian, American Indian or Alaska Native, other or several.
@@ -14,6 +15,7 @@ RACES = np.array([0, 1, 2, 4, 4, 4, 3, 5, 5, 5], np.float32)
 EMPTY = -1  # stands for a cell without a number, as in folktables
 
 
+@read_once
 def read_published(path: Path) -> np.ndarray:
     """The columns of FeDa4Fair's CSV file, packed or not, float32 [columns, rows]; income is 0 or 1."""
     content = path.read_bytes()
@@ -27,6 +29,7 @@ def read_published(path: Path) -> np.ndarray:
         raise DataError(f"{path}: every row must hold {len(COLUMNS)} numbers ({error}).") from None
 
 
+@read_once
 def read_census(path: Path) -> np.ndarray:
     """The same columns of the Census Bureau's file of a state's people, filtered as folktables does, float32 [columns, rows].
 

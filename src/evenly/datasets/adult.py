@@ -12,6 +12,7 @@ import numpy as np
 
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import Content, DataError, DataFile, use
+from evenly.datasets.kept import read_once
 from evenly.encoding import Column
 from evenly.federation import Federation
 from evenly.notation import unknown
@@ -63,6 +64,7 @@ def adult(*, sensitive: str = "", valid: float = 0.1, split_seed: int = 0) -> Fe
     return official(rows, owner, tested, names=CLIENTS, valid=valid, split_seed=split_seed)
 
 
+@read_once
 def read_adult(path: Path) -> dict[str, np.ndarray]:
     """The columns of adult.data or adult.test, as words; test labels lose their full stop."""
     lines = path.read_text(encoding="ascii").splitlines()
