@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from evenly.notation import Part, expand, parse, parse_list, show, unknown
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,8}", fullmatch=True)
-words = names.filter(lambda w: w.lower() not in ("true", "false", "nan", "inf", "infinity"))
+words = st.one_of(names, st.text(max_size=8), st.text(alphabet="a1,()[]=+ '\"", max_size=8))
 scalars = st.one_of(st.integers(-(10**9), 10**9), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), words)
 values = st.one_of(scalars, st.lists(scalars, min_size=1, max_size=3))
 parts = st.builds(Part, names, st.dictionaries(names, values, max_size=3))
@@ -28,6 +28,8 @@ def test_white_space_does_not_matter():
     [
         ("1", 1), ("-2", -2), ("0.5", 0.5), ("1e-3", 1e-3), ("1e+3", 1e3), (".5", 0.5), ("true", True), ("False", False), ("size", "size"),
         ("'size'", "size"), ('"size"', "size"), ("[1, 2.5, x]", [1, 2.5, "x"]), ("[0]", [0]), ("[]", []),
+        ("'sex,race'", "sex,race"), ('"a)[, b"', "a)[, b"), ("'1'", "1"), ("'true'", "true"), ("''", ""), ("' x '", " x "),
+        ("['a,b', c]", ["a,b", "c"]), ("'it''s'", "it's"), ('"it\'s"', "it's"),
     ],
 )  # fmt: skip
 def test_values_have_kinds(text: str, value: object):
@@ -52,6 +54,15 @@ def test_a_list_that_is_shown_is_read_back(several: list):
     assert parse_list(", ".join(map(show, several))) == several
 
 
+def test_only_text_that_needs_quotes_is_shown_with_them():
+    settings = {"a": "local", "b": "sex,race", "c": "1", "d": "it's", "e": "/data/x.csv", "f": ["a b", "true"], "g": ""}
+    assert show((Part("m", settings),)) == "m(a=local, b='sex,race', c='1', d=\"it's\", e=/data/x.csv, f=[a b, 'true'], g='')"
+
+
+def test_quotes_protect_commas_and_plus_signs_between_methods():
+    assert parse_list("m(a='x,y')+n(b='+'), m") == [(Part("m", {"a": "x,y"}), Part("n", {"b": "+"})), (Part("m", {}),)]
+
+
 def test_nearby_numbers_have_different_labels():
     assert show(parse("m(a=0.1234567)")) != show(parse("m(a=0.1234568)"))
     assert show(parse("m(a=0.10)+n(b=1e-3)")) == "m(a=0.1)+n(b=0.001)"
@@ -65,7 +76,7 @@ def refusal(text: str) -> str | None:
     return None
 
 
-@given(st.text(alphabet="ab1()[]=+,.- 'e", max_size=20))
+@given(st.text(alphabet="ab1()[]=+,.- '\"e", max_size=20))
 def test_any_text_is_read_or_refused_with_a_sentence(text: str):
     assert refusal(text) is None or refusal(text).endswith(".")
 
@@ -82,6 +93,14 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str):
         ("fedavg(q=)", r"Settings are written name=value, got 'q=' in 'fedavg\(q=\)'\."),
         ("fedavg(=1)", r"Settings are written name=value, got '=1' in 'fedavg\(=1\)'\."),
         ("fedavg(q=1, q=2)", r"Setting 'q' is given twice in 'fedavg\(q=1, q=2\)'\."),
+        (
+            "fedavg(q='1)",
+            r"A quote is not closed in \"fedavg\(q='1\)\"\. Text that holds one kind of quote is put in the other: \"it's\"\.",
+        ),
+        (
+            "fedavg(q='1'2)",
+            r"Text in quotes must end with the quote it begins with, got '1'2 in \"fedavg\(q='1'2\)\"\. A quote inside .*\.",
+        ),
         ("fedavg(q=[1](2))", r"A list must end with '\]', got '\[1\]\(2\)' in 'fedavg\(q=\[1\]\(2\)\)'\."),
     ],
 )

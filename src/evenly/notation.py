@@ -1,6 +1,7 @@
 """How a method is written down: `q-fedavg(q=1)`, `fedavg(learning_rate=[0.1, 0.3])+uniform(clients=10)`.
 
-A list where a number is expected is a sweep. The same notation serves the command line, experiment files and labels.
+A list where a number is expected is a sweep. Text in quotes may hold anything, `acs-income(sensitive='sex,race')`; a quote inside it
+is written twice. The same notation serves the command line, experiment files and labels.
 """
 
 import difflib
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 Value = Any  # number, bool, str or a list of these
+QUOTES = "'\""
 
 
 class Part(NamedTuple):
@@ -95,13 +97,26 @@ def _value(text: str, whole: str) -> Value:
             return kind(text)
         except ValueError:
             continue
-    return text.strip("'\"")
+    return _unquoted(text, whole) if text.startswith(tuple(QUOTES)) else text
+
+
+def _unquoted(text: str, whole: str) -> str:
+    quote, inner = text[0], text[1:-1]
+    if len(text) < 2 or text[-1] != quote or quote in inner.replace(quote * 2, ""):
+        raise ValueError(
+            f"Text in quotes must end with the quote it begins with, got {text} in {whole!r}. A quote inside it is written twice."
+        )
+    return inner.replace(quote * 2, quote)
 
 
 def _cut(text: str, separator: str) -> list[str]:
-    """Split at separators that are outside all brackets."""
-    pieces, depth, start = [], 0, 0
+    """Split at separators that are outside all brackets and quotes."""
+    pieces, depth, start, quote = [], 0, 0, ""
     for i, char in enumerate(text):
+        if char in QUOTES and quote in ("", char):  # one that is written twice closes and opens again
+            quote = "" if quote else char
+        if quote:
+            continue
         depth += (char in "([") - (char in ")]")
         # A plus inside a number such as 1e+3 only occurs within brackets, so it is never a cut.
         if char == separator and depth == 0:
@@ -109,6 +124,8 @@ def _cut(text: str, separator: str) -> list[str]:
             start = i + 1
         if depth < 0:
             raise ValueError(f"Brackets do not match in {text!r}.")
+    if quote:
+        raise ValueError(f'A quote is not closed in {text!r}. Text that holds one kind of quote is put in the other: "it\'s".')
     if depth:
         raise ValueError(f"Brackets do not match in {text!r}.")
     return [*pieces, text[start:]]
@@ -119,5 +136,15 @@ def _show(value: Value) -> str:
         return "[" + ", ".join(map(_show, value)) + "]"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str):
+        return _quoted(value)
     # Six digits where they are enough; else all of them, so that two values never share a label.
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _quoted(text: str) -> str:
+    """The text itself where it is read back as it is, else in quotes."""
+    if text == text.strip() and not set(text) & set(",()[]" + QUOTES) and text and _value(text, text) == text:
+        return text
+    quote = next((quote for quote in QUOTES if quote not in text), QUOTES[0])
+    return quote + text.replace(quote, quote * 2) + quote
