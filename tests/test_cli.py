@@ -246,6 +246,13 @@ def test_list_and_describe_cover_the_registry():
         assert run("describe", name).stdout.strip()
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [("parity", "examples (once), unprivileged (once)"), ("weighted", "examples (once)"), ("uniform", "nothing")]
+)
+def test_describing_a_sampling_says_what_it_reveals(name, told):
+    assert f"Clients reveal, to be chosen: {told}." in run("describe", name).stdout
+
+
 def test_describe_an_unknown_name():
     assert "Did you mean 'q-fedavg'" in sentence(run("describe", "q-fedavgg", code=2))
 

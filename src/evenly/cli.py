@@ -195,7 +195,7 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
         from evenly.metrics import EVERY_METRIC
         from evenly.notation import unknown
         from evenly.sampling import SAMPLINGS
-        from evenly.terminal import part_table, reveals, settings_table, trial
+        from evenly.terminal import part_table, reveals, sampling_reveals, settings_table, trial
 
         console = Console()
         if name in METHODS:
@@ -207,6 +207,8 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
         elif name in (parts := {**SAMPLINGS, **PREPARES}):
             console.print(cleandoc(parts[name].__doc__ or ""), highlight=False)
             console.print(part_table(name, parts[name]))
+            if name in SAMPLINGS:
+                console.print(f"Clients reveal, to be chosen: {sampling_reveals(SAMPLINGS[name]())}.")
         elif name in EVERY_METRIC:
             metric = EVERY_METRIC[name]
             console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)

@@ -20,6 +20,7 @@ from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of
 from evenly.report.by_group import group_values, groupings, rows_shown
 from evenly.report.table import format_value
+from evenly.types import Select
 
 # Short names: the table must fit into eighty columns.
 SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
@@ -126,6 +127,11 @@ def reveals(method: Method) -> str:
     """What the method makes clients say besides their update."""
     needs = method.build({k: v[0] for k, v in method.defaults.items() if isinstance(v, list)}).rule.needs
     return ", ".join(sorted(needs - {"square_norm", "chance"})) or "nothing"
+
+
+def sampling_reveals(select: Select) -> str:
+    """What the server must know of clients to choose them; it is told once."""
+    return ", ".join(f"{need} (once)" for need in sorted(select.needs)) or "nothing"
 
 
 def trial(method: Method) -> str:

@@ -123,3 +123,9 @@ def test_upload_counts_every_number_of_a_table(simulated: Simulated):
     # Two groups, three labels and three outcomes: FairFed sends 18 counts, FedFB these and 6 summed losses.
     assert simulated("fairfed(weights=equal)", 1).upload == 72 + 4 * 18
     assert simulated("fedfb(weights=equal)", 1).upload == 72 + 4 * (18 + 6)
+
+
+def test_download_counts_the_weights_of_rows(simulated: Simulated):
+    # FedFB tells clients what a row of each of two groups and three labels counts; FairFed sends the model alone.
+    assert simulated("fedfb(weights=equal)", 1).download == 72 + 4 * 6
+    assert simulated("fairfed(weights=equal)", 1).download == 72

@@ -24,7 +24,7 @@ from evenly.simulate.multidevice import on_every_device
 from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
 from evenly.simulate.sharing import shared_out
-from evenly.types import Algorithm, ReportingRule, Seeds, Task, Trace
+from evenly.types import Algorithm, ReportingRule, RowRule, Seeds, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -227,6 +227,7 @@ class _Simulation:
         parameters = 4.0 * trees.size(state.model) / shape.runs
         cells = shape.groups * shape.labels
         scalars = 4.0 * sum({"table": cells * shape.labels, "cell_loss": cells}.get(need, 1) for need in algorithm.rule.needs - NOT_SENT)
+        told = 4.0 * cells if isinstance(algorithm.rule, RowRule) else 0.0
         return Trace(
             rounds=rounds,
             tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),
@@ -236,7 +237,7 @@ class _Simulation:
             weights=weights,
             excluded=np.asarray(state.excluded)[:, run],
             upload=parameters + scalars,
-            download=parameters,
+            download=parameters + told,
             model=jax.tree.map(np.asarray, trees.take(state.model, run, shape.axis)),
             reports=self._reports(state, run),
         )
