@@ -8,7 +8,7 @@ from evenly.algorithms import variants
 from evenly.notation import parse
 from evenly.report.page import render
 from evenly.report.reveal import WORDS, needs_of, revealed
-from evenly.report.served import effective_clients, influence, reported, served, wilson, worst_clients
+from evenly.report.served import influence, mean_effective_clients, reported, served, wilson, worst_clients
 
 
 def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():
@@ -74,12 +74,14 @@ def test_every_need_has_words():
         ([[0, 1, 2, 3]] * 2, [[1, 1, 0, 0], [1, 1, 1, 1]], 3),  # two, then four
         ([[0, 0, 2, 3]], [[0.25] * 4], 1 / (0.5**2 + 2 * 0.25**2)),  # the first client has two slots
         ([[0, 1], [2, 3]], [[0, 0], [1, 1]], 2),  # nobody returned in the first round
+        ([[0, 1]], [[0, 0]], np.nan),
+        (np.zeros((0, 2), int), np.zeros((0, 2)), np.nan),  # no weights are known
     ],
 )
 def test_the_effective_number_of_clients(cohort, weights, number):
     made = comparison(("fedavg",), seeds=1, data=federation(5))
     trace = made.runs[0].trace._replace(cohort=np.array(cohort), weights=np.array(weights, np.float32))
-    assert effective_clients(made._replace(runs=[made.runs[0]._replace(trace=trace)]), "fedavg") == pytest.approx(number)
+    assert mean_effective_clients(made._replace(runs=[made.runs[0]._replace(trace=trace)]), "fedavg") == pytest.approx(number, nan_ok=True)
 
 
 def test_the_page_tells_how_many_clients_counted_and_how_often_accuracy_stood_in():
@@ -90,7 +92,7 @@ def test_the_page_tells_how_many_clients_counted_and_how_often_accuracy_stood_in
     text = render(made)
     assert "Under fairfed, in 6 of 300 client-rounds a client lacked one of the groups; its accuracy gap was used instead." in text
     assert "Under fedavg, in" not in text
-    assert f"fedavg: {effective_clients(made, 'fedavg'):.3g}; fairfed: {effective_clients(made, 'fairfed'):.3g}." in text
+    assert f"fedavg: {mean_effective_clients(made, 'fedavg'):.3g}; fairfed: {mean_effective_clients(made, 'fairfed'):.3g}." in text
 
 
 def test_what_a_sampling_must_know_is_revealed_too():

@@ -11,7 +11,7 @@ from evenly.federation import SPLITS
 from evenly.report.charts import convergence, distribution, influence_chart, tradeoff, weigh_alike, weighing_chart
 from evenly.report.choice import Choice
 from evenly.report.markup import Html, element, section
-from evenly.report.served import effective_clients, influence, reported
+from evenly.report.served import influence, mean_effective_clients, reported
 from evenly.report.table import SPLIT_WORDS, Values
 
 # Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of `theme.SHAPES`.
@@ -107,7 +107,7 @@ def _influence(comparison: Comparison, choice: Choice) -> list[Figure]:
 
 
 def _effective(comparison: Comparison, choice: Choice) -> str:
-    found = {label: effective_clients(comparison, label) for label in choice.coloured}
+    found = {label: mean_effective_clients(comparison, label) for label in choice.coloured}
     known = [f"{label}: {number:.3g}" for label, number in found.items() if np.isfinite(number)]
     return f" As if so many clients had counted alike in a round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
 

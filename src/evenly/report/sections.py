@@ -111,8 +111,8 @@ def privacy(comparison: Comparison, choice: Choice) -> Html:
     """What each method makes clients reveal."""
     intro = (
         "Besides its update, a client that takes part in a round tells the server the following: what its weight depends on and, where "
-        "clients are not drawn blindly, what the choice of clients depends on. The latter is told once, a few bytes, and not counted in what "
-        "it sends."
+        "clients are not drawn blindly, what the choice of clients depends on. The latter is told once: a few bytes, which are not counted "
+        "in what it sends."
     )
     columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
     rows = [_reveals(revealed(comparison, label)) for label in choice.coloured]

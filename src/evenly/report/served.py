@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.algorithms import METHODS
+from evenly.experiment.findings.weights import effective_clients
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import SPLITS
 from evenly.metrics import accuracy, examples, ratio
@@ -98,24 +99,10 @@ def influence(comparison: Comparison, label: str) -> Influence:
     return Influence(np.mean([rows for rows, _ in pairs], axis=0), np.mean([weight for _, weight in pairs], axis=0))
 
 
-def effective_clients(comparison: Comparison, label: str) -> float:
-    """As if so many clients had counted alike: 1 / Σ a² with each round's weights a summing to 1; the mean over rounds and seeds.
-
-    NaN if no weight is known.
-    """
-    return float(np.mean([_effective(run) for run in comparison.of(label)]))
-
-
-def _effective(run: Run) -> float:
-    trace = run.trace
-    if _several_models(run) or not len(trace.weights):
-        return float("nan")
-    # A client that was drawn twice sits in two slots and counts with both.
-    found, at = np.unique(np.arange(len(trace.cohort))[:, None] * trace.tables.shape[2] + trace.cohort, return_inverse=True)
-    held = np.bincount(at.ravel(), trace.weights.ravel())
-    total, square = (np.bincount(found // trace.tables.shape[2], power) for power in (held, held**2))
-    each = ratio(total**2, square)
-    return float(np.mean(each[np.isfinite(each)])) if np.isfinite(each).any() else float("nan")
+def mean_effective_clients(comparison: Comparison, label: str) -> float:
+    """As if so many clients had counted alike under a method, the mean over rounds and seeds; NaN if no weight is known."""
+    runs = comparison.of(label)
+    return float("nan") if any(map(_several_models, runs)) else float(np.mean([effective_clients(run.trace) for run in runs]))
 
 
 def reported(comparison: Comparison, label: str, name: str) -> tuple[int, int]:

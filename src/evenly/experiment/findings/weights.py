@@ -128,9 +128,18 @@ def whom_weights_favour(seen: list[View]) -> Finding | None:
 
 
 def effective_clients(trace: Trace) -> float:
-    """1 / Σ a² of the normalised coefficients, averaged over rounds: K for equal weights, 1 if one client has them all."""
-    weights = trace.weights.astype(np.float64)
-    return float(np.mean(ratio(weights.sum(1) ** 2, (weights**2).sum(1))))
+    """1 / Σ a² of the normalised coefficients, averaged over rounds: K for equal weights, 1 if one client has them all.
+
+    Rounds in which nobody counted are left out; NaN if that is all of them.
+    """
+    clients = trace.tables.shape[2]
+    # A client that was drawn twice sits in two slots and counts with both.
+    found, at = np.unique(np.arange(len(trace.cohort))[:, None] * clients + trace.cohort, return_inverse=True)
+    held = np.bincount(at.ravel(), trace.weights.ravel())
+    total, square = (np.bincount(found // clients, power) for power in (held, held**2))
+    each = ratio(total**2, square)
+    each = each[np.isfinite(each)]
+    return float(each.mean()) if len(each) else float("nan")
 
 
 def unprivileged_share(trace: Trace, data: Federation) -> float:
