@@ -18,7 +18,7 @@ from evenly.metrics import METRICS
 from evenly.report import table as results
 from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of
-from evenly.report.by_group import group_values, groupings, rows_shown
+from evenly.report.by_group import rows_shown, with_groups
 from evenly.report.table import format_value
 from evenly.types import Select
 
@@ -53,9 +53,8 @@ def results_table(comparison: Comparison) -> Table:
     values = results.final_values(comparison, split)
     central, tested = results.headline(values) == CENTRAL, bool(results.known_of(values, tuple(SHOWN)))
     shown = WITH_CENTRAL if central else SHOWN
-    for grouping in groupings(comparison.federation)[:1]:
-        by_group, shown = group_values(comparison, grouping, rows_shown(comparison)), WITH_BOTH if central else WITH_GROUPS
-        values = {label: {seed: {**by_group[label][seed], **found} for seed, found in seeds.items()} for label, seeds in values.items()}
+    if len(comparison.federation.groups) > 1:
+        values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
     if central and not tested:  # nothing is known of the clients
         shown = {name: short for name, short in shown.items() if name not in METRICS}
     found = results.table_of(values, metrics=tuple(shown), split=split)

@@ -67,6 +67,14 @@ def group_values(comparison: Comparison, grouping: Grouping, split: str) -> Valu
     return values
 
 
+def with_groups(comparison: Comparison, values: Values) -> Values:
+    """Values of clients together with those of the groups, on the rows that groups are shown on; the same where there are no groups."""
+    for grouping in groupings(comparison.federation)[:1]:
+        found = group_values(comparison, grouping, rows_shown(comparison))
+        return {label: {seed: {**found[label][seed], **own} for seed, own in seeds.items()} for label, seeds in values.items()}
+    return values
+
+
 def metric_intervals(comparison: Comparison, grouping: Grouping, label: str, split: str) -> dict[str, tuple[float, float]]:
     """95 % intervals of every group metric from resampling clients, of a method with a single seed; else nothing."""
     runs = comparison.of(label)

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.experiment.results import Comparison
-from evenly.metrics import METRICS
-from evenly.report.table import Values, clients_split, final_values, over_seeds
+from evenly.metrics import EVERY_METRIC
+from evenly.report.by_group import with_groups
+from evenly.report.table import Values, clients_split, final_values, known_of, over_seeds
 
 MOST_COLOURED = 8  # more colours and shapes cannot be told apart
 
@@ -20,6 +21,7 @@ class Choice(NamedTuple):
     chosen_on: str  # the split that chose the lead: "valid", "test", or "" where there was nothing to choose
     coloured: tuple[str, ...]  # in the order of the comparison
     split: str = "test"  # the rows that clients are compared on
+    alike: str = ""  # the method with the least |EOD| on the rows that groups are shown on; "" where there are no groups
 
 
 def choose(comparison: Comparison, values: Values) -> Choice:
@@ -32,7 +34,15 @@ def choose(comparison: Comparison, values: Values) -> Choice:
     valid = final_values(comparison, "valid") if len(others) > 1 else values
     split = "" if len(others) < 2 else "valid" if _defined(valid, others) else "test"
     lead = best_of(valid if split == "valid" else values, others, "worst10") if others else baseline
-    return Choice(baseline, lead, split, _coloured(values, labels, baseline, lead), clients_split(comparison))
+    alike = _most_alike(comparison, values)
+    coloured = _coloured(values, labels, [baseline, lead, *([alike] if alike else [])])
+    return Choice(baseline, lead, split, coloured, clients_split(comparison), alike)
+
+
+def _most_alike(comparison: Comparison, values: Values) -> str:
+    whole = with_groups(comparison, values)
+    known = len(comparison.federation.groups) > 1 and known_of(whole, ("eod_abs",))
+    return best_of(whole, comparison.labels, "eod_abs") if known else ""
 
 
 def best_of(values: Values, labels: list[str], metric: str) -> str:
@@ -41,7 +51,7 @@ def best_of(values: Values, labels: list[str], metric: str) -> str:
 
 
 def _rank(values: Values, metric: str, label: str) -> float:
-    mean = over_seeds(values, label, metric).mean * METRICS[metric].better
+    mean = over_seeds(values, label, metric).mean * EVERY_METRIC[metric].better
     return mean if np.isfinite(mean) else -np.inf
 
 
@@ -49,10 +59,10 @@ def _defined(values: Values, labels: list[str]) -> bool:
     return any(np.isfinite(over_seeds(values, label, "worst10").mean) for label in labels)
 
 
-def _coloured(values: Values, labels: list[str], baseline: str, lead: str) -> tuple[str, ...]:
+def _coloured(values: Values, labels: list[str], first: list[str]) -> tuple[str, ...]:
     if len(labels) <= MOST_COLOURED:
         return tuple(labels)
     winners = [best_of(values, labels, metric) for metric in ("average", "worst10", "variance_true", "variance")]
-    ranked = dict.fromkeys([baseline, lead, *winners, *sorted(labels, key=partial(_rank, values, "worst10"), reverse=True)])
+    ranked = dict.fromkeys([*first, *winners, *sorted(labels, key=partial(_rank, values, "worst10"), reverse=True)])
     kept = set(list(ranked)[:MOST_COLOURED])
     return tuple(label for label in labels if label in kept)

@@ -95,10 +95,10 @@ def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
 
 
 def _findings(comparison: Comparison, grouping: Grouping, choice: Choice, split: str) -> list[Html]:
-    """What the difference in true positive rates means, for the baseline and for the leading method."""
+    """What the difference in true positive rates means, for the baseline, the leading method and the one with the least."""
     wanted = comparison.federation.labels[comparison.federation.favourable]
     items = []
-    for method in dict.fromkeys((choice.baseline, choice.lead)):
+    for method in filter(None, dict.fromkeys((choice.baseline, choice.lead, choice.alike))):
         unprivileged, privileged = side_rates(comparison, grouping, method, split, "tpr")
         if np.isfinite([unprivileged, privileged]).all():
             text = (

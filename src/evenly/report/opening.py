@@ -4,7 +4,9 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL
+from evenly.report.by_group import rows_shown, with_groups
 from evenly.report.choice import Choice
+from evenly.report.group_summary import summarise_groups
 from evenly.report.markup import Html, element, unbroken
 from evenly.report.summary import summarise
 from evenly.report.table import COLUMNS, UNDEFINED, Values, difference, format_value, headline, known_of, over_seeds
@@ -22,14 +24,14 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
     summary = summarise(values, choice)
     known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
     tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in known))] if known else []
-    cautions = [element("p", {"class": "soft"}, unbroken(summary.cautions))] if summary.cautions else []
+    groups = summarise_groups(with_groups(comparison, values), choice, rows_shown(comparison))
+    words = {"lead": summary.finding, "soft": summary.cautions}, {"lead": groups.finding, "soft": groups.cautions}
     return element(
         "header",
         None,
         element("p", {"class": "kicker"}, "evenly · how evenly a federated model serves its clients"),
         element("h1", None, comparison.name),
-        element("p", {"class": "lead"}, unbroken(summary.finding)),
-        *cautions,
+        *(element("p", {"class": kind}, unbroken(text)) for said in words for kind, text in said.items() if text),
         *tiles,
     )
 

@@ -15,6 +15,7 @@ NAMES = {
     "average": "the average accuracy",
     CENTRAL: "the accuracy on the central test set",
 }
+WITHOUT_UNIT = ("variance", "eod_abs")
 FEW_SEEDS = 5
 NOTABLE_NOISE = 0.05  # share of the variance from which on small test sets are worth a note
 
@@ -31,12 +32,12 @@ def summarise(values: Values, choice: Choice) -> Summary:
     if not np.isfinite(over_seeds(values, choice.baseline, "average").mean):
         return Summary(_untested(values, choice), "")
     if choice.lead == choice.baseline:
-        return Summary(_single(values, choice), _joined(_rows(choice), "There is no other method to compare it with."))
+        return Summary(_single(values, choice), joined(_rows(choice), "There is no other method to compare it with."))
     finding = against(values, choice.baseline, choice.lead, choice.split)
-    return Summary(finding, _joined(_rows(choice), _seeds(values, choice), _chosen(values, choice)))
+    return Summary(finding, joined(_rows(choice), seeds_caution(values, choice.baseline, choice.lead, "average"), _chosen(values, choice)))
 
 
-def _joined(*sentences: str) -> str:
+def joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
@@ -44,13 +45,13 @@ def _untested(values: Values, choice: Choice) -> str:
     text = "No client has test rows, so nothing can be said about how evenly the clients are served."
     if headline(values) != CENTRAL:
         return text
-    reached = [f"{label} reaches {_value(values, label, CENTRAL)} %" for label in dict.fromkeys((choice.baseline, choice.lead))]
+    reached = [f"{label} reaches {value_text(values, label, CENTRAL)} %" for label in dict.fromkeys((choice.baseline, choice.lead))]
     return f"{text} On the central test set {' and '.join(reached)}."
 
 
 def _single(values: Values, choice: Choice) -> str:
     label, first = choice.baseline, headline(values)
-    accuracy, worst, variance = (_value(values, label, m) for m in (first, "worst10", "variance"))
+    accuracy, worst, variance = (value_text(values, label, m) for m in (first, "worst10", "variance"))
     what = f"an average {SPLIT_WORDS[choice.split]} accuracy of {accuracy} %"
     what = what if first == "average" else f"{accuracy} % on the central test set"
     return f"{label} reaches {what}; the worst-served 10 % of clients get {worst} %, and the variance between clients is {variance}."
@@ -73,15 +74,16 @@ def _chosen(values: Values, choice: Choice) -> str:
 
 def against(values: Values, baseline: str, label: str, split: str = "test") -> str:
     """One method compared with the baseline, in a sentence. A verb is used only where the seeds bear it out."""
-    clauses = [_clause(values, baseline, label, metric, split) for metric in ("variance", "worst10")]
-    return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {_accuracy(values, baseline, label)}."
+    names = {metric: NAMES[metric].format(rows=SPLIT_WORDS[split]) for metric in ("variance", "worst10")}
+    clauses = [change_in(values, baseline, label, metric, name) for metric, name in names.items()]
+    return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {accuracy_change(values, baseline, label)}."
 
 
-def _clause(values: Values, baseline: str, label: str, metric: str, split: str) -> str:
-    before, after = _value(values, baseline, metric), _value(values, label, metric)
-    unit = " %" if metric != "variance" else ""
+def change_in(values: Values, baseline: str, label: str, metric: str, name: str) -> str:
+    """What a method does to a metric, called `name`, compared with the baseline: a verb and both numbers."""
+    before, after = value_text(values, baseline, metric), value_text(values, label, metric)
+    unit = "" if metric in WITHOUT_UNIT else " %"
     span = f"from {before}{unit} to {after}{unit}"
-    name = NAMES[metric].format(rows=SPLIT_WORDS[split])
     change = difference(values, label, baseline, metric)
     if not np.isfinite(change.mean) or UNDEFINED in (before, after):
         return f"cannot be compared in {name}"
@@ -92,7 +94,8 @@ def _clause(values: Values, baseline: str, label: str, metric: str, split: str) 
     return f"{'raises' if change.mean > 0 else 'lowers'} {name} {span}"
 
 
-def _accuracy(values: Values, baseline: str, label: str) -> str:
+def accuracy_change(values: Values, baseline: str, label: str) -> str:
+    """What a method costs or gains in accuracy, compared with the baseline."""
     metric = headline(values)
     change = difference(values, label, baseline, metric)
     if not np.isfinite(change.mean):
@@ -110,8 +113,9 @@ def points_text(change: Spread) -> str:
     return f"{'0.0' if shown in ('+0.0', '−0.0') else shown} points"
 
 
-def _seeds(values: Values, choice: Choice) -> str:
-    seeds = difference(values, choice.lead, choice.baseline, "average").seeds
+def seeds_caution(values: Values, baseline: str, label: str, metric: str) -> str:
+    """What so few seeds mean for a comparison; nothing where there are enough."""
+    seeds = difference(values, label, baseline, metric).seeds
     if seeds == 1:
         return "This is a single seed: there is no interval, and small differences may be chance."
     if seeds < FEW_SEEDS:
@@ -138,5 +142,5 @@ def noise_note(values: Values, choice: Choice, rows: float) -> str:
     )
 
 
-def _value(values: Values, label: str, metric: str) -> str:
+def value_text(values: Values, label: str, metric: str) -> str:
     return format_value(over_seeds(values, label, metric).mean, COLUMNS[metric])
