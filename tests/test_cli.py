@@ -1,6 +1,7 @@
 """The command line as a person meets it: what it prints, what it writes, and one sentence with exit code 2 for every mistake."""
 
 import errno
+import html
 import json
 import os
 
@@ -266,7 +267,11 @@ def test_reproduce_prints_paper_and_ours(tmp_path, monkeypatch):
     result = run("reproduce", "qffl/synthetic", "--quick", "--out", str(tmp_path / "out"))
     for word in ("paper", "ours", "724 ±", "472 ±"):
         assert word in " ".join(result.stdout.split())
-    assert "Beside the paper" in (tmp_path / "out" / "report.html").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Beside the paper" in page
+    assert f"<h1>{short.title} (short version)</h1>" in page
+    assert "evenly · qffl/synthetic" in page
+    assert html.escape(short.notes.strip().splitlines()[0]) in page
 
 
 def test_tune_names_the_chosen_q(tmp_path):

@@ -16,7 +16,7 @@ from evenly import data_commands
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
-    from evenly.experiment.config import Paper
+    from evenly.experiment.config import Experiment
     from evenly.experiment.plan import Plan
     from evenly.experiment.results import Comparison
     from evenly.experiment.study import StudyPlan
@@ -242,9 +242,9 @@ def _folder(plan: "Plan | StudyPlan") -> Path:
 
 
 def _run(
-    plan: "Plan", out: Path | None, force: bool, paper: "Paper | None" = None, again: Path | None = None
+    plan: "Plan", out: Path | None, force: bool, experiment: "Experiment | None" = None, title: str = "", again: Path | None = None
 ) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
-    """Execute a plan into its folder: traces, rows, models and the report."""
+    """Execute a plan into its folder: traces, rows, models and the report, which says what experiment it is of, if any."""
     from evenly.experiment.execute import execute
     from evenly.experiment.files import write_rows
     from evenly.experiment.reproduce import side_by_side
@@ -264,7 +264,9 @@ def _run(
         console.print(f"Stopped. What was finished is kept in {folder}; the same command with --out {again or folder} goes on from there.")
         raise typer.Exit(130) from None
     rows = write_rows(store, comparison)
-    write_report(comparison, folder / "report.html", side_by_side(comparison, paper) if paper else [])
+    about = comparison._replace(title=title, notes=experiment.notes if experiment else "")
+    paper = experiment.paper if experiment else None
+    write_report(about, folder / "report.html", side_by_side(comparison, paper) if paper else [])
     return comparison, folder, rows
 
 
@@ -281,7 +283,8 @@ def _reproduce(name: str, out: Path | None, force: bool, options: dict[str, Any]
         folder = out or _folder(plan)
         command = shlex.join(["evenly", *sys.argv[1:]])
         return run_study(plan, experiment, folder, force=force, command=command, again=again or folder)
-    comparison, folder, rows = _run(experiment.plan(name, **options), out, force, experiment.paper, again)
+    title = f"{experiment.title} (short version)" if options["quick"] else experiment.title
+    comparison, folder, rows = _run(experiment.plan(name, **options), out, force, experiment, title, again)
     if not experiment.paper:
         return Reproduced(folder, rows, [results_table(comparison)])
     lines = side_by_side(comparison, experiment.paper)

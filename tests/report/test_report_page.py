@@ -183,3 +183,18 @@ def test_data_cannot_end_its_block_and_nan_is_refused():
 def test_a_script_cannot_hold_its_own_end():
     with pytest.raises(ValueError, match="must not contain"):
         script("'</script>'")
+
+
+def test_an_experiments_title_and_notes_are_shown_and_escaped():
+    text = render(comparison(name="paper/table")._replace(title=f"Table 1 {HOSTILE}", notes=f"\nFirst\nparagraph.\n\nSecond {HOSTILE}\n"))
+    header = text.split("</header>")[0]
+    assert "<p>First\nparagraph.</p><p>Second &lt;script&gt;" in header
+    assert "<h1>Table 1 &lt;script&gt;" in header
+    assert "paper/table" in header
+    assert HOSTILE not in text
+    outline(text)
+
+
+def test_without_a_title_the_name_is_the_heading(page):
+    assert "<h1>invented</h1>" in page
+    assert "About the experiment" not in page

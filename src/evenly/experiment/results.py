@@ -39,6 +39,8 @@ class Comparison(NamedTuple):
     seconds: float
     versions: dict[str, str]
     sampling: str = ""  # who takes part, where a method's label does not say
+    title: str = ""  # of the experiment in words, where it has one
+    notes: str = ""  # what its file says about it; an empty line ends a paragraph
 
     @property
     def labels(self) -> list[str]:

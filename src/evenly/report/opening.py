@@ -11,6 +11,8 @@ from evenly.report.markup import Html, element, unbroken
 from evenly.report.summary import summarise
 from evenly.report.table import COLUMNS, UNDEFINED, Values, difference, format_value, headline, known_of, over_seeds
 
+KICKER = "how evenly a federated model serves its clients"
+NOTES = "As planned; how this page's results were made is under Settings and Data."
 TILES = {
     CENTRAL: "Accuracy on the central test set",
     "average": "Average accuracy",
@@ -20,7 +22,7 @@ TILES = {
 
 
 def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
-    """Title, what was found, and the three numbers that matter most."""
+    """Title, what was found, the three numbers that matter most, and what the experiment's file says about it."""
     summary = summarise(values, choice)
     known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
     tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in known))] if known else []
@@ -29,11 +31,18 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
     return element(
         "header",
         None,
-        element("p", {"class": "kicker"}, "evenly · how evenly a federated model serves its clients"),
-        element("h1", None, comparison.name),
+        element("p", {"class": "kicker"}, f"evenly · {comparison.name if comparison.title else KICKER}"),
+        element("h1", None, comparison.title or comparison.name),
         *(element("p", {"class": kind}, unbroken(text)) for said in words for kind, text in said.items() if text),
         *tiles,
+        *_notes(comparison.notes),
     )
+
+
+def _notes(notes: str) -> list[Html]:
+    paragraphs = [element("p", None, unbroken(text)) for text in map(str.strip, notes.split("\n\n")) if text]
+    intro = element("p", {"class": "soft"}, NOTES)
+    return [element("details", {"class": "later"}, element("summary", None, "About the experiment"), intro, *paragraphs)] if paragraphs else []
 
 
 def _tile(values: Values, choice: Choice, name: str) -> Html:

@@ -58,7 +58,7 @@ def render(comparison: Comparison, lines: list[Line] | None = None) -> str:
     }
     shown = {key: text for key, text in sections.items() if text}
     body = [opening(comparison, values, choice), contents({key: CONTENTS[key] for key in shown}), *shown.values()]
-    return document(comparison.name, join(body), groups.specs | drawn.specs)
+    return document(comparison.title or comparison.name, join(body), groups.specs | drawn.specs)
 
 
 def _check(comparison: Comparison) -> None:
