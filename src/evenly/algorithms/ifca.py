@@ -1,9 +1,10 @@
 """IFCA: several models; every client chooses the one that fits it best, and trains that one.
 
 Ghosh, Chung, Yin, Ramchandran, "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020. The models start from
-different random weights (equal ones would tie, and every client would choose the first for ever). In a round the server sends
-all of them; a client chooses the one with the lowest loss on its training rows, trains it, and says which. The members of a
-cluster are averaged as FedAvg does; a model that nobody chose stays. A client is served the model that it would choose.
+different random weights (equal ones would tie, and every client would choose the first for ever; where the model always starts
+equal, as linear ones do at 0, the clusters of the first round are drawn). In a round the server sends all of them; a client
+chooses the one with the lowest loss on its training rows, trains it, and says which. The members of a cluster are averaged as
+FedAvg does; a model that nobody chose stays. A client is served the model that it would choose.
 
 Clusters may collapse: models that start badly are never chosen. Which model serves whom is in the results; where models stay
 empty, start again from another seed and keep the run with the lowest training loss.

@@ -96,8 +96,9 @@ def first_choices(opening: Opening, algorithms: list[Algorithm]) -> Chosen:
         model = np.tile(np.asarray(opening.federation.client_group)[:, None], runs)
     else:
         model = np.tile(drawn_groups(clients, rule.groups, opening.seeds.cohort)[:, None], runs)
-    # Models that start different can be told apart from the first round on; groups that start equal cannot.
-    return Chosen(jnp.asarray(model, jnp.int32), jnp.full(runs, rule.apart))
+    # Models that start different can be told apart from the first round on; those that start equal, as linear ones do, cannot.
+    differ = rule.apart and any(bool((leaf != leaf[:, :1]).any()) for leaf in jax.tree.leaves(opening.state.model))
+    return Chosen(jnp.asarray(model, jnp.int32), jnp.full(runs, differ))
 
 
 def _clustered(opening: Opening, algorithms: list[Algorithm]) -> np.ndarray:
