@@ -96,7 +96,8 @@ def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) 
 
 
 def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
-    """Add up coefficient [K, runs] (or [K, models, runs]) times vector, clients one after another or in lanes, on every device those dealt to it."""
+    """Add up coefficient [K, runs] (or [K, models, runs]) times vector, clients one after another or in lanes, on every device
+    those dealt to it."""
     trained = _in_turn(cohort, coefficients) if cohort.shape.lanes == 1 else _in_lanes(cohort, coefficients)
     return trained if cohort.shape.devices == 1 else _of_all_devices(cohort, trained)
 
