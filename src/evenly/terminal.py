@@ -87,7 +87,8 @@ def _about(comparison: Comparison, found: results.Table, *, tested: bool) -> str
 
 def reproduction_table(lines: list[Line], title: str) -> Table:
     """Paper, ours and the difference: three rows per method and split, one column per main metric."""
-    metrics, rows = as_rows([line for line in lines if line.metric in MAIN or line.metric.startswith("client:")])
+    main = [line for line in lines if line.metric in MAIN or line.metric.startswith("client:")]
+    metrics, rows = as_rows(main or lines)
     table = Table(title=title, title_justify="left")
     table.add_column("method", overflow="fold")
     table.add_column("")

@@ -250,3 +250,55 @@ def test_data_and_models_that_do_not_fit(tiny: Federation):
     images = replace(tiny, x=np.zeros((len(tiny.y), 8, 8, 1), np.float32))
     assert "Use a model without them, such as LeNet(bias=False)" in refused(images, "frl", LeNet(shape=(8, 8, 1), classes=3))
     assert "layer must be 0 (all) or from 1 to 1, got 2" in refused(tiny, "e2fl(inference=rank-clustering, groups=2, layer=2)")
+
+
+def mixed(federation: Federation) -> Federation:
+    """The same rows, but every client has people of both groups to train on."""
+    group = np.zeros_like(federation.group)
+    for k in range(federation.clients):
+        for name in SPLITS:
+            group[federation.split(name).of(k)[1::2]] = 1
+    return replace(federation, group=group)
+
+
+def apart(federation: Federation) -> Federation:
+    """Every client's people of a group as a client of their own, written out by hand."""
+    pairs = [(k, g) for k in range(federation.clients) for g in range(2) if (federation.group[federation.train.of(k)] == g).any()]
+    assert len(pairs) == 12, "every client has people of both groups"
+    parts = {
+        name: Ragged.from_lists([rows[federation.group[rows] == g] for k, g in pairs for rows in (federation.split(name).of(k),)])
+        for name in SPLITS
+    }
+    names = tuple(f"{k} {g}" for k, g in pairs)
+    return replace(federation, **parts, names=names, client_group=np.array([g for _, g in pairs], np.int32))
+
+
+def test_groups_of_people_vote_as_if_they_were_clients(tiny: Federation):
+    tiny = mixed(tiny)
+    together, by_hand = ran(tiny, "e2fl(people=true)+full"), ran(apart(tiny), "e2fl(global_model=true)+full")
+    assert rankings(together)[0].tolist() == rankings(by_hand)[0].tolist()
+    np.testing.assert_array_equal(together.central, by_hand.central)
+    assert together.tables.shape[2] == tiny.clients
+    np.testing.assert_array_equal(together.tables, by_hand.tables[:, :, ::2] + by_hand.tables[:, :, 1::2])
+    assert together.cohort[0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert together.upload == 2 * by_hand.upload
+    rows = tiny.train.counts
+    weighted = (by_hand.losses[-1, 0] * apart(tiny).train.counts).reshape(6, 2).sum(1) / rows
+    np.testing.assert_allclose(together.losses[-1, 0], weighted, rtol=1e-5)
+
+
+def test_people_without_training_rows_of_their_group_are_still_evaluated(tiny: Federation):
+    tiny = mixed(tiny)
+    lists = [tiny.train.of(k) for k in range(6)]
+    lists[3] = lists[3][tiny.group[lists[3]] == 1]
+    trace = ran(replace(tiny, train=Ragged.from_lists(lists)), "e2fl(people=true)+full", rounds=1)
+    np.testing.assert_array_equal(trace.tables[-1, 2].sum((1, 2, 3)), tiny.test.counts)
+    assert trace.cohort.shape == (1, 11)
+
+
+def test_what_groups_of_people_need(tiny: Federation):
+    assert refused(tiny, "e2fl(people=true)") == "e2fl(people=true): with people = true every client takes part in every round; add +full."
+    alone = replace(tiny, groups=("all",), group=np.zeros_like(tiny.group))
+    assert "the data have no groups of people" in refused(alone, "e2fl(people=true)+full")
+    with pytest.raises(ValueError, match=r"^e2fl: with people = true the groups are known, so inference must be 'known', got 'binary'\.$"):
+        algorithm("e2fl(people=true, inference=binary)")

@@ -10,6 +10,9 @@ orders. "lowest-loss", "one-shot", "binary": in every round, and when it is serv
 the loss on its training rows, or by how sure they are. Groups start equal and cannot be told apart: in the first round they are
 drawn. A client's vote counts one, whatever its size, so coefficients are 0 or 1, a row for each group.
 
+Where a client holds rows of several groups of people (`people`), it sends one order for each group, trained on those rows
+alone, and these vote as if they came from clients of their own; all are then served the model of all.
+
 Of a group that is absent in a round the paper says nothing. It keeps its last order and does not vote (`absent_vote` makes it);
 `final_pass` adds a round in which everybody votes, so that no group's model rests on the few clients that were drawn last.
 """
@@ -37,6 +40,7 @@ class E2FL:
     absent_vote: bool = static(default=False, doc="whether groups without clients in a round vote again with their last order")
     final_pass: bool = static(default=False, doc="whether everybody trains once more at the end, and votes in its group")
     global_model: bool = static(default=False, doc="whether clients are served the model of all, not their group's: E2FL (GM)")
+    people: bool = static(default=False, doc="whether groups are those of the people in each client's rows; serves the model of all")
     layer: int = static(default=0, doc="the layer by which clients are clustered, counted from 1; 0: all")
     iterations: int = static(default=20, doc="steps of the clustering at most")
     restarts: int = static(default=5, doc="first centres that the clustering tries")
@@ -47,6 +51,8 @@ class E2FL:
         for name, least in (("groups", 0), ("layer", 0), ("iterations", 1), ("restarts", 1)):
             value = getattr(self, name)
             require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")
+        known = not self.people or self.inference == "known"
+        require(known, f"with people = true the groups are known, so inference must be 'known', got {self.inference!r}.")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -79,7 +85,7 @@ METHOD = Method(
     work=EdgePopup,
     network=Frozen,
     server_of=lambda chosen: GroupServer(
-        groups=chosen["groups"], absent_vote=chosen["absent_vote"], global_model=chosen["global_model"]
+        groups=chosen["groups"], absent_vote=chosen["absent_vote"], global_model=chosen["global_model"] or chosen["people"]
     ),
     select=Uniform(),
 )  # fmt: skip

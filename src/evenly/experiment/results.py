@@ -67,8 +67,8 @@ class Comparison(NamedTuple):
 def over_seeds(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
     """Every metric of one method at the end, with its spread over seeds; in small federations also each client's accuracy.
 
-    Group metrics are there where there are at least two groups, and equity where clients belong to groups. On the split "central", the test set that belongs to no
-    client, there are only group metrics; without groups the accuracy is left of them.
+    Group metrics are there where there are at least two groups, and equity where clients belong to groups. On the split
+    "central", the test set that belongs to no client, there are only group metrics; without groups the accuracy is left of them.
     """
     each = [_final(comparison, run, split) for run in comparison.of(label)]
     return {metric: spread(np.array([values[metric] for values in each])) for metric in each[0]}

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenly import trees
+from evenly.algorithms.e2fl import E2FL
 from evenly.federation import SPLITS, Federation
 from evenly.models import check_task
 from evenly.records import replace
 from evenly.sampling import Full
-from evenly.simulate import beginning, several
+from evenly.simulate import beginning, people, several
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.company import companions, gather
 from evenly.simulate.cost import cost_of
@@ -77,6 +78,14 @@ def simulate(
     check_task(task, federation)
     if not algorithms:
         raise ValueError("At least one algorithm is needed, got none.")
+    if all(isinstance(a.rule, E2FL) and a.rule.people for a in algorithms):
+        federation, owner = people.by_group(federation, algorithms)
+        apart = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
+        found = simulate(
+            task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
+            checkpoint=checkpoint, lanes=lanes,
+        )  # fmt: skip
+        return [people.joined(trace, federation, owner) for trace in found]
     algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
     if len(companions(algorithms, task)) != 1:
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
