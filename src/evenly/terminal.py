@@ -138,7 +138,9 @@ def sampling_reveals(select: Select) -> str:
 def trial(method: Method) -> str:
     """A command that compares the method with FedAvg, on data with groups where it needs them."""
     groups = {"table", "cell_loss", "unprivileged"} & set(reveals(method).split(", "))
-    return f"evenly compare {'--data synthetic-census ' if groups else ''}--algorithms fedavg,{method.name}"
+    edges = "--model 'mlp(bias=false)' " if method.network else ""
+    wanted = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
+    return f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms {wanted}"
 
 
 def settings_table(method: Method) -> Table:

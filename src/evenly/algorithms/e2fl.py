@@ -88,4 +88,5 @@ METHOD = Method(
         groups=chosen["groups"], absent_vote=chosen["absent_vote"], global_model=chosen["global_model"] or chosen["people"]
     ),
     select=Uniform(),
+    example="e2fl(inference=lowest-loss, groups=2)",
 )  # fmt: skip

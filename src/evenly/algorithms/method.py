@@ -60,6 +60,7 @@ class Method:
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     resolve: Callable[[dict[str, Any], Select], dict[str, Any]] = resolved_nothing
     combine: Callable[[Sequence[Trace]], Trace] | None = None
+    example: str = ""  # how it is written where nothing is known of the data; "": by its name
 
     @property
     def settings(self) -> dict[str, Setting]:

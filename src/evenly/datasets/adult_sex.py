@@ -65,7 +65,7 @@ def adult_sex(
     return deal_people(rows, how, features, split_seed=split_seed, central=central)
 
 
-def read_people(unknown: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def read_people(unknown: str = "commonest") -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The columns of both files as words, and which rows are of the test file.
 
     Unknown values are replaced by their column's commonest (the first in order if two tie), or people who have one are dropped.

@@ -22,7 +22,7 @@ def download(trace: Trace, client_group: Any) -> float:
 
 def models_used(trace: Trace, client_group: Any) -> float:
     """How many of a run's models serve at least one client at the end: fewer than there are, where clusters collapsed."""
-    return float(len(np.unique(trace.choice[-1]))) if trace.choice.size else float("nan")
+    return float(occupied(trace.choice[-1])) if trace.choice.size else float("nan")
 
 
 def group_inference(trace: Trace, client_group: Any) -> float:
@@ -30,6 +30,15 @@ def group_inference(trace: Trace, client_group: Any) -> float:
     if client_group is None or not trace.choice.size:
         return float("nan")
     return group_accuracy(trace.choice[-1], client_group)
+
+
+def occupied(choice: Any) -> int:
+    """How many different models these clients chose.
+
+    >>> occupied([2, 0, 2, 2])
+    2
+    """
+    return len(np.unique(choice))
 
 
 ONE = "there is one model for all"

@@ -155,7 +155,8 @@ class _Simulation:
         elif self.shape.models:
             state = state._replace(chosen=self._first_choices(data, state))
         state = on_every_device(state, self.shape.devices)
-        ahead, written = self._next_block(done) if done < self.rounds else None, time.monotonic()
+        ahead = self._next_block(done) if done < self.rounds else None
+        written, pause = time.monotonic(), CHECKPOINT_SECONDS
         while ahead is not None:
             start, stop, block = ahead
             state, record = advance(self.task, self.shape, self.parts, data, block, state)
@@ -169,9 +170,11 @@ class _Simulation:
                 if path:
                     checkpoints.write(path, name, stop, (state, collected.whole()))
                 raise
-            if path and ahead is not None and time.monotonic() - written > CHECKPOINT_SECONDS:
+            if path and ahead is not None and time.monotonic() - written > pause:
+                began = time.monotonic()
                 checkpoints.write(path, name, stop, (state, collected.whole()))
                 written = time.monotonic()
+                pause = max(CHECKPOINT_SECONDS, 10 * (written - began))  # clients' memories may be gigabytes
         whole = collected.whole()
         rule = self.algorithms[0].rule
         if isinstance(rule, Several) and rule.final_pass:
