@@ -146,6 +146,7 @@ class _These:
     """Clients with these numbers take part."""
 
     by_size = False
+    needs: frozenset[str] = frozenset()
     replace = True  # the last may be repeated to fill the slots
 
     def __init__(self, who: np.ndarray) -> None:
