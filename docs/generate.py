@@ -21,7 +21,7 @@ import reproductions
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.clients import PREPARES
 from evenly.clients.optimiser import OPTIMISERS
-from evenly.metrics import GROUP_METRICS, METRICS, Metric
+from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, RUN_METRICS, Metric
 from evenly.notation import parse
 from evenly.sampling import SAMPLINGS, Full
 from evenly.types import Select
@@ -54,6 +54,10 @@ SYMBOLS = {
     "ε": "how far λ may be from its centre",
 }
 CARRIED = {"vₖ": "the weight that client k carries from round to round"}
+ORDERS = {
+    "R⁺": "the order of edges, from the lowest to the highest, from which clients start in the next round",
+    "Rₖ": "client k's order of edges; its argsort are the places of the edges",
+}
 OWN_SYMBOLS = {
     "ditto": {"vₖ": "client k's personal model", "λ": "strength of its pull towards w (`pull`)"},
     "fairfed": {**CARRIED, "Δₖ": "how far client k's fairness gap is from everyone's", "β": "how fast weights move"},
@@ -66,6 +70,10 @@ OWN_SYMBOLS = {
         "α": "how much that share counts",
         "m": "`memory`",
     },
+    "local": {"wₖ": "client k's own model", "Fₖ": "loss of client k on a batch of its training rows", "∇Fₖ": "the gradient of that loss"},
+    "ifca": {"w_q": "model q of several", "qₖ": "the model that client k chooses", "Fₖ": "loss of client k on its training rows"},
+    "frl": ORDERS,
+    "e2fl": {**ORDERS, "R_q": "the order of group q", "q": "a group of clients"},
     "fedfb": {
         "o₀": "how much rows of unprivileged people without the favourable label count in a client's loss; those with it count 2 − o₀",
         "o₁": "the same of all other people",
@@ -187,9 +195,10 @@ def words(names: frozenset[str]) -> str:
 
 
 def command(method: Method) -> str:
-    wanted = method.name if method.name == "fedavg" else f"fedavg,{method.name}"
+    wanted = method.name if method.name == "fedavg" else f"fedavg,{method.example or method.name}"
+    edges = '--model "mlp(bias=false)" ' if method.network else ""
     people = "--data synthetic-census " if needs(method, None) & OF_GROUPS else ""
-    return f'evenly compare {people}--algorithms "{wanted}" --rounds 200 --seeds 2'
+    return f'evenly compare {people}{edges}--algorithms "{wanted}" --rounds 200 --seeds 2'
 
 
 def catalogue() -> str:
@@ -222,7 +231,8 @@ def options(known: dict[str, float]) -> str:
 
 def metric_part() -> str:
     """The tables of client and of group metrics, then what each one is."""
-    return "\n\n".join(["## Clients", described(METRICS), "## Groups", described(GROUP_METRICS)])
+    parts = {"Clients": METRICS, "Groups": GROUP_METRICS, "Groups of clients": EQUITY_METRICS, "Runs": RUN_METRICS}
+    return "\n\n".join(text for name, metrics in parts.items() for text in (f"## {name}", described(metrics)))
 
 
 def described(metrics: dict[str, Metric]) -> str:

@@ -36,7 +36,7 @@ def main() -> None:
         kept_studies.keep(folder, DOCS / "results")
         return
     plan = Plan.from_json(text)
-    comparison = execute(plan, Store(folder, plan))
+    comparison = execute(plan, Store(folder, plan), models=False)
     keep(plan, comparison, "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind)
     if sys.argv[2:]:
         (DOCS / "pictures").mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ def tiny(classes: int = 3) -> Federation:
     owner = np.repeat([f"client {k}" for k in range(len(SIZES))], SIZES)
     group = draw.choice(["a", "b"], len(owner))
     federation = Federation.from_arrays(np.concatenate(xs), np.concatenate(ys), owner, group=group, name="tiny")
-    return replace(federation, central=federation.test.rows[::2])
+    return replace(federation, central=federation.test.rows[::2], client_group=np.array([0, 0, 1, 1, 2, 2], np.int32))
 
 
 def with_broken_clients(federation: Federation, clients: tuple[int, ...], value: float = 1e30) -> Federation:

@@ -5,8 +5,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from evenly.algorithms import variants
+from evenly.algorithms import METHODS, variants
 from evenly.federation import Federation
+from evenly.models import MLP
 from evenly.notation import parse_list
 from evenly.sampling import Weighted
 from evenly.simulate import simulate
@@ -19,6 +20,13 @@ COMMON = {"batch_size": 5}  # several batches for most clients, the last one par
 def algorithms(text: str) -> list[Algorithm]:
     """Every run that the notation stands for, with the sampling and batches of the tests unless it names others."""
     return [m for composition in parse_list(text) for v in variants(composition, COMMON, COHORT) for m in v.members]
+
+
+def task_for(name: str, task: Task, federation: Federation) -> Task:
+    """The task, or for methods that rank edges a small network that has nothing but edges."""
+    if METHODS[name].network is None:
+        return task
+    return MLP(features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False)
 
 
 class Simulated:
@@ -42,7 +50,7 @@ class Simulated:
 def flat(model: Any) -> np.ndarray:
     """A model as one vector; for softmax regression the weights, row by row, then the biases."""
     leaves = model if isinstance(model, list) else [model]
-    ordered = [leaf[name] for leaf in leaves for name in ("w", "b")]
+    ordered = [leaf[name] for leaf in leaves for name in ("w", "b") if name in leaf]
     return np.concatenate([np.asarray(a, np.float64).ravel() for a in ordered])
 
 

@@ -13,11 +13,11 @@ import pytest
 import evenly.saving
 from evenly.algorithms import algorithm
 from evenly.federation import Federation
-from evenly.models import MODELS, Custom, LinearSVM, Logistic, Softmax, from_equinox
+from evenly.models import MLP, MODELS, Custom, LinearSVM, Logistic, Softmax, from_equinox
 from evenly.records import replace
-from evenly.saving import Model, from_trace, load, save
+from evenly.saving import Model, from_trace, load, models_of, save
 from evenly.simulate import simulate
-from evenly.types import Trace
+from evenly.types import Seeds, Trace
 from tests import federations
 
 
@@ -205,3 +205,20 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         save(replace(arranged("softmax"), labels=("x", "y")), tmp_path / "m.npz")
     assert (tmp_path / "m.npz").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.npz"]
+
+
+@pytest.mark.parametrize("text", ["frl", "e2fl", "ifca(groups=2)"])
+def test_models_of_ranked_edges_and_of_several_groups_predict_what_clients_were_served(tiny: Federation, text: str, tmp_path: Path):
+    mlp = MLP(features=5, classes=3, hidden=(6,), bias=False)
+    member = algorithm(text + "+uniform(clients=3)")
+    (trace,) = simulate(mlp, tiny, [member], 2)
+    models = models_of(trace, member.task(mlp, Seeds()), tiny)
+    assert len(models) == {"frl": 1, "e2fl": 3, "ifca(groups=2)": 2}[text]
+    for number, model in enumerate(models):
+        save(model, tmp_path / f"{number}.npz")
+    kept = [load(tmp_path / f"{number}.npz") for number in range(len(models))]
+    for k in range(tiny.clients):
+        rows = tiny.test.of(k)
+        model = kept[trace.choice[-1, k] if trace.choice.size else 0]
+        right = (model.predict(tiny.x[rows]) == np.array(tiny.labels)[tiny.y[rows]]).sum()
+        assert right == np.trace(trace.tables[-1, 2, k].sum(0))

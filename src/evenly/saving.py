@@ -17,6 +17,7 @@ import numpy as np
 from evenly.encoding import Categorical, Encoder, Numeric
 from evenly.federation import Federation, as_features
 from evenly.models import TASKS, Probabilistic, check_task
+from evenly.ranking import Supernetwork
 from evenly.records import record, static
 from evenly.types import Task, Trace, Tree
 from evenly.writing import write_whole
@@ -67,17 +68,27 @@ class Model:
 
 
 def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
-    """The model that a run ended with."""
+    """The model that a run ended with; where edges were ranked, the network that keeps the best of them."""
     check_task(task, federation)
     _check_leaves(_described(trace.model), _described(_skeleton(task)), "The trace", type(task).__name__)
+    ranked = isinstance(task, Supernetwork)
     return Model(
-        task=task,
-        params=trace.model,
+        task=task.inner if ranked else task,
+        params=task.subnetwork(task.masks(trace.model)) if ranked else trace.model,
         labels=federation.labels,
         shape=federation.x.shape[1:],
         dtype=str(federation.x.dtype),
         encoder=federation.encoder,
     )
+
+
+def models_of(trace: Trace, task: Task, federation: Federation) -> list[Model]:
+    """The models that a run ended with: one, or as many as its clients are served."""
+    if not trace.choice.size:
+        return [from_trace(trace, task, federation)]
+    count = jax.tree.leaves(trace.model)[0].shape[0]
+    each = [trace._replace(model=jax.tree.map(lambda leaf, q=q: leaf[q], trace.model)) for q in range(count)]
+    return [from_trace(one, task, federation) for one in each]
 
 
 def save(model: Model, path: str | Path) -> None:

@@ -86,7 +86,8 @@ def _about(comparison: Comparison, found: results.Table, *, tested: bool) -> str
 
 def reproduction_table(lines: list[Line], title: str) -> Table:
     """Paper, ours and the difference: three rows per method and split, one column per main metric."""
-    metrics, rows = as_rows([line for line in lines if line.metric in MAIN or line.metric.startswith("client:")])
+    main = [line for line in lines if line.metric in MAIN or line.metric.startswith("client:")]
+    metrics, rows = as_rows(main or lines)
     table = Table(title=title, title_justify="left")
     table.add_column("method", overflow="fold")
     table.add_column("")
@@ -136,7 +137,9 @@ def sampling_reveals(select: Select) -> str:
 def trial(method: Method) -> str:
     """A command that compares the method with FedAvg, on data with groups where it needs them."""
     groups = {"table", "cell_loss", "unprivileged"} & set(reveals(method).split(", "))
-    return f"evenly compare {'--data synthetic-census ' if groups else ''}--algorithms fedavg,{method.name}"
+    edges = "--model 'mlp(bias=false)' " if method.network else ""
+    wanted = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
+    return f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms {wanted}"
 
 
 def settings_table(method: Method) -> Table:

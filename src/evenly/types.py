@@ -22,8 +22,8 @@ from evenly.federation import Attribute, Census, Federation, Ragged, Shard
 from evenly.records import record, static
 
 __all__ = [
-    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Prepare", "Ragged", "ReportingRule", "RowRule", "Rule", "Seeds",
-    "Select", "Server", "Shard", "Signals", "Task", "Trace", "Tree", "Work",
+    "Algorithm", "Attribute", "Census", "Effort", "Federation", "Network", "Prepare", "Ragged", "ReportingRule", "RowRule", "Rule",
+    "Seeds", "Select", "Server", "Several", "Shard", "Signals", "Task", "Trace", "Tree", "Work",
 ]  # fmt: skip
 
 Tree = Any  # a pytree of arrays: a model, an update, a rule's state
@@ -124,6 +124,32 @@ class ReportingRule(Rule, Protocol):
 
 
 @runtime_checkable
+class Several(Rule, Protocol):
+    """A rule that keeps several models, of which every client is served one.
+
+    Its coefficients are [models, K], and `step` is given a total with one entry for each model in front. The client's choice
+    among the models is `Signals.choice`: "known" takes it from the federation, "rank-clustering" finds it once before training,
+    the others ("lowest-loss", "one-shot", "binary") are measured by clients, before training, on the models they received.
+    """
+
+    @property
+    def groups(self) -> int: ...  # how many models; 0: as many as the federation has groups of clients
+    @property
+    def inference(self) -> str: ...  # how clients come to their model
+    @property
+    def apart(self) -> bool: ...  # whether clients train the model they chose; else all of them train one shared model
+    @property
+    def final_pass(self) -> bool: ...  # whether everybody takes part in one more round at the end
+
+
+@runtime_checkable
+class Network(Protocol):
+    """What a method makes of the task before anything is trained, such as a network whose weights are drawn and stay."""
+
+    def of(self, task: Task, seed: int) -> Task: ...
+
+
+@runtime_checkable
 class Prepare(Protocol):
     """What a client does once with its training rows, before the first round: how much each counts in its loss."""
 
@@ -164,7 +190,12 @@ class Algorithm:
     select: Select = static()
     server: Server | None = None
     prepare: Prepare | None = static(default=None)
+    network: Network | None = static(default=None)
     label: str = static(default="")
+
+    def task(self, task: Task, seeds: "Seeds") -> Task:
+        """The task that is trained."""
+        return task if self.network is None else self.network.of(task, seeds.model)
 
     def __post_init__(self) -> None:
         # JAX rebuilds records with placeholders inside; those carry no rule to check.
@@ -194,6 +225,9 @@ class Seeds:
         return Seeds(data=seed, model=seed, cohort=seed, batches=seed)
 
 
+NO_CHOICE = np.zeros((0, 0), np.int32)
+
+
 class Trace(NamedTuple):
     """What a run leaves behind: counts, not metrics. Every metric is a function of it."""
 
@@ -206,5 +240,6 @@ class Trace(NamedTuple):
     excluded: np.ndarray  # int32 [clients] how often a client's update or loss was not finite
     upload: float  # bytes each client sends in a round
     download: float  # bytes each client receives in a round
-    model: Tree  # the final model
+    model: Tree  # the final model; several of them, stacked in front, where clients are served different ones
     reports: Mapping[str, float] = {}  # what the rule counted over the run, if anything
+    choice: np.ndarray = NO_CHOICE  # int32 [evaluations, clients] which of several models each client is served; else empty

@@ -6,7 +6,7 @@ import pytest
 
 from evenly.experiment.results import Comparison, Run, over_seeds, tidy
 from evenly.federation import SPLITS, Federation
-from evenly.metrics import GROUP_METRICS, METRICS, measure_groups, rates
+from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, measure_groups, rates
 from evenly.records import replace
 from evenly.types import Trace
 
@@ -36,7 +36,7 @@ def test_group_metrics_are_there_at_every_evaluation_on_every_split(rows: pd.Dat
     for split in (*SPLITS, "central"):
         for done in some_trace.rounds:
             here = rows[(rows.seed == 0) & (rows.split == split) & (rows["round"] == done) & (rows.level == "model")]
-            assert set(here.metric) == set(GROUP_METRICS) | (set() if split == "central" else set(METRICS))
+            assert set(here.metric) == set(GROUP_METRICS) | (set() if split == "central" else set(METRICS) | set(EQUITY_METRICS))
     last = rows[(rows.seed == 0) & (rows.split == "valid") & (rows["round"] == some_trace.rounds[-1]) & (rows.level == "model")]
     found = measure_groups(some_trace.tables[-1, 1].sum(0), favourable=tiny.favourable, unprivileged=tiny.unprivileged)
     values = last.set_index("metric").value

@@ -5,11 +5,14 @@ import errno
 import json
 import os
 
+import jax
 import numpy as np
 import pytest
 
 from evenly.experiment.plan import Plan
 from evenly.experiment.store import Store, slug
+from evenly.models import Softmax
+from evenly.types import Trace
 
 PLAN = Plan(name="test", data={"name": "synthetic"}, methods=("fedavg",), rounds=3, seeds=(0,))
 OTHER = dataclasses.replace(PLAN, rounds=4)
@@ -80,3 +83,12 @@ def test_what_a_rule_reported_is_kept_and_may_be_missing_in_older_files(tmp_path
 def test_file_names_are_safe_and_distinct():
     assert slug("a/../b#1") != slug("a/../b#2")
     assert "/" not in slug("a/../b#1")
+
+
+def test_traces_may_be_kept_without_their_models(tmp_path, some_trace: Trace, task: Softmax):
+    store = Store(tmp_path / "out", PLAN)
+    store.save_traces(["fedavg#0#0"], [some_trace], models=False)
+    found = store.load_traces(["fedavg#0#0"], task)
+    assert found is not None
+    assert (found[0].tables == some_trace.tables).all()
+    assert all(leaf.size == 0 for leaf in jax.tree.leaves(found[0].model))

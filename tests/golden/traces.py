@@ -15,7 +15,7 @@ from evenly.metrics import final_metrics
 from evenly.notation import Part
 from evenly.simulate import simulate
 from evenly.types import Task, Trace
-from tests.simulations import COHORT, COMMON, flat
+from tests.simulations import COHORT, COMMON, flat, task_for
 
 ROUNDS = 5
 FOLDER = Path(__file__).parent / "traces"
@@ -28,7 +28,7 @@ def path(name: str) -> Path:
 def digest(name: str, task: Task, federation: Federation) -> dict[str, Any]:
     """What is stored of a method: of every run it takes the model and weights, of the result the accuracy and losses."""
     (variant,) = variants((Part(name, {}),), COMMON, COHORT)
-    traces = simulate(task, federation, variant.members, ROUNDS)
+    traces = simulate(task_for(name, task, federation), federation, variant.members, ROUNDS)
     combine = METHODS[name].combine
     result = combine(traces) if combine else traces[0]
     metrics = final_metrics(result)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from evenly.algorithms import (
     afl,
     ditto,
+    e2fl,
     fairfed,
     fedavg,
     fedcvg,
@@ -16,6 +17,9 @@ from evenly.algorithms import (
     fedmgda,
     fedprox,
     fedsgd,
+    frl,
+    ifca,
+    local,
     multi_q,
     p_fedavg,
     propfair,
@@ -28,6 +32,8 @@ from evenly.algorithms.fedsgd import FedSGD
 from evenly.algorithms.method import Method, Setting, settings_of
 from evenly.algorithms.q_fedavg import QFedAvg
 from evenly.clients import PREPARES
+from evenly.clients.alone import TrainingAlone
+from evenly.clients.edge_popup import EdgePopup
 from evenly.clients.local_training import LocalTraining
 from evenly.clients.optimiser import OPTIMISERS, Optimiser
 from evenly.clients.personal import PersonalTraining
@@ -62,6 +68,10 @@ METHODS: dict[str, Method] = {
         fedfb.METHOD,
         ditto.METHOD,
         fedmgda.METHOD,
+        local.METHOD,
+        ifca.METHOD,
+        frl.METHOD,
+        e2fl.METHOD,
     )
 }
 
@@ -137,8 +147,9 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
     built = method.build(head.settings, common=shared, select=select, server=server, prepare=prepare, label=show(composition))
     if local is None:
         return built
-    if not isinstance(built.work, LocalTraining | PersonalTraining):
-        raise ValueError(f"{method.name}: clients take one full-gradient step and have no local optimiser, got 'local-{local.kind}'.")
+    if not isinstance(built.work, LocalTraining | PersonalTraining | TrainingAlone):
+        reason = "rank edges in their own way" if isinstance(built.work, EdgePopup) else "take one full-gradient step"
+        raise ValueError(f"{method.name}: clients {reason} and have no local optimiser, got 'local-{local.kind}'.")
     return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
 
 

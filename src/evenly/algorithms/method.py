@@ -8,7 +8,8 @@ from evenly.clients.local_training import LocalTraining
 from evenly.clients.server import AveragingServer
 from evenly.clients.shaping import NashBargaining
 from evenly.notation import unknown
-from evenly.records import replace
+from evenly.ranking.frozen import Frozen
+from evenly.records import replace, require
 from evenly.sampling import Weighted
 from evenly.types import Algorithm, Prepare, Rule, Select, Server, Trace, Work
 
@@ -19,7 +20,7 @@ class Setting(NamedTuple):
     name: str
     default: Any
     doc: str
-    part: str  # "rule", "work", "shape" or "select"
+    part: str  # "rule", "work", "shape", "network" or "select"
     swept: bool  # whether a new value needs no compilation
 
 
@@ -52,17 +53,21 @@ class Method:
     work: type[Work] | tuple[type[Work], ...] = LocalTraining
     work_of: Callable[[dict[str, Any]], type[Work]] | None = None  # which of several kinds of work the settings ask for
     shape: type[NashBargaining] | None = None  # a transformation of the batch loss, for local training
+    network: type[Frozen] | None = None  # what is made of the task before training
+    server_of: Callable[[dict[str, Any]], Server | None] | None = None  # the method's own server, if any, which cannot be replaced
     averaged: Callable[[dict[str, Any]], bool] = never  # whether the mean of the iterates is served
     select: Select = Weighted()
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     resolve: Callable[[dict[str, Any], Select], dict[str, Any]] = resolved_nothing
     combine: Callable[[Sequence[Trace]], Trace] | None = None
+    example: str = ""  # how it is written where nothing is known of the data; "": by its name
 
     @property
     def settings(self) -> dict[str, Setting]:
         kinds = self.work if isinstance(self.work, tuple) else (self.work,)
         found = [s for kind in reversed(kinds) for s in settings_of(kind, "work")]  # of a name in several, the first kind's
         found += settings_of(self.shape, "shape") if self.shape else []
+        found += settings_of(self.network, "network") if self.network else []
         found = settings_of(self.rule, "rule") + found
         return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in found}
 
@@ -83,10 +88,14 @@ class Method:
             chosen = self.resolve({**defaults, **(common or {}), **given}, select)
             rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
             work = self._work(chosen, set(given))
+            network = self.network and self.network(**{n: chosen[n] for n in chosen if known[n].part == "network"})
+            if self.server_of is not None:
+                require(server is None, "the server moves in its own way; leave the server's optimiser out.")
+                server = self.server_of(chosen)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
         server = AveragingServer(inner=server) if self.averaged(chosen) else server
-        return Algorithm(work=work, rule=rule, select=select, server=server, prepare=prepare, label=label or self.name)
+        return Algorithm(work=work, rule=rule, select=select, server=server, prepare=prepare, network=network, label=label or self.name)
 
     def _work(self, chosen: dict[str, Any], given: set[str]) -> Work:
         kind = self.work_of(chosen) if self.work_of else self.work

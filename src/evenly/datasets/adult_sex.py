@@ -14,6 +14,7 @@ from evenly.datasets.files import use
 from evenly.datasets.people import Dealing, deal_people, standardised
 from evenly.federation import Federation
 from evenly.partitions import Rows
+from evenly.records import require
 from evenly.sensitive import Sensitive, cross
 
 NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
@@ -30,6 +31,8 @@ def adult_sex(
     coverage: float = 4497,
     count_rule: str = "table",
     drop_sensitive: bool = False,
+    unknown: str = "commonest",
+    official_test: bool = False,
     test: float = 0.2,
     valid: float = 0.1,
     seed: int = -1,
@@ -40,9 +43,10 @@ def adult_sex(
     `alpha` and `min_samples` are for the Dirichlet partitions, `concentration` for "ratio-dirichlet", `coverage` and
     `count_rule` for the coverage ones. `clients` 0 is 5, or what the coverage gives. A share `valid` of each client's rows
     validates. `seed` draws the partition; -1 draws another one for every split, as the study does. `drop_sensitive` takes
-    sex out of the features.
+    sex out of the features. As E2FL has it, `unknown` "drop" leaves out people of whom something is not known, and with
+    `official_test` the central test set is the file that was published as one, not a share of all.
     """
-    table = read_people()
+    table, tested = read_people(unknown)
     sex = Sensitive("sex", SEXES, (table["sex"] == SEXES[1]).astype(np.int32))
     blank = np.zeros((len(sex.codes), 1), np.float32)
     rows = Rows(blank, (table["income"] == LABELS[1]).astype(np.int32), LABELS, f"adult-sex {partition}").grouped(cross([sex]))
@@ -57,19 +61,28 @@ def adult_sex(
     def features(training: np.ndarray) -> np.ndarray:
         return np.concatenate([words[:, kept], standardised(numbers, training)], axis=1)
 
-    return deal_people(rows, how, features, split_seed=split_seed)
+    central = np.flatnonzero(tested).astype(np.int32) if official_test else None
+    return deal_people(rows, how, features, split_seed=split_seed, central=central)
 
 
-def read_people() -> dict[str, np.ndarray]:
-    """The columns of both files as words, unknown values replaced by their column's commonest (the first in order if two tie)."""
+def read_people(unknown: str = "commonest") -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The columns of both files as words, and which rows are of the test file.
+
+    Unknown values are replaced by their column's commonest (the first in order if two tie), or people who have one are dropped.
+    """
+    require(unknown in ("commonest", "drop"), f"adult-sex: unknown must be 'commonest' or 'drop', got {unknown!r}.")
     _, paths = use((LAYOUT,))
     tables = [read_adult(path) for path in paths]
     table = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS if name != "fnlwgt"}
+    tested = np.repeat([False, True], [len(t["income"]) for t in tables])
+    if unknown == "drop":
+        known = np.all([table[name] != UNKNOWN for name in CATEGORICAL], axis=0)
+        return {name: column[known] for name, column in table.items()}, tested[known]
     for name in CATEGORICAL:
         words, counts = np.unique(table[name][table[name] != UNKNOWN], return_counts=True)
         if len(words):
             table[name] = np.where(table[name] == UNKNOWN, words[counts.argmax()], table[name])
-    return table
+    return table, tested
 
 
 CARD = DatasetCard(
@@ -77,7 +90,7 @@ CARD = DatasetCard(
     title="Census income; women and men are the groups, dealt to clients in different proportions",
     load=adult_sex,
     layouts=(LAYOUT,),
-    papers=("FedCvg-Ratio",),
+    papers=("FedCvg-Ratio", "E2FL"),
     licence="CC BY 4.0 (as UCI gives it; not checked here)",
     provenance="Becker and Kohavi (1996), from the 1994 US census, published by the UCI Machine Learning Repository.",
     citation="Becker, Kohavi: Adult. UCI Machine Learning Repository, 1996. doi:10.24432/C5XW20",
@@ -86,6 +99,7 @@ CARD = DatasetCard(
         "104 features: 99 categories and 5 numbers. The study says about 108 and does not list them. Sex stays a feature unless "
         "drop_sensitive=true; relationship (husband, wife) tells it all the same.",
         "Numbers are standardised with the training rows of all clients together; the study does not say whether it scales them.",
+        "E2FL's 101 features: unknown=drop, drop_sensitive=true, official_test=true (inferred from its Tables 3 and 7).",
         "Unknown values are replaced before the split, by the commonest of all rows, so that features do not depend on the split.",
         "The study counts 16,117 women, a third of all rows; the files hold 16,192 women and 32,650 men.",
         "Clients are invented: coverages of the study are for all rows and are multiplied by the share that is not in the test set.",

@@ -43,11 +43,13 @@ class Dealing(NamedTuple):
         }
 
 
-def deal_people(rows: Rows, how: Dealing, features: Callable[[np.ndarray], np.ndarray], *, split_seed: int) -> Federation:
+def deal_people(
+    rows: Rows, how: Dealing, features: Callable[[np.ndarray], np.ndarray], *, split_seed: int, central: np.ndarray | None = None
+) -> Federation:
     """The federation of these people. `features` makes x from the numbers of the training rows, which decide how it is scaled.
 
-    The central test set and each client's validation rows are drawn by `split_seed`, and so is the partition unless it has a
-    seed of its own.
+    The central test set, unless it is given, and each client's validation rows are drawn by `split_seed`, and so is the
+    partition unless it has a seed of its own.
     """
     settings = how.settings()
     if how.partition not in settings:
@@ -58,7 +60,7 @@ def deal_people(rows: Rows, how: Dealing, features: Callable[[np.ndarray], np.nd
         rows,
         **settings[how.partition],
         shares=(1 - how.valid, how.valid),
-        central=draw_central(len(rows.y), how.test, split_seed),
+        central=draw_central(len(rows.y), how.test, split_seed) if central is None else central,
         seed=split_seed if how.seed < 0 else how.seed,
         split_seed=split_seed,
     )

@@ -20,7 +20,9 @@ class Paper(BaseModel):
     """Which figures of the paper stand beside ours.
 
     `rows` maps our labels to the entries of `column` in the reference file; `metrics` maps the paper's names of metrics to
-    ours, where they differ; `scale` multiplies the paper's figures into our units.
+    ours, where they differ (a file with levels, such as user and group, has them before the name: group_variance); `scale`
+    multiplies the paper's figures into our units; `setting` keeps only the figures with that entry; `split` is whose rows the
+    figures are about, where the file does not say.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -28,6 +30,8 @@ class Paper(BaseModel):
     dataset: str
     rows: dict[str, str]
     column: str = "objective"
+    setting: str = ""
+    split: str = "test"
     metrics: dict[str, str] = {}
     scale: dict[str, float] = {}
 
@@ -39,6 +43,7 @@ class Quick(BaseModel):
     rounds: int = Field(gt=0)
     seeds: int = Field(gt=0)
     model: str = ""
+    evaluate_every: int = Field(ge=0, default=0)
     data: dict[str, Any] = {}
     cells: list[int] = []  # of a study: which partitions; none: all
 
@@ -98,7 +103,7 @@ class Experiment(BaseModel):
             model=short.model or self.model if short else self.model,
             sampling=self.sampling,
             training=self.training,
-            evaluate_every=0 if short else self.evaluate_every,
+            evaluate_every=short.evaluate_every if short else self.evaluate_every,
             dropout=self.dropout,
         )
 

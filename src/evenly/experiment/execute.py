@@ -1,6 +1,7 @@
 """Execute a plan: seeds side by side, each seed's runs in as few programs as possible, finished runs never again.
 
-`python -m evenly.experiment.execute plan.json OUT` does it where only the core packages are installed.
+`python -m evenly.experiment.execute plan.json OUT` does it where only the core packages are installed; with `--no-models` after
+it, only what results are made of is kept.
 """
 
 import dataclasses
@@ -27,7 +28,7 @@ from evenly.experiment.store import Store
 from evenly.federation import Federation
 from evenly.notation import parse, unknown
 from evenly.records import replace
-from evenly.saving import from_trace
+from evenly.saving import models_of
 from evenly.simulate import companions, simulate
 from evenly.types import Algorithm, Seeds, Task, Trace
 
@@ -37,8 +38,8 @@ Progress = Callable[[int, int], None]  # rounds done and rounds in all, over eve
 def execute(
     plan: Plan, store: Store | None = None, *, progress: Progress | None = None, command: str = "", models: bool = True
 ) -> Comparison:
-    """Train everything in a plan. With a store, every finished run is kept (and, unless told otherwise, its model for
-    `evenly.load`), and an interrupted one resumes."""
+    """Train everything in a plan. With a store, every finished run is kept, and an interrupted one resumes. Unless told
+    otherwise, so are its models, in the trace and for `evenly.load`: large ones are most of a folder's size."""
     began = time.monotonic()
     variants = plan.variants()
     members = [member for v in variants for member in v.members]
@@ -51,10 +52,12 @@ def execute(
         federation = first if seed == plan.seeds[0] else load(plan.data, seed)
         task = choose_model(plan.model, federation)
         with _own_device(plan, seed):
-            traces = _train(plan, federation, task, members, groups, seed, store, meter)
+            traces = _train(plan, federation, task, members, groups, seed, store, meter, models)
         if store and models:
             for member, trace in zip(members, traces, strict=True):
-                store.save_model(f"{member.label}#{seed}", from_trace(trace, task, federation))
+                own = models_of(trace, member.task(task, Seeds.all(seed)), federation)
+                for number, model in enumerate(own):
+                    store.save_model(f"{member.label}#{seed}" + (f"#{number}" if len(own) > 1 else ""), model)
         return _runs(variants, traces, seed)
 
     # Threads, not processes: the compiled programs run outside Python's lock and are shared.
@@ -105,6 +108,7 @@ def _train(
     seed: int,
     store: Store | None,
     meter: "_Meter",
+    models: bool,
 ) -> list[Trace]:
     traces: dict[int, Trace] = {}
     for group in groups:
@@ -125,7 +129,7 @@ def _train(
                 devices=0 if len(plan.seeds) == 1 else 1,
             )
             if store:
-                store.save_traces(keys, found)
+                store.save_traces(keys, found, models=models)
         else:
             meter.start(plan.rounds)(plan.rounds, plan.rounds)
         traces.update(zip(group, found, strict=True))
@@ -190,9 +194,9 @@ class _Meter:
 
 
 def main() -> None:
-    """`python -m evenly.experiment.execute plan.json OUT`"""
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m evenly.experiment.execute plan.json OUT")
+    """`python -m evenly.experiment.execute plan.json OUT [--no-models]`"""
+    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["--no-models"]):
+        sys.exit("usage: python -m evenly.experiment.execute plan.json OUT [--no-models]")
     text, folder = Path(sys.argv[1]).read_text(), Path(sys.argv[2])
     report = lambda done, total: print(f"{done}/{total} rounds", file=sys.stderr)  # noqa: E731
     if "cells" in json.loads(text):
@@ -203,7 +207,7 @@ def main() -> None:
         execute_study(study, folder, progress=report)
     else:
         plan = Plan.from_json(text)
-        execute(plan, Store(folder, plan), progress=report)
+        execute(plan, Store(folder, plan), progress=report, models=not sys.argv[3:])
 
 
 if __name__ == "__main__":

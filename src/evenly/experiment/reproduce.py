@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evenly.experiment.config import Paper
 from evenly.experiment.results import Comparison, over_seeds
-from evenly.federation import SPLITS
+from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import Spread
 
 
@@ -29,22 +29,32 @@ class Line(NamedTuple):
 def side_by_side(comparison: Comparison, paper: Paper) -> list[Line]:
     """Every figure the paper gives for these methods, once, with ours."""
     lines: dict[tuple[str, str, str], Line] = {}
-    ours = {(label, split): over_seeds(comparison, label, split) for label in paper.rows for split in SPLITS}
+    ours = {(label, split): over_seeds(comparison, label, split) for label in paper.rows for split in (*SPLITS, CENTRAL)}
     for row in _figures(paper):
-        split, metric = row.get("split") or "test", paper.metrics.get(row["metric"], row["metric"])
+        split, metric = row.get("split") or paper.split, paper.metrics.get(_name(row), _name(row))
         scale = paper.scale.get(metric, 1.0)
         for label, entry in paper.rows.items():
             key = (split, label, metric)
             if row[paper.column] != entry or key in lines or metric not in ours[label, split]:
                 continue
-            deviation = float(row["std"]) * scale if row["std"] else None
-            lines[key] = Line(row["paper_table"], split, label, metric, float(row["mean"]) * scale, deviation, ours[label, split][metric])
+            deviation = float(row["std"]) * scale if row.get("std") else None
+            lines[key] = Line(row["paper_table"], split, label, metric, float(_mean(row)) * scale, deviation, ours[label, split][metric])
     return list(lines.values())
 
 
 def _figures(paper: Paper) -> list[dict[str, str]]:
     with (resources.files("evenly") / "reference" / f"{paper.reference}.csv").open() as file:
-        return [row for row in csv.DictReader(file) if row["dataset"] == paper.dataset and row["mean"]]
+        rows = [row for row in csv.DictReader(file) if row["dataset"] == paper.dataset and _mean(row)]
+    return [row for row in rows if not paper.setting or row["setting"] == paper.setting]
+
+
+def _mean(row: dict[str, str]) -> str:
+    """The figure, as text; a file of single figures calls it a value."""
+    return row["mean"] if "mean" in row else row["value"]
+
+
+def _name(row: dict[str, str]) -> str:
+    return f"{row['level']}_{row['metric']}" if row.get("level") else row["metric"]
 
 
 class Row(NamedTuple):

@@ -7,7 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.federation import CENTRAL, SPLITS, Federation
-from evenly.metrics import Spread, accuracy, examples, final_metrics, measure, measure_groups, pooled, rates, spread
+from evenly.metrics import (
+    Spread,
+    accuracy,
+    examples,
+    final_metrics,
+    measure,
+    measure_equity,
+    measure_groups,
+    pooled,
+    rates,
+    run_metrics,
+    spread,
+)
 from evenly.types import Trace
 
 SCHEMA = 1
@@ -57,15 +69,19 @@ class Comparison(NamedTuple):
 def over_seeds(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
     """Every metric of one method at the end, with its spread over seeds; in small federations also each client's accuracy.
 
-    Group metrics are there where there are at least two groups. On the split "central", the test set that belongs to no
-    client, there are only group metrics; without groups the accuracy is left of them.
+    Group metrics are there where there are at least two groups, and equity where clients belong to groups. On the split
+    "central", the test set that belongs to no client, there are only group metrics; without groups the accuracy is left of them.
     """
     each = [_final(comparison, run, split) for run in comparison.of(label)]
     return {metric: spread(np.array([values[metric] for values in each])) for metric in each[0]}
 
 
 def _final(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
-    by_client = {} if split == CENTRAL else final_metrics(run.trace, split) | _by_client(comparison, run, split)
+    by_client = {}
+    if split != CENTRAL:
+        tables, group = run.trace.tables[-1, SPLITS.index(split)], comparison.federation.client_group
+        by_client = final_metrics(run.trace, split) | _equity(comparison.federation, tables) | run_metrics(run.trace, group)
+        by_client |= _by_client(comparison, run, split)
     return by_client | {name: float(values[-1]) for name, values in group_metrics(comparison.federation, run.trace, split).items()}
 
 
@@ -80,6 +96,11 @@ def group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str,
         return {}
     found = measure_groups(pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged)
     return found if len(federation.groups) > 1 else {"accuracy": found["accuracy"]}
+
+
+def _equity(federation: Federation, tables: np.ndarray) -> dict[str, float]:
+    """How evenly groups of clients are served, where clients belong to groups."""
+    return {} if federation.client_group is None else measure_equity(accuracy(tables), federation.client_group)
 
 
 def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
@@ -109,7 +130,7 @@ def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
             last = i == len(run.trace.rounds) - 1
             for split in (*SPLITS, CENTRAL):
                 where = {**common, "round": int(done), "split": split}
-                model = {} if split == CENTRAL else _measured(run.trace.tables[i, SPLITS.index(split)])
+                model = {} if split == CENTRAL else _measured(comparison.federation, run.trace.tables[i, SPLITS.index(split)])
                 model |= {name: float(values[i]) for name, values in by_group[split].items()}
                 yield from ({**where, "level": "model", "name": "", "metric": m, "value": v} for m, v in model.items())
                 if last and split != CENTRAL:
@@ -118,8 +139,8 @@ def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     yield from ({**where, **row} for row in _group_rows(comparison.federation, run.trace, split))
 
 
-def _measured(tables: np.ndarray) -> dict[str, float]:
-    return measure(accuracy(tables), examples(tables))
+def _measured(federation: Federation, tables: np.ndarray) -> dict[str, float]:
+    return measure(accuracy(tables), examples(tables)) | _equity(federation, tables)
 
 
 def _client_rows(comparison: Comparison, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
@@ -128,6 +149,8 @@ def _client_rows(comparison: Comparison, trace: Trace, split: str) -> Iterator[d
     for k, name in enumerate(comparison.federation.names):
         for metric, value in (("accuracy", accuracies[k]), ("loss", losses[k]), ("examples", counts[k])):
             yield {"level": "client", "name": name, "metric": metric, "value": float(value)}
+        if trace.choice.size:  # which of several models it is served
+            yield {"level": "client", "name": name, "metric": "model", "value": float(trace.choice[-1, k])}
 
 
 def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[dict[str, Any]]:

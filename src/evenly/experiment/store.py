@@ -65,10 +65,13 @@ class Store:
     def checkpoint(self, key: str) -> Path:
         return self.folder / "checkpoints" / f"{slug(key)}.npz"
 
-    def save_traces(self, keys: Sequence[str], traces: Sequence[Trace]) -> None:
-        """Keep runs that were made together, in one file."""
+    def save_traces(self, keys: Sequence[str], traces: Sequence[Trace], *, models: bool = True) -> None:
+        """Keep runs that were made together, in one file; without their models, those come back empty."""
         arrays = {f"{i}.{name}": getattr(trace, name) for i, trace in enumerate(traces) for name in ARRAYS}
-        leaves = {f"{i}.model{j}": leaf for i, trace in enumerate(traces) for j, leaf in enumerate(jax.tree.leaves(trace.model))}
+        leaves: dict[str, Any] = {
+            f"{i}.model{j}": leaf for i, trace in enumerate(traces) for j, leaf in enumerate(jax.tree.leaves(trace.model))
+        }
+        leaves = leaves if models else dict.fromkeys(leaves, np.zeros(0, np.float32))
         reports = [dict(trace.reports) for trace in traces]
         header = json.dumps({"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces], "reports": reports})
         write = np.savez_compressed if sum(a.nbytes for a in arrays.values()) > COMPRESSED else np.savez

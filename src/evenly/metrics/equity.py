@@ -6,11 +6,14 @@ variances in its tables. In percent; lower is fairer; clients without rows, and 
 are NaN if nobody is left.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from evenly.metrics.clients import best_tenth, deviation, mean_over_clients, variance, worst_tenth
+from evenly.metrics.metric import Metric
 from evenly.metrics.tables import ratio
 
 Array = np.ndarray
@@ -46,3 +49,34 @@ def _summary(values: Array, prefix: str) -> dict[str, float]:
     known = values[np.isfinite(values)]
     functions = {"average": mean_over_clients, "worst10": worst_tenth, "best10": best_tenth, "variance": variance, "std": deviation}
     return {prefix + name: f(known, np.ones(len(known))) if len(known) else float("nan") for name, f in functions.items()}
+
+
+def over_groups(summary: Callable[[Array, Array], float], accuracies: Any, client_group: Any) -> float:
+    """The same of clients' groups instead of clients: every group counts once, with the mean accuracy of its clients."""
+    group = np.asarray(client_group)
+    means = group_means(accuracies, group, int(group.max(initial=-1)) + 1)
+    known = means[np.isfinite(means)]
+    return summary(known, np.ones(len(known))) if len(known) else float("nan")
+
+
+NOBODY, PERCENT = "no client has rows", "0 to 100 %"
+
+EQUITY_METRICS: dict[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric("group_average", "average (groups)", "mean ā_q", PERCENT, +1, partial(over_groups, mean_over_clients), NOBODY),
+        Metric("group_worst10", "worst 10 % of groups", "lowest tenth of ā_q", PERCENT, +1, partial(over_groups, worst_tenth), NOBODY),
+        Metric("group_best10", "best 10 % of groups", "highest tenth of ā_q", PERCENT, +1, partial(over_groups, best_tenth), NOBODY),
+        Metric("group_variance", "variance over groups", "variance of ā_q", "0 to 2500 %²", -1, partial(over_groups, variance), NOBODY),
+        Metric("group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, partial(over_groups, deviation), NOBODY),
+    )
+}
+
+
+def measure_equity(accuracies: Any, client_group: Any) -> dict[str, float]:
+    """How evenly groups of clients are served: every metric of `EQUITY_METRICS`, from accuracies as fractions.
+
+    >>> measure_equity([0.5, 0.7, 0.9], [0, 0, 1])["group_average"]
+    75.0
+    """
+    return {m.name: m.function(accuracies, client_group) for m in EQUITY_METRICS.values()}

@@ -36,7 +36,6 @@ class Supernetwork:
     inner: Task
     weights: Tree
     k: float = static(default=0.5)
-    seed: int = static(default=0)
     scores: str = static(default="raw")
     positive: bool = static(default=False)
     joint: bool = static(default=False)
@@ -103,16 +102,21 @@ def supernetwork(
     Weights are plus or minus sqrt(2 / fan-in), or normal with that deviation. `positive` starts the scores between 0 and
     1 / sqrt(fan-in), as E2FL's text has it; its code has them on both sides of 0.
     """
-    require(isinstance(k, float) and 0 < k < 1, f"k must be a share of the edges between 0 and 1, got {k!r}. E2FL keeps half: 0.5.")
-    require(scores in SCORES, f"scores must be one of {', '.join(SCORES)}, got {scores!r}.")
-    require(weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
+    check_settings(k, scores, weights)
     require(isinstance(task, Probabilistic), f"{type(task).__name__} gives no probabilities, which edges are ranked by. Add the method.")
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     _check_edges(type(task).__name__, shapes, k)
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.random.split(jax.random.key(seed), len(leaves))
     frozen = [_weights(key, leaf.shape, weights) for key, leaf in zip(keys, leaves, strict=True)]
-    return Supernetwork(inner=task, weights=jax.tree.unflatten(structure, frozen), k=k, seed=seed, scores=scores, positive=positive)
+    return Supernetwork(inner=task, weights=jax.tree.unflatten(structure, frozen), k=k, scores=scores, positive=positive)
+
+
+def check_settings(k: float, scores: str, weights: str) -> None:
+    """Raise unless these can be the settings of a network whose edges are ranked."""
+    require(isinstance(k, float) and 0 < k < 1, f"k must be a share of the edges between 0 and 1, got {k!r}. E2FL keeps half: 0.5.")
+    require(scores in SCORES, f"scores must be one of {', '.join(SCORES)}, got {scores!r}.")
+    require(weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
 
 
 def fan_in(shape: tuple[int, ...]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from evenly.sampling import Full
 from evenly.simulate.layout import Band, Parts
 from evenly.simulate.measuring import MEASURED
-from evenly.types import Algorithm, Prepare, Select, Task
+from evenly.types import Algorithm, Prepare, Select, Several, Task
 
 
 class Company(NamedTuple):
@@ -40,9 +40,10 @@ def companions(algorithms: Sequence[Algorithm], task: Task) -> list[list[int]]:
 
 def _key(algorithm: Algorithm, task: Task, joined: dict[str, str]) -> str:
     work, select = jax.tree.structure(algorithm.work), repr(algorithm.select)
-    if task.joint and "gram" not in algorithm.rule.needs:
+    alone = "gram" in algorithm.rule.needs or isinstance(algorithm.rule, Several) or algorithm.network is not None
+    if task.joint and not alone:
         return f"{work} {joined.get(select, select)}"
-    return f"{work} {select} {jax.tree.structure((algorithm.rule, algorithm.server))}"
+    return f"{work} {select} {jax.tree.structure((algorithm.rule, algorithm.server))} {algorithm.network!r}"
 
 
 def _joined_samplings(algorithms: Sequence[Algorithm]) -> dict[str, str]:

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from evenly.federation import SPLITS, Federation
+from evenly.federation import SPLITS, Federation, Ragged
 from evenly.simulate.layout import Data
 from evenly.types import Prepare
 
 
 def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: int) -> Data:
     """Move a federation to the device, with one row of padding at the end of every table."""
-    rows = np.concatenate([*(federation.split(s).rows for s in SPLITS), federation.central])
-    owner = np.concatenate([_owners(federation), np.full(len(federation.central), 3 * federation.clients)])
-    short = -len(rows) % eval_chunk
+    lists, shared = evaluated_lists(federation)
+    short = -len(lists.rows) % eval_chunk
+    count = len(lists.counts)
     return Data(
         x=jnp.asarray(np.concatenate([federation.x, np.zeros_like(federation.x[:1])])),
         y=jnp.asarray(np.append(federation.y, 0).astype(np.int32)),
@@ -23,10 +23,11 @@ def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: i
         # Padded so that partitions of the same rows, whose cuts differ by a few, share a compiled program.
         train_rows=jnp.asarray(np.pad(federation.train.rows, (0, -len(federation.train.rows) % eval_chunk))),
         train_start=jnp.asarray(federation.train.offsets.astype(np.int32)),
-        eval_rows=jnp.asarray(np.append(rows, np.full(short, len(federation.y))).astype(np.int32)),
-        # Padding is owned by nobody: an index past the last owner, which scatters drop.
-        eval_owner=jnp.asarray(np.append(owner, np.full(short, 3 * federation.clients + 1)).astype(np.int32)),
-        eval_start=jnp.asarray(np.searchsorted(owner, np.arange(3 * federation.clients + 2)).astype(np.int32)),
+        eval_rows=jnp.asarray(np.append(lists.rows, np.full(short, len(federation.y))).astype(np.int32)),
+        # Padding is in no list: an index past the last one, which scatters drop.
+        eval_list=jnp.asarray(np.append(np.repeat(np.arange(count), lists.counts), np.full(short, count)).astype(np.int32)),
+        eval_start=jnp.asarray(lists.offsets.astype(np.int32)),
+        eval_shared=None if shared is None else jnp.asarray(shared),
         examples=jnp.asarray(federation.train.counts.astype(np.float32)),
         unprivileged=jnp.asarray(federation.census().unprivileged_rows.astype(np.float32)),
     )
@@ -49,6 +50,27 @@ def _prepared(federation: Federation, prepare: Prepare) -> np.ndarray:
     return weight
 
 
-def _owners(federation: Federation) -> np.ndarray:
-    clients = np.arange(federation.clients)
-    return np.concatenate([np.repeat(i * federation.clients + clients, federation.split(s).counts) for i, s in enumerate(SPLITS)])
+def evaluated_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]:
+    """The lists of rows that are evaluated, and each owner's list where some owners share one (else None).
+
+    Owners are the clients' training, validation and test rows, then the central test set. Clients that are tested on the
+    very same rows are common in studies of groups; their list is there once.
+    """
+    parts = [federation.split(s) for s in SPLITS]
+    rows = np.concatenate([*(part.rows for part in parts), federation.central])
+    counts = np.concatenate([*(part.counts for part in parts), [len(federation.central)]])
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    everyone = Ragged(rows, offsets)
+    some = np.flatnonzero(counts[:-1])
+    if len(np.unique(rows[offsets[some]])) == len(some):  # the usual case, found without reading the lists
+        return everyone, None
+    first: dict[bytes | int, int] = {}
+    kept, shared = [], np.zeros(len(counts), np.int32)
+    for owner in range(len(counts)):
+        own = everyone.of(owner)
+        name = own.tobytes() if len(own) and owner < len(counts) - 1 else owner
+        if name not in first:
+            first[name] = len(kept)
+            kept.append(own)
+        shared[owner] = first[name]
+    return Ragged.from_lists(kept), shared if len(kept) < len(counts) else None

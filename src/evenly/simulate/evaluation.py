@@ -1,4 +1,7 @@
-"""Count what the served models predict: by split, client, group, label and outcome."""
+"""Count what the served models predict: by split, client, group, label and outcome.
+
+Rows are read list by list; owners that share a list of rows, and a model, are given the same counts.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -9,19 +12,27 @@ from evenly.simulate.layout import Data, Parts, Shape, State, each, plain, runs_
 from evenly.simulate.multidevice import shared_loop
 from evenly.types import Array, Task, Tree
 
-Counts = tuple[Array, Array]  # tables [cells, outcomes, runs] and summed losses [owners, runs]
+Counts = tuple[Array, Array]  # tables [cells, outcomes, runs] and summed losses [lists, runs]; or by owner
 
 
 def evaluated(task: Task, shape: Shape, parts: Parts, data: Data, state: State) -> Counts:
     """Tables by owner, group, label and outcome, and summed losses by owner, on all evaluated rows."""
-    cells = shape.owners * shape.groups * shape.labels
-    empty = jnp.zeros((cells, shape.labels, shape.runs), jnp.int32), jnp.zeros((shape.owners, shape.runs))
     model = served(shape, parts, state)
     if jax.tree.leaves(state.memory):
-        tables, losses = _client_by_client(task, shape, parts, data, state, model, empty)
-    else:
-        tables, losses = _all_at_once(task, shape, data, model, empty)
-    return tables.reshape(shape.owners, shape.groups, shape.labels, shape.labels, shape.runs), losses
+        return by_cell(shape, _client_by_client(task, shape, parts, data, state, model))
+    tables, losses = by_cell(shape, _all_at_once(task, shape, data, model))
+    return (tables, losses) if data.eval_shared is None else (tables[data.eval_shared], losses[data.eval_shared])
+
+
+def nothing_counted(shape: Shape, lists: int, runs: int) -> Counts:
+    cells = lists * shape.groups * shape.labels
+    return jnp.zeros((cells, shape.labels, runs), jnp.int32), jnp.zeros((lists, runs))
+
+
+def by_cell(shape: Shape, counts: Counts) -> Counts:
+    """Tables with an axis each for lists, groups, labels and outcomes."""
+    tables, losses = counts
+    return tables.reshape(-1, shape.groups, shape.labels, shape.labels, losses.shape[-1]), losses
 
 
 def served(shape: Shape, parts: Parts, state: State) -> Tree:
@@ -34,42 +45,46 @@ def served(shape: Shape, parts: Parts, state: State) -> Tree:
     return trees.join([model if band.server is None else serve(band.server, model, own) for band, model, own in given], shape.axis)
 
 
-def _all_at_once(task: Task, shape: Shape, data: Data, model: Tree, empty: Counts) -> Counts:
+def _all_at_once(task: Task, shape: Shape, data: Data, model: Tree) -> Counts:
     """One model for everybody: rows in large chunks, whoever owns them."""
+    empty = nothing_counted(shape, shape.lists, shape.runs)
 
     def chunk(i: Array, carry: Counts) -> Counts:
         at = i * shape.eval_chunk + jnp.arange(shape.eval_chunk)
-        return _count(task, shape, data, model, data.eval_rows[at], data.eval_owner[at], carry)
+        return counted(task, shape, data, model, data.eval_rows[at], data.eval_list[at], carry)
 
     return shared_loop(shape, data.eval_rows.shape[0] // shape.eval_chunk, chunk, empty)
 
 
-def _client_by_client(task: Task, shape: Shape, parts: Parts, data: Data, state: State, model: Tree, empty: Counts) -> Counts:
+def _client_by_client(task: Task, shape: Shape, parts: Parts, data: Data, state: State, model: Tree) -> Counts:
     """Every client its own model; the central test set (the last owner) sees the shared one."""
+    empty = nothing_counted(shape, shape.owners, shape.runs)
     last = data.eval_rows.shape[0] - 1
 
     def owner(who: Array, carry: Counts) -> Counts:
         memory = jax.tree.map(lambda leaf: leaf[who % shape.clients], state.memory)
         own = each(lambda work, m, mine: work.deploy(m, mine), shape.axis, parts.work, model, memory)
         mine = jax.tree.map(lambda a, b: jnp.where(who < 3 * shape.clients, a, b), own, model)
-        start, stop = data.eval_start[who], data.eval_start[who + 1]
+        own_list = who if data.eval_shared is None else data.eval_shared[who]
+        start, stop = data.eval_start[own_list], data.eval_start[own_list + 1]
 
         def chunk(i: Array, inner: Counts) -> Counts:
             at = start + i * shape.chunk + jnp.arange(shape.chunk)
             rows = jnp.where(at < stop, data.eval_rows[jnp.minimum(at, last)], data.y.shape[0] - 1)
-            return _count(task, shape, data, mine, rows, jnp.where(at < stop, who, shape.owners), inner)
+            return counted(task, shape, data, mine, rows, jnp.where(at < stop, who, shape.owners), inner)
 
         return lax.fori_loop(0, (stop - start + shape.chunk - 1) // shape.chunk, chunk, carry)
 
     return shared_loop(shape, shape.owners, owner, empty)
 
 
-def _count(task: Task, shape: Shape, data: Data, model: Tree, rows: Array, owner: Array, counts: Counts) -> Counts:
+def counted(task: Task, shape: Shape, data: Data, model: Tree, rows: Array, of_list: Array, counts: Counts) -> Counts:
+    """Counts with those of some more rows, each of the list with this number."""
     tables, losses = counts
     batch = plain(shard(data, rows))
     outcome = runs_last(each(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)  # [n, runs]
     loss = runs_last(each(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)
     hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
-    cell = (owner * shape.groups + batch.group) * shape.labels + batch.y
-    # Rows of padding have no owner: their index is out of range and dropped.
-    return tables.at[cell].add(hot.astype(jnp.int32), mode="drop"), losses.at[owner].add(loss, mode="drop")
+    cell = (of_list * shape.groups + batch.group) * shape.labels + batch.y
+    # Rows of padding are in no list: their index is out of range and dropped.
+    return tables.at[cell].add(hot.astype(jnp.int32), mode="drop"), losses.at[of_list].add(loss, mode="drop")

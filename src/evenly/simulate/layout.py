@@ -33,9 +33,10 @@ class Data(NamedTuple):
     weight: Array | None  # [rows], or [rows, ways] where runs prepare their rows in several ways
     train_rows: Array  # [train]
     train_start: Array  # [clients + 1]
-    eval_rows: Array  # [evaluated rows]
-    eval_owner: Array  # [evaluated rows] split * clients + client; the central test set comes last
-    eval_start: Array  # [owners + 1]
+    eval_rows: Array  # [evaluated rows] lists of rows, end to end
+    eval_list: Array  # [evaluated rows] which list it is
+    eval_start: Array  # [lists + 1]
+    eval_shared: Array | None  # int32 [owners] each owner's list; None: everyone has one of its own
     examples: Array  # [clients] training rows, float
     unprivileged: Array  # [clients] those of them that belong to unprivileged groups, float
 
@@ -49,6 +50,14 @@ class State(NamedTuple):
     memory: Tree
     excluded: Array  # int32 [clients, runs]
     broken: Array  # int32 [runs] first round whose weights were not finite, or a huge number
+    chosen: Tree = ()  # Chosen, where a run keeps several models
+
+
+class Chosen(NamedTuple):
+    """Which of several models is each client's."""
+
+    model: Array  # int32 [clients, runs] given, or last chosen
+    begun: Array  # bool [runs] whether the models can be told apart yet
 
 
 class Shape(NamedTuple):
@@ -64,9 +73,12 @@ class Shape(NamedTuple):
     devices: int
     chunk: int  # rows read at a time when clients measure their loss
     eval_chunk: int
+    lists: int  # of evaluated rows: as many as owners, unless some share one
+    models: int = 0  # that each run keeps; 0: one, the usual case
 
     @property
     def owners(self) -> int:
+        """Who has rows that are evaluated: split * clients + client, and the central test set last."""
         return 3 * self.clients + 1
 
     def band(self, i: int) -> slice:

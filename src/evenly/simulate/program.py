@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
+from evenly.ranking import Ballot
+from evenly.simulate import several
 from evenly.simulate.evaluation import evaluated
 from evenly.simulate.layout import Band, Data, Parts, Shape, State
 from evenly.simulate.measuring import MEASURED, measured
@@ -29,6 +31,15 @@ class Record(NamedTuple):
     weights: Array  # [rounds, K, runs]
     tables: Array  # int32 [stops, owners, groups, labels, outcomes, runs]
     losses: Array  # [stops, owners, runs] summed
+    choice: Array | None  # int32 [stops, clients, runs] which of several models is each client's; None: there is one
+
+
+class Seen(NamedTuple):
+    """What one evaluation found; stacked [stops] in a record."""
+
+    tables: Array
+    losses: Array
+    choice: Array | None = None
 
 
 class Told(NamedTuple):
@@ -61,6 +72,8 @@ def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t:
     # Clients found broken only after training: the sum is divided by the share of coefficients that returned.
     mass = kept.sum(0)
     share = jnp.where(mass != 0, w.coefficients.sum(0) / jnp.where(mass != 0, mass, 1.0), 0.0)
+    if isinstance(w.trained.total, Ballot):  # votes are counted, not averaged: nobody speaks for those who broke
+        share = jnp.ones_like(share)
     total = jax.tree.map(lambda leaf: leaf * trees.along(share, leaf, shape.axis), w.trained.total)
     norms = jnp.where(counted, w.trained.square_norm, 0.0)
 
@@ -188,21 +201,26 @@ def stretches(shape: Shape, block: Any, given: tuple[Task, Parts, Data, State]) 
         state, record, done = carry
 
         def body(t: Array, inner: tuple[State, Array]) -> tuple[State, Array]:
-            new, weights = one_round(task, shape, parts, data, block, t, inner[0])
+            round_of = several.one_round if shape.models else one_round
+            new, weights = round_of(task, shape, parts, data, block, t, inner[0])
             return new, inner[1].at[t].set(weights)
 
         state, weights = lax.fori_loop(done, block.stops[i], body, (state, record.weights))
-        tables, losses = lax.cond(
+        evaluation = several.evaluated if shape.models else evaluated
+        seen = Seen(record.tables, record.losses, record.choice)
+        found = lax.cond(
             block.evaluate[i],
-            lambda: evaluated(task, shape, parts, data, state),
-            lambda: (jnp.zeros(record.tables.shape[1:], jnp.int32), jnp.zeros(record.losses.shape[1:])),
+            lambda: Seen(*evaluation(task, shape, parts, data, state)),
+            lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), seen),
         )
-        return state, Record(weights, record.tables.at[i].set(tables), record.losses.at[i].set(losses)), block.stops[i]
+        kept = jax.tree.map(lambda leaf, new: leaf.at[i].set(new), seen, found)
+        return state, Record(weights, *kept), block.stops[i]
 
     empty = Record(
         jnp.zeros((rounds, slots, shape.runs)),
         jnp.zeros((stops, shape.owners, shape.groups, shape.labels, shape.labels, shape.runs), jnp.int32),
         jnp.zeros((stops, shape.owners, shape.runs)),
+        jnp.zeros((stops, shape.clients, shape.runs), jnp.int32) if shape.models else None,
     )
     used = jnp.sum(block.stops >= 0)
     state, record, _ = lax.fori_loop(0, used, stretch, (state, empty, jnp.int32(0)))

@@ -11,27 +11,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenly import trees
+from evenly.algorithms.e2fl import E2FL
 from evenly.federation import SPLITS, Federation
 from evenly.models import check_task
 from evenly.records import replace
 from evenly.sampling import Full
+from evenly.simulate import beginning, people, several
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.company import companions, gather
-from evenly.simulate.device import device_data, prepared_weights
+from evenly.simulate.cost import cost_of
+from evenly.simulate.device import device_data, evaluated_lists, prepared_weights
 from evenly.simulate.evaluation import served
-from evenly.simulate.layout import NEVER, Shape, State
+from evenly.simulate.layout import NEVER, Chosen, Data, Shape, State
 from evenly.simulate.multidevice import on_every_device
 from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
 from evenly.simulate.sharing import shared_out
-from evenly.types import Algorithm, ReportingRule, RowRule, Seeds, Task, Trace
+from evenly.types import NO_CHOICE, Algorithm, ReportingRule, Seeds, Several, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 CHECKPOINT_SECONDS = 20.0
-NOT_SENT = {"square_norm", "gram", "chance"}  # read off the updates themselves, or drawn by the server
 
 
 class Collected(NamedTuple):
@@ -43,6 +45,7 @@ class Collected(NamedTuple):
     rounds: list[np.ndarray]
     tables: list[np.ndarray]
     losses: list[np.ndarray]
+    choice: list[np.ndarray]  # [evaluations, clients, runs]; no clients where there is one model for all
 
     def whole(self) -> tuple[np.ndarray, ...]:
         return tuple(np.concatenate(pieces) for pieces in self)
@@ -75,9 +78,20 @@ def simulate(
     check_task(task, federation)
     if not algorithms:
         raise ValueError("At least one algorithm is needed, got none.")
+    if all(isinstance(a.rule, E2FL) and a.rule.people for a in algorithms):
+        federation, owner = people.by_group(federation, algorithms)
+        apart = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
+        found = simulate(
+            task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
+            checkpoint=checkpoint, lanes=lanes,
+        )  # fmt: skip
+        return [people.joined(trace, federation, owner) for trace in found]
+    algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
     if len(companions(algorithms, task)) != 1:
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
-    simulation = _Simulation(task, federation, algorithms, rounds, seeds or Seeds(), evaluate_every, dropout, lanes, devices)
+    seeds = seeds or Seeds()
+    task = algorithms[0].task(task, seeds)
+    simulation = _Simulation(task, federation, algorithms, rounds, seeds, evaluate_every, dropout, lanes, devices)
     return simulation.run(progress, checkpoint)
 
 
@@ -101,14 +115,14 @@ class _Simulation:
         self.company = company = gather(algorithms)
         self.algorithms = company.algorithms
         self.parts = company.parts
-        runs = len(algorithms)
+        runs, rule = len(algorithms), algorithms[0].rule
         slots = max(select.slots(federation.census()) for select in company.selects)
         lanes, devices = shared_out(task, company, slots, lanes=lanes, devices=devices)
         self.planner = Planner(federation, algorithms[0].work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices)
         self.shape = Shape(
             runs=runs,
             bands=company.bands,
-            axis=-1 if task.joint and runs > 1 else 0,
+            axis=-1 if task.joint and runs > 1 and not isinstance(rule, Several) else 0,
             clients=federation.clients,
             groups=len(federation.groups),
             labels=len(federation.labels),
@@ -116,6 +130,8 @@ class _Simulation:
             devices=devices,
             chunk=256,
             eval_chunk=1024,
+            lists=len(evaluated_lists(federation)[0].counts),
+            models=rule.groups if isinstance(rule, Several) else 0,
         )
         cells = self.shape.owners * self.shape.groups * self.shape.labels**2 * runs
         # At least two: the evaluation before the first round, and one that ends the block.
@@ -131,13 +147,16 @@ class _Simulation:
     def run(self, progress: Progress | None, path: Path | None) -> list[Trace]:
         data = device_data(self.federation, prepared_weights(self.federation, self.company.prepares), self.shape.eval_chunk)
         data = on_every_device(data, self.shape.devices)
-        state, collected, done = self._initial_state(), Collected([], [], [], [], [], []), 0
+        state, collected, done = self._initial_state(), Collected([], [], [], [], [], [], []), 0
         name = self._fingerprint() if path else ""
         if path and (saved := checkpoints.read(path, name)):
             done, leaves = saved
             state, collected = _restored(leaves, jax.tree.structure(state))
+        elif self.shape.models:
+            state = state._replace(chosen=self._first_choices(data, state))
         state = on_every_device(state, self.shape.devices)
-        ahead, written = self._next_block(done) if done < self.rounds else None, time.monotonic()
+        ahead = self._next_block(done) if done < self.rounds else None
+        written, pause = time.monotonic(), CHECKPOINT_SECONDS
         while ahead is not None:
             start, stop, block = ahead
             state, record = advance(self.task, self.shape, self.parts, data, block, state)
@@ -151,19 +170,24 @@ class _Simulation:
                 if path:
                     checkpoints.write(path, name, stop, (state, collected.whole()))
                 raise
-            if path and ahead is not None and time.monotonic() - written > CHECKPOINT_SECONDS:
+            if path and ahead is not None and time.monotonic() - written > pause:
+                began = time.monotonic()
                 checkpoints.write(path, name, stop, (state, collected.whole()))
                 written = time.monotonic()
+                pause = max(CHECKPOINT_SECONDS, 10 * (written - began))  # clients' memories may be gigabytes
+        whole = collected.whole()
+        rule = self.algorithms[0].rule
+        if isinstance(rule, Several) and rule.final_pass:
+            state, whole = self._final_pass(data, state, whole)
         if path:
             path.unlink(missing_ok=True)
-        model = served(self.shape, self.parts, state)
-        whole = collected.whole()
+        model = several.served(self.parts, state) if self.shape.models else served(self.shape, self.parts, state)
         traces = [self._trace(whole, state._replace(model=model), r) for r in range(self.shape.runs)]
         return [traces[self.company.place[i]] for i in range(self.shape.runs)]
 
     def _initial_state(self) -> State:
         runs, axis = self.shape.runs, self.shape.axis
-        model = self.task.init(jax.random.key(self.seeds.model))
+        model = beginning.first_model(self.task, self.algorithms[0].rule, self.seeds)
         census = self.federation.census()
         copies = trees.stack([model] * runs, axis)
         memory = jax.vmap(lambda work, m: work.remember(m), (0, axis), axis)(self.parts.work, copies)
@@ -181,7 +205,36 @@ class _Simulation:
             memory=jax.tree.map(lambda leaf: jnp.stack([leaf] * self.shape.clients), memory),
             excluded=jnp.zeros((self.shape.clients, runs), jnp.int32),
             broken=jnp.full(runs, NEVER, jnp.int32),
+            chosen=beginning.nothing_chosen(self.shape) if self.shape.models else (),
         )
+
+    def _first_choices(self, data: Data, state: State) -> Chosen:
+        ask = beginning.Opening(self.task, self.shape, self.parts, data, state, self.federation, self.seeds)
+        return beginning.first_choices(ask, self.algorithms)
+
+    def _final_pass(self, data: Data, state: State, whole: tuple[np.ndarray, ...]) -> tuple[State, tuple[np.ndarray, ...]]:
+        """One more round in which everybody takes part; what it leads to replaces the last evaluation."""
+        everyone = Planner(
+            self.federation,
+            self.algorithms[0].work,
+            [Full()],
+            seeds=self.seeds,
+            dropout=self.dropout,
+            lanes=self.shape.lanes,
+            devices=self.shape.devices,
+        )
+        block = everyone.block(
+            self.rounds,
+            self.rounds + 1,
+            rounds=1,
+            steps=everyone.steps_per_round(),
+            stops=np.array([1], np.int32),
+            evaluate=np.array([True]),
+        )
+        state, record = advance(self.task, self.shape, self.parts, data, block, state)
+        cohort, chosen, weights, rounds, *seen = whole
+        seen = [np.concatenate([old[:-1], np.asarray(new)]) for old, new in zip(seen, record[1:], strict=True)]
+        return state, (cohort, chosen, weights, rounds, *seen)
 
     def _next_block(self, start: int) -> tuple[int, int, Block]:
         """Plan the rounds from `start`: as many as fit, with the evaluations that fall among them."""
@@ -213,7 +266,7 @@ class _Simulation:
 
     def _trace(self, whole: tuple[np.ndarray, ...], state: State, run: int) -> Trace:
         shape, clients = self.shape, self.shape.clients
-        cohort, chosen, weights, rounds, all_tables, all_losses = whole
+        cohort, chosen, weights, rounds, all_tables, all_losses, all_choices = whole
         own, weights = cohort, weights[..., run]
         if self.parts.cohort is not None:  # of everybody who trained, those whom this run's sampling chose
             mine = chosen[..., int(self.parts.cohort[run])]
@@ -224,10 +277,7 @@ class _Simulation:
         means = np.divide(losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0)
         evaluations = len(rounds)
         algorithm = self.algorithms[run]
-        parameters = 4.0 * trees.size(state.model) / shape.runs
-        cells = shape.groups * shape.labels
-        scalars = 4.0 * sum({"table": cells * shape.labels, "cell_loss": cells}.get(need, 1) for need in algorithm.rule.needs - NOT_SENT)
-        told = 4.0 * cells if isinstance(algorithm.rule, RowRule) else 0.0
+        cost = cost_of(algorithm, self.task, shape)
         return Trace(
             rounds=rounds,
             tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),
@@ -236,9 +286,10 @@ class _Simulation:
             cohort=own,
             weights=weights,
             excluded=np.asarray(state.excluded)[:, run],
-            upload=parameters + scalars,
-            download=parameters + told,
+            upload=cost.up,
+            download=cost.down,
             model=jax.tree.map(np.asarray, trees.take(state.model, run, shape.axis)),
+            choice=all_choices[..., run] if shape.models else NO_CHOICE,
             reports=self._reports(state, run),
         )
 
@@ -269,6 +320,8 @@ def _collect(collected: Collected, block: Block, record: Record, start: int, sto
         collected.rounds.append(start + block.stops[marked])
         collected.tables.append(np.asarray(record.tables)[marked])
         collected.losses.append(np.asarray(record.losses)[marked])
+        none = np.zeros((len(record.losses), 0, 0), np.int32)
+        collected.choice.append((none if record.choice is None else np.asarray(record.choice))[marked])
 
 
 def _restored(leaves: list[np.ndarray], structure: Any) -> tuple[State, Collected]:

@@ -40,6 +40,7 @@ class Cohort(NamedTuple):
     state: State
     t: Array
     row_weights: Array | None = None  # [groups, labels, runs] (or runs first): what rules that weigh rows tell their clients
+    choice: Array | None = None  # int32 [K, runs]: which of several models each slot trains; None: there is one for all
 
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
         """Train slot k unless nobody wants it to. Returns vector, memory and squared norm; a vector whose norm is not finite
@@ -47,29 +48,42 @@ class Cohort(NamedTuple):
         training broke keeps the memory it had."""
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
-        body = lambda s, local: self.step(local, self.block.rows[s])  # noqa: E731
-        return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory)), memory)
+        body = lambda s, local: self.step(local, self.block.rows[s], k)  # noqa: E731
+        return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory, k)), memory, k)
 
-    def start(self, memory: Tree) -> Tree:
-        return self._each(lambda work, m, own: work.start(self.task, m, own), memory)
+    def received(self, k: Array) -> Tree:
+        """The model that slot k trains."""
+        if self.choice is None:
+            return self.state.model
+        return jax.vmap(lambda models, own: jax.tree.map(lambda leaf: leaf[own], models))(self.state.model, self.choice[k])
 
-    def step(self, local: Tree, rows: Array) -> Tree:
+    def start(self, memory: Tree, k: Array) -> Tree:
+        return self._each(lambda work, m, own: work.start(self.task, m, own), memory, k)
+
+    def step(self, local: Tree, rows: Array, k: Array) -> Tree:
         batch = shard(self.data, rows)
 
         def one(work: Work, own: tuple[Tree, Tree], received: Tree, mine: Tree) -> Tree:
             return work.step(self.task, received, mine, batch._replace(weight=_weight_of(batch, *own)))
 
-        return each(one, self.shape.axis, self.parts.work, (self.parts.prepared, self.row_weights), self.state.model, local)
+        return each(one, self.shape.axis, self.parts.work, (self.parts.prepared, self.row_weights), self.received(k), local)
 
-    def finish(self, local: Tree, memory: Tree) -> tuple[Tree, Tree, Array]:
-        vector, new = self._each(lambda work, m, mine: work.finish(self.task, m, mine), local)
+    def finish(self, local: Tree, memory: Tree, k: Array) -> tuple[Tree, Tree, Array]:
+        vector, new = self._each(lambda work, m, mine: work.finish(self.task, m, mine), local, k)
         axis = self.shape.axis
         norm = trees.square_norm(vector, axis)
         whole = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
         return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(whole, new, memory, axis), norm
 
-    def _each(self, function: Any, own: Tree) -> Tree:
-        return each(function, self.shape.axis, self.parts.work, self.state.model, own)
+    def no_total(self) -> Tree:
+        """Zeros in the form of the sum of all vectors; where there are several models, one for each of them."""
+        memory = jax.tree.map(lambda leaf: leaf[0], self.state.memory)
+        vector = jax.eval_shape(lambda own: self.finish(self.start(own, jnp.int32(0)), own, jnp.int32(0))[0], memory)
+        models = (self.shape.models,) if self.shape.models else ()
+        return jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape[:1], *models, *leaf.shape[1:]), leaf.dtype), vector)
+
+    def _each(self, function: Any, own: Tree, k: Array) -> Tree:
+        return each(function, self.shape.axis, self.parts.work, self.received(k), own)
 
 
 def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) -> Array:
@@ -82,7 +96,8 @@ def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) 
 
 
 def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
-    """Add up coefficient times vector, clients one after another or in lanes, on every device those dealt to it."""
+    """Add up coefficient [K, runs] (or [K, models, runs]) times vector, clients one after another or in lanes, on every device
+    those dealt to it."""
     trained = _in_turn(cohort, coefficients) if cohort.shape.lanes == 1 else _in_lanes(cohort, coefficients)
     return trained if cohort.shape.devices == 1 else _of_all_devices(cohort, trained)
 
@@ -98,13 +113,13 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
         wanted = cohort.block.returned[cohort.t, k] if remembering else (coefficients[k] != 0).any()
         vector, memory, norm = cohort.visit(k, memory, wanted)
         return Trained(
-            trees.add_scaled(carry.total, vector, coefficients[k], shape.axis),
+            _added(carry.total, vector, coefficients[k], shape),
             jax.tree.map(lambda leaf, new: leaf.at[who].set(new), carry.memory, memory),
             carry.square_norm.at[k].set(norm),
         )
 
     nothing = jnp.zeros((slots, shape.runs))
-    start = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, nothing)
+    start = Trained(cohort.no_total(), cohort.state.memory, nothing)
     if shape.devices == 1:
         return lax.fori_loop(0, slots, client, start)
     mine = cohort.block.turns[cohort.t, 0]
@@ -114,30 +129,29 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
 def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     """Clients side by side: a lane starts afresh at a visit's first step and adds its vector to the sum at the last."""
     shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
-    weights = jnp.concatenate([coefficients, jnp.zeros((1, shape.runs))])  # an idle lane weighs nothing
+    weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])  # an idle lane weighs nothing
     who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)
 
     def step(s: Array, carry: tuple[Tree, Trained]) -> tuple[Tree, Trained]:
         local, trained = carry
         slot = lanes.slot[s]
         memory = jax.tree.map(lambda leaf: leaf[jnp.minimum(who[slot], shape.clients - 1)], trained.memory)
-        local = _where_lane(lanes.starts[s], jax.vmap(cohort.start, axis_size=shape.lanes)(memory), local)
-        local = jax.vmap(cohort.step)(local, lanes.rows[s])
+        local = _where_lane(lanes.starts[s], jax.vmap(cohort.start)(memory, slot), local)
+        local = jax.vmap(cohort.step)(local, lanes.rows[s], slot)
         ended = jnp.where(lanes.ends[s], slot, slots)
-        return local, lax.cond(lanes.ends[s].any(), lambda: add(trained, local, memory, ended), lambda: trained)
+        return local, lax.cond(lanes.ends[s].any(), lambda: add(trained, local, memory, slot, ended), lambda: trained)
 
-    def add(trained: Trained, local: Tree, memory: Tree, ended: Array) -> Trained:
-        vector, memory, norm = jax.vmap(cohort.finish)(local, memory)
-        scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(vector, weights[ended])
+    def add(trained: Trained, local: Tree, memory: Tree, slot: Array, ended: Array) -> Trained:
+        vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
         return Trained(
-            jax.tree.map(lambda total, each_lane: total + each_lane.sum(0), trained.total, scaled),
+            _added_lanes(trained.total, vector, weights[ended], shape),
             jax.tree.map(lambda leaf, new: leaf.at[who[ended]].set(new, mode="drop"), trained.memory, memory),
             trained.square_norm.at[ended].set(norm, mode="drop"),
         )
 
-    nothing = Trained(trees.zeros_like(cohort.state.model), cohort.state.memory, jnp.zeros((slots, shape.runs)))
+    nothing = Trained(cohort.no_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
     memory = jax.tree.map(lambda leaf: leaf[jnp.zeros(shape.lanes, int)], cohort.state.memory)
-    empty = jax.vmap(cohort.start, axis_size=shape.lanes)(memory)
+    empty = jax.vmap(cohort.start)(memory, jnp.zeros(shape.lanes, int))
     return lax.fori_loop(lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], step, (empty, nothing))[1]
 
 
@@ -150,6 +164,21 @@ def _of_all_devices(cohort: Cohort, trained: Trained) -> Trained:
     total, norms, memory, visited = added_up((trained.total, trained.square_norm, own, mine.astype(jnp.int32)), shape)
     changed = jnp.where(visited > 0, who, shape.clients)
     return Trained(total, jax.tree.map(lambda leaf, new: leaf.at[changed].set(new, mode="drop"), cohort.state.memory, memory), norms)
+
+
+def _added(total: Tree, vector: Tree, coefficients: Array, shape: Shape) -> Tree:
+    """The total with one more vector, times its coefficient [runs], or times one for each model [models, runs]."""
+    if not shape.models:
+        return trees.add_scaled(total, vector, coefficients, shape.axis)
+    return jax.tree.map(lambda t, v: t + jnp.einsum("mr,r...->rm...", coefficients, v, precision="highest"), total, vector)
+
+
+def _added_lanes(total: Tree, vectors: Tree, coefficients: Array, shape: Shape) -> Tree:
+    """The same for the vectors of all lanes; coefficients have the lanes in front."""
+    if not shape.models:
+        scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(vectors, coefficients)
+        return jax.tree.map(lambda t, each_lane: t + each_lane.sum(0), total, scaled)
+    return jax.tree.map(lambda t, v: t + jnp.einsum("lmr,lr...->rm...", coefficients, v, precision="highest"), total, vectors)
 
 
 def _where_lane(chosen: Array, a: Tree, b: Tree) -> Tree:

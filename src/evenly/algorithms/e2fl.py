@@ -1,0 +1,92 @@
+"""E2FL: every group of clients elects a model, and every group has one vote on the model that all start from.
+
+Mozaffari, Houmansadr, "E2FL: Equal and Equitable Federated Learning", 2022, on top of FRL: clients rank the edges of a random
+network. In every round all clients start from the order of all, R, and send theirs. The clients of a group elect the group's
+order (one vote each), and the groups elect the next R (one vote each), so that a group of three counts as much as one of three
+hundred: equity. A client uses the model of its group, which knows it best: equality.
+
+Groups are known, or inferred. "rank-clustering": before the first round every client trains once, and the server clusters the
+orders. "lowest-loss", "one-shot", "binary": in every round, and when it is served, a client chooses among the groups' models by
+the loss on its training rows, or by how sure they are. Groups start equal and cannot be told apart: in the first round they are
+drawn. A client's vote counts one, whatever its size, so coefficients are 0 or 1, a row for each group.
+
+Where a client holds rows of several groups of people (`people`), it sends one order for each group, trained on those rows
+alone, and these vote as if they came from clients of their own; all are then served the model of all.
+
+Of a group that is absent in a round the paper says nothing. It keeps its last order and does not vote (`absent_vote` makes it);
+`final_pass` adds a round in which everybody votes, so that no group's model rests on the few clients that were drawn last.
+"""
+
+import jax.numpy as jnp
+
+from evenly.algorithms.method import Method
+from evenly.clients.edge_popup import EdgePopup
+from evenly.clients.rank_server import GroupServer, GroupVotes
+from evenly.groups import CHOOSERS
+from evenly.ranking import Frozen
+from evenly.records import record, require, static
+from evenly.sampling import Uniform
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+INFERENCE = ("known", "rank-clustering", *CHOOSERS)
+
+
+@record
+class E2FL:
+    """Count every ballot once, in its own group."""
+
+    groups: int = static(default=0, doc="how many groups there are; 0: as many as the data say")
+    inference: str = static(default="known", doc=f"how clients come to their group: {', '.join(INFERENCE)}")
+    absent_vote: bool = static(default=False, doc="whether groups without clients in a round vote again with their last order")
+    final_pass: bool = static(default=False, doc="whether everybody trains once more at the end, and votes in its group")
+    global_model: bool = static(default=False, doc="whether clients are served the model of all, not their group's: E2FL (GM)")
+    people: bool = static(default=False, doc="whether groups are those of the people in each client's rows; serves the model of all")
+    layer: int = static(default=0, doc="the layer by which clients are clustered, counted from 1; 0: all")
+    iterations: int = static(default=20, doc="steps of the clustering at most")
+    restarts: int = static(default=5, doc="first centres that the clustering tries")
+    apart: bool = static(default=False)
+
+    def __post_init__(self) -> None:
+        require(self.inference in INFERENCE, f"inference must be one of {', '.join(INFERENCE)}, got {self.inference!r}.")
+        for name, least in (("groups", 0), ("layer", 0), ("iterations", 1), ("restarts", 1)):
+            value = getattr(self, name)
+            require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")
+        known = not self.people or self.inference == "known"
+        require(known, f"with people = true the groups are known, so inference must be 'known', got {self.inference!r}.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"choice"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return False
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        return self._members(signals).astype(jnp.float32), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[GroupVotes, Tree]:
+        return GroupVotes(total, self._members(signals).any(1)), state
+
+    def _members(self, signals: Signals) -> Array:
+        """Who of those that returned is in which group. bool [groups, K]"""
+        return (signals.choice[None] == jnp.arange(self.groups)[:, None]) & signals.returned
+
+
+METHOD = Method(
+    name="e2fl",
+    title="E2FL",
+    reference="Mozaffari and Houmansadr, E2FL: Equal and Equitable Federated Learning, 2022",
+    formula="R_q = argsort Σ argsort Rₖ over the clients of group q;  R⁺ = argsort Σ argsort R_q",
+    rule=E2FL,
+    work=EdgePopup,
+    network=Frozen,
+    server_of=lambda chosen: GroupServer(
+        groups=chosen["groups"], absent_vote=chosen["absent_vote"], global_model=chosen["global_model"] or chosen["people"]
+    ),
+    select=Uniform(),
+    example="e2fl(inference=lowest-loss, groups=2)",
+)  # fmt: skip

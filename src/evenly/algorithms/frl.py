@@ -1,0 +1,54 @@
+"""FRL: clients rank the edges of a random network, and vote on their order.
+
+Mozaffari, Shejwalkar, Houmansadr, "FRL: Federated Rank Learning", 2021. The weights of a network are drawn once and never
+change. Every client looks for the edges that serve its own rows (edge-popup) and sends their order; the server adds up the
+places that clients give an edge, and sorts the sums (a Borda count). A model keeps the best share k of every layer.
+
+A vote counts one, whatever the size of the client: coefficients are 1, and sum to the number of clients that returned. A vote
+of equals is theirs; ties go to the edge with the lower number.
+"""
+
+import jax.numpy as jnp
+
+from evenly.algorithms.method import Method
+from evenly.clients.edge_popup import EdgePopup
+from evenly.clients.rank_server import RankServer
+from evenly.ranking import Frozen
+from evenly.records import record
+from evenly.sampling import Uniform
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+
+@record
+class FRL:
+    """Count every ballot once."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def counts_sizes(self) -> bool:
+        return False
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        return signals.returned.astype(jnp.float32), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return total, state
+
+
+METHOD = Method(
+    name="frl",
+    title="FRL",
+    reference="Mozaffari et al., FRL: Federated Rank Learning, 2021",
+    formula="R⁺ = argsort Σ argsort Rₖ",
+    rule=FRL,
+    work=EdgePopup,
+    network=Frozen,
+    server_of=lambda chosen: RankServer(),
+    select=Uniform(),
+)

@@ -1,0 +1,67 @@
+"""IFCA: several models; every client chooses the one that fits it best, and trains that one.
+
+Ghosh, Chung, Yin, Ramchandran, "An Efficient Framework for Clustered Federated Learning", NeurIPS 2020. The models start from
+different random weights (equal ones would tie, and every client would choose the first for ever; where the model always starts
+equal, as linear ones do at 0, the clusters of the first round are drawn). In a round the server sends all of them; a client
+chooses the one with the lowest loss on its training rows, trains it, and says which. The members of a cluster are averaged as
+FedAvg does; a model that nobody chose stays. A client is served the model that it would choose.
+
+Clusters may collapse: models that start badly are never chosen. Which model serves whom is in the results; where models stay
+empty, start again from another seed and keep the run with the lowest training loss.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from evenly.algorithms.fedavg import follow_sampling
+from evenly.algorithms.method import Method
+from evenly.algorithms.shares import shares
+from evenly.records import record, require, static
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+
+@record
+class IFCA:
+    """Average the updates within each cluster, by size or equally: a row of coefficients for each cluster sums to 1, or is 0."""
+
+    groups: int = static(default=2, doc="how many models there are; 0: as many as the data have groups of clients")
+    weights: str = static(default="size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
+    inference: str = static(default="lowest-loss")
+    apart: bool = static(default=True)
+    final_pass: bool = static(default=False)
+
+    def __post_init__(self) -> None:
+        legal = isinstance(self.groups, int) and self.groups >= 0
+        require(legal, f"groups must be a whole number of at least 0, got {self.groups!r}.")
+        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"choice", "examples"} if self.weights == "size" else {"choice"})
+
+    @property
+    def counts_sizes(self) -> bool:
+        return self.weights == "size"
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
+        members = (signals.choice[None] == jnp.arange(self.groups)[:, None]) & signals.returned
+        return jax.vmap(lambda own: shares(raw, own))(members), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return total, state
+
+
+METHOD = Method(
+    name="ifca",
+    title="IFCA",
+    reference="Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020",
+    formula="qₖ = argmin_q Fₖ(w_q);  w_q⁺ = Σ aₖ wₖ over the clients with qₖ = q",
+    rule=IFCA,
+    defaults={"weights": ""},
+    resolve=follow_sampling,
+    server_of=lambda chosen: None,
+)

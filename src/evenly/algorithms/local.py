@@ -1,0 +1,46 @@
+"""Local training: every client on its own, with nothing shared.
+
+The baseline without federation of Mozaffari and Houmansadr (E2FL, 2022) and others: what a client's own rows are worth to it.
+From the common first model, a client trains whenever the sampling chooses it, for the same local epochs that a federated method
+would give it, on the same batches; its model is its own and nothing is sent. Coefficients are 0: nobody counts for anybody else.
+"""
+
+import jax.numpy as jnp
+
+from evenly.algorithms.method import Method
+from evenly.clients.alone import TrainingAlone
+from evenly.records import record
+from evenly.types import Array, Census, Effort, Signals, Tree
+
+
+@record
+class Local:
+    """Count nobody: the shared model stays what it was."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def counts_sizes(self) -> bool:
+        return False
+
+    def init(self, census: Census) -> Tree:
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        return jnp.zeros(signals.returned.shape), state
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        return total, state
+
+
+METHOD = Method(
+    name="local",
+    title="local training",
+    reference="Mozaffari and Houmansadr, E2FL: Equal and Equitable Federated Learning, 2022, as a baseline",
+    formula="wₖ ← wₖ − η∇Fₖ(wₖ);  nothing is shared",
+    rule=Local,
+    work=TrainingAlone,
+    server_of=lambda chosen: None,
+)
