@@ -97,7 +97,7 @@ class Store:
             reports = header.get("reports") or [{}] * len(keys)  # older files have none
             return [
                 Trace(
-                    **{name: file[f"{i}.{name}"] for name in ARRAYS},
+                    **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},  # older files have fewer
                     upload=upload,
                     download=download,
                     model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
