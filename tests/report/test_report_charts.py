@@ -1,12 +1,17 @@
 """The charts as data: what they draw, not how it looks (tests/browser looks)."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+import vl_convert
+from hypothesis import given
+from hypothesis import strategies as st
 from invented import comparison, federation
 
 from evenly.report.charts import convergence, distribution, influence_chart, save_chart, tradeoff
+from evenly.report.charts.distribution import span_of
 from evenly.report.charts.theme import DARK, LIGHT
 from evenly.report.table import final_values
 
@@ -19,6 +24,57 @@ def test_the_histogram_counts_every_client_once():
     found = comparison(seeds=3)
     bars = [row for row in rows(distribution(found, found.labels)) if "bin" in row and row["method"] == "fedavg"]
     assert sum(row["clients"] for row in bars) == pytest.approx(20, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "span"),
+    [
+        ([73.2, 84.0], (70, 85, 1)),
+        ([70.0, 85.0], (70, 85, 1)),
+        ([100 * 0.7, 100 * 0.29], (20, 80, 5)),  # floats just below 70 and 29
+        ([61.0, 98.0], (60, 100, 2)),
+        ([5.0, 98.0], (0, 100, 5)),
+        ([41.0, 99.0], (40, 100, 5)),
+        ([100.0, 100.0], (90, 100, 1)),
+        ([0.0, 0.0], (0, 10, 1)),
+        ([74.0, 74.5], (70, 80, 1)),
+        ([71.0, 71.5], (65, 75, 1)),
+        ([np.nan, 80.5], (75, 85, 1)),
+        ([np.nan], (0, 100, 5)),
+    ],
+)
+def test_the_axis_of_the_histogram_follows_the_clients(accuracies, span):
+    assert span_of(np.array(accuracies)) == span
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=5))
+def test_every_accuracy_lies_on_an_axis_of_at_least_ten_points_in_at_most_twenty_bins(accuracies):
+    span = span_of(np.array(accuracies))
+    assert 0 <= span.low <= min(accuracies) + 1e-9
+    assert max(accuracies) - 1e-9 <= span.high <= 100
+    assert 10 <= span.high - span.low <= 20 * span.step
+    assert (span.edges[0], span.edges[-1]) == (span.low, span.high)
+    assert np.histogram(np.array(accuracies).round(9), span.edges)[0].sum() == len(accuracies)
+
+
+@pytest.mark.parametrize("width", [280, 480])
+def test_long_names_keep_both_ends_and_are_whole_where_they_fit(width):
+    labels = ("fedavg", "fairfed(metric=eod, beta=0.01)+reweigh", "fairfed(metric=eod, beta=0.01, weights=equal)+parity(share=0.5)+reweigh")
+    chart = distribution(comparison(labels, seeds=1), labels).properties(width=width)
+    svg = vl_convert.vegalite_to_svg(chart.to_json(), config={"legend": {"disable": True}})  # as on the page
+    drawn = re.findall(r">([^<>]*(?:fedavg|fairfed)[^<>]*)</text>", svg)
+    whole = [label for label in labels if label in drawn]
+    assert whole == ([labels[0]] if width == 280 else list(labels[:2]))
+    for short, label in zip([name for name in drawn if name not in labels], [label for label in labels if label not in whole], strict=True):
+        start, end = short.split("…")
+        assert len(start) > 5 < len(end)
+        assert (label.startswith(start), label.endswith(end)) == (True, True)
+
+
+def test_the_whole_name_appears_on_hovering():
+    found = comparison()
+    text = next(layer for layer in distribution(found, found.labels).to_dict()["layer"] if layer["mark"]["type"] == "text")
+    assert text["encoding"]["tooltip"]["field"] == "method"
 
 
 def test_single_clients_are_drawn_only_where_they_can_be_seen():

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
-from evenly.report.charts import convergence, distribution, influence_chart, tradeoff, weigh_alike, weighing_chart
+from evenly.report.charts import convergence, distribution, influence_chart, shown_span, tradeoff, weigh_alike, weighing_chart
 from evenly.report.choice import Choice
 from evenly.report.markup import Html, element, section
 from evenly.report.served import influence, mean_effective_clients, reported
@@ -69,9 +69,12 @@ def charts(comparison: Comparison, values: Values, choice: Choice) -> Charts:
 
 
 def _distribution(comparison: Comparison, choice: Choice) -> list[Figure]:
+    span = shown_span(comparison, choice.coloured, choice.split)
+    part = "" if (span.low, span.high) == (0, 100) else f" The axis shows {span.low} to {span.high} % only."
     caption = (
-        "Bars count the clients in each step of 5 points (mean over seeds); dots are single clients. The solid line is the mean of "
-        "all clients, the dashed line that of the worst-served 10 %. The narrower and the further right, the better."
+        f"Bars count the clients in each step of {span.step} {'point' if span.step == 1 else 'points'} (mean over seeds); dots are single "
+        "clients. The solid line is the mean of all clients, the dashed line that of the worst-served 10 %. The narrower and the further "
+        f"right, the better.{part}"
     )
     return [Figure("chart-distribution", distribution(comparison, choice.coloured, choice.split), caption)]
 

@@ -41,8 +41,8 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
 
 def _notes(notes: str) -> list[Html]:
     paragraphs = [element("p", None, unbroken(text)) for text in map(str.strip, notes.split("\n\n")) if text]
-    intro = element("p", {"class": "soft"}, NOTES)
-    return [element("details", {"class": "later"}, element("summary", None, "About the experiment"), intro, *paragraphs)] if paragraphs else []
+    head = element("summary", None, "About the experiment"), element("p", {"class": "soft"}, NOTES)
+    return [element("details", {"class": "later"}, *head, *paragraphs)] if paragraphs else []
 
 
 def _tile(values: Values, choice: Choice, name: str) -> Html:
