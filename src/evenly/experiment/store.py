@@ -13,7 +13,7 @@ import numpy as np
 
 from evenly.saving import Model, save
 from evenly.types import Task, Trace
-from evenly.writing import write_whole
+from evenly.writing import READING, write_whole
 
 OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json")
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
@@ -92,7 +92,7 @@ class Store:
         if not path.exists():
             return None
         structure = jax.tree.structure(jax.eval_shape(task.init, jax.random.key(0)))
-        with np.load(path) as file:
+        with READING, np.load(path) as file:
             header = json.loads(str(file["header"]))
             reports = header.get("reports") or [{}] * len(keys)  # older files have none
             return [

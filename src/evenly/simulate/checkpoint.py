@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from evenly.federation import Federation
-from evenly.writing import write_whole
+from evenly.writing import READING, write_whole
 
 FORMAT = 1
 
@@ -31,7 +31,7 @@ def read(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
     if not path.exists():
         return None
     try:
-        with open(path, "rb") as opened, np.load(opened) as file:  # numpy leaves a damaged file open
+        with READING, open(path, "rb") as opened, np.load(opened) as file:  # numpy leaves a damaged file open
             header = json.loads(str(file["header"]))
             if header["format"] != FORMAT or header["fingerprint"] != fingerprint:
                 return None
