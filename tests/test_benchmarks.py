@@ -66,7 +66,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> dict:
     command = [sys.executable, str(BENCHMARKS / "memory.py"), "--quick", "--json", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert "8 lanes: peak" in done.stdout
+    assert "8 lanes: program" in done.stdout
     return json.loads(out.read_text())
 
 
