@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-
 # NumPy reads the header of an array by parsing it as Python, which in some Pythons fails when two threads do it at once
 # (CPython issue 106905): whoever reads arrays where several seeds may be reading takes this lock.
 READING = threading.Lock()
