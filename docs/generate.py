@@ -212,7 +212,7 @@ def catalogue() -> str:
         "## Sampling: `+name`",
         table(["name", "who takes part", "settings"], samplings),
         "Parity sampling makes every client that is chosen reveal how many of its training rows belong to unprivileged people, and how "
-        "many it has in all. It says so once: two numbers, 8 bytes a client, which are not part of the bytes of a round that a report shows. "
+        "many it has in all. It says so once: two numbers, 8 bytes a client, which are not part of the bytes of a round in a report. "
         "Neither is the number of rows that `weighted` needs.",
         "## What clients do once, before the first round: `+name`",
         table(["name", "what it does", "settings"], prepares),
