@@ -5,6 +5,7 @@ Compiling is what tests pay for. Programs are compiled without most optimisation
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -13,6 +14,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
+import jax
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -27,6 +29,18 @@ settings.register_profile("local", max_examples=40, **quiet)
 settings.register_profile("ci", max_examples=40, derandomize=True, **quiet)
 settings.register_profile("thorough", max_examples=600, **quiet)  # pytest --hypothesis-profile thorough
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+MOST_MAPS = 20_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs() -> Iterator[None]:
+    """Let go of compiled programs before the process reaches the kernel's limit on memory maps (65,530 on most machines)."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
