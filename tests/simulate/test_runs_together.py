@@ -7,6 +7,7 @@ import pytest
 from evenly.federation import Federation
 from evenly.models import MLP, LinearSVM, Softmax
 from evenly.simulate import companions, simulate
+from evenly.simulate.company import gather
 from tests import federations
 from tests.simulations import Simulated, algorithms, flat
 
@@ -85,3 +86,12 @@ def test_the_first_model_is_shared(tiny: Federation):
     one, other = simulate(task, tiny, algorithms("q-fedavg(q=[0, 1])"), ROUNDS)
     np.testing.assert_array_equal(one.losses[0], other.losses[0])
     assert jax.tree.structure(one.model) == jax.tree.structure(task.init(jax.random.key(0)))
+
+
+def test_a_pull_of_nothing_is_left_out_unless_some_run_has_one(simulated: Simulated):
+    assert gather(algorithms("fedavg")).parts.work.mu is None
+    np.testing.assert_allclose(gather(algorithms("fedavg,fedprox(mu=0.5)")).parts.work.mu, [0.0, 0.5])
+    (alone,) = simulated.all("fedavg", 4)
+    together = simulated.all("fedavg,fedprox(mu=0.5)", 4)
+    np.testing.assert_allclose(flat(alone.model), flat(together[0].model), atol=1e-6)
+    assert np.abs(flat(alone.model) - flat(together[1].model)).max() > 1e-3

@@ -9,7 +9,7 @@ from evenly import trees
 from evenly.clients.optimiser import Factory, Optimiser
 from evenly.clients.shaping import NashBargaining
 from evenly.models.linear import over_runs
-from evenly.records import is_number, leaf, record, require, static
+from evenly.records import is_number, leaf, record, replace, require, static
 from evenly.types import Shard, Task, Tree
 
 
@@ -27,7 +27,7 @@ class LocalTraining:
     learning_rate: float = leaf(default=0.1, doc="local step size")
     epochs: int = static(default=1, doc="passes over the client's training rows in a round")
     batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
-    mu: float = leaf(default=0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
+    mu: float | None = leaf(default=0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
     shape: NashBargaining | None = None
@@ -36,7 +36,7 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.batch_size, self.max_steps)
-        if is_number(self.mu):
+        if self.mu is not None and is_number(self.mu):
             require(self.mu >= 0, f"mu must be at least 0, got {self.mu}. Use 0 for plain local training.")
         if is_number(self.learning_rate):
             self._optimiser()
@@ -49,14 +49,19 @@ class LocalTraining:
 
     def step(self, task: Task, received: Tree, local: Local, batch: Shard) -> Local:
         gradient = jax.grad(lambda model: self._objective(task, model, batch).sum())(local.model)
-        pulled = jax.tree.map(lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received)
-        return Local(*self._optimiser().update(pulled, local.optimiser, local.model))
+        if self.mu is not None:
+            gradient = jax.tree.map(lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received)
+        return Local(*self._optimiser().update(gradient, local.optimiser, local.model))
 
     def finish(self, task: Task, received: Tree, local: Local) -> tuple[Tree, Tree]:
         return trees.subtract(local.model, received), None
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
         return model
+
+    def simplified(self) -> "LocalTraining":
+        """The same work without the pull, where it is 0: a program then need not read the received model in every step."""
+        return replace(self, mu=None) if self.mu == 0 else self
 
     def _objective(self, task: Task, model: Tree, batch: Shard) -> jax.Array:
         loss = batch_loss(task, model, batch)

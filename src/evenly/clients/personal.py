@@ -35,27 +35,27 @@ class PersonalTraining:
     def __post_init__(self) -> None:
         if is_number(self.pull):
             require(self.pull >= 0, f"pull must be at least 0, got {self.pull}. Use 0 to train personal models alone.")
-        self._training(0.0)
+        self._training(None)
 
     def remember(self, model: Tree) -> Tree:
         return model
 
     def start(self, task: Task, received: Tree, memory: Tree) -> Both:
-        shared = self._training(0.0).start(task, received, None)
+        shared = self._training(None).start(task, received, None)
         return Both(shared, Local(memory, shared.optimiser))
 
     def step(self, task: Task, received: Tree, local: Both, batch: Shard) -> Both:
-        shared, own = self._training(0.0), self._training(self.pull)
+        shared, own = self._training(None), self._training(self.pull)
         return Both(shared.step(task, received, local.shared, batch), own.step(task, received, local.own, batch))
 
     def finish(self, task: Task, received: Tree, local: Both) -> tuple[Tree, Tree]:
-        vector, _ = self._training(0.0).finish(task, received, local.shared)
+        vector, _ = self._training(None).finish(task, received, local.shared)
         return vector, local.own.model
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
         return memory
 
-    def _training(self, mu: float) -> LocalTraining:
+    def _training(self, mu: float | None) -> LocalTraining:
         return LocalTraining(
             learning_rate=self.learning_rate, epochs=self.epochs, batch_size=self.batch_size, mu=mu,
             optimiser=self.optimiser, options=self.options, max_steps=self.max_steps,

@@ -83,7 +83,23 @@ def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", 
 
 def dense(x: Array, layer: Layer) -> Array:
     """x [n, d] times layer["w"] [d, out], plus layer["b"] if there is one."""
-    return x @ layer["w"] + layer["b"] if "b" in layer else x @ layer["w"]
+    out = _product(x, layer["w"])
+    return out + layer["b"] if "b" in layer else out
+
+
+@jax.custom_vjp
+def _product(x: Array, w: Array) -> Array:
+    return x @ w
+
+
+def _product_backwards(given: tuple[Array, Array], pull: Array) -> tuple[Array, Array]:
+    # As JAX would, but laid out as the weights are. Its own gradient comes transposed, and where runs are vmapped XLA turns
+    # it round only in the update: 2 ms of a LeNet step for 1.6 million numbers read across the grain.
+    x, w = given
+    return jnp.einsum("no,do->nd", pull, w), x.T @ pull
+
+
+_product.defvjp(lambda x, w: (x @ w, (x, w)), _product_backwards)
 
 
 def max_pool(x: Array) -> Array:

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenly.clients.local_training import LocalTraining
 from evenly.sampling import Full
 from evenly.simulate.layout import Band, Parts
 from evenly.simulate.measuring import MEASURED
-from evenly.types import Algorithm, Prepare, Select, Several, Task
+from evenly.types import Algorithm, Prepare, Select, Several, Task, Work
 
 
 class Company(NamedTuple):
@@ -66,12 +67,18 @@ def gather(algorithms: Sequence[Algorithm]) -> Company:
     prepares, prepared = _numbered([a.prepare for a in ordered])
     bands = [Band(*_stacked([(a.rule, a.server) for a in ordered[bounds[b] : bounds[b + 1]]])) for b in range(len(starts))]
     parts = Parts(
-        work=_stacked([a.work for a in ordered]),
+        work=_stacked(_simplified([a.work for a in ordered])),
         bands=tuple(bands),
         prepared=jnp.asarray(prepared) if len(prepares) > 1 else None,
         cohort=jnp.asarray(select) if len(selects) > 1 else None,
     )
     return Company(ordered, [order.index(i) for i in range(len(order))], bounds, parts, selects, prepares)
+
+
+def _simplified(works: Sequence[Work]) -> Sequence[Work]:
+    """Clients' work without what does nothing in any run; as it is where some run needs it, because all share one structure."""
+    simple = [work.simplified() if isinstance(work, LocalTraining) else work for work in works]
+    return simple if len({str(jax.tree.structure(work)) for work in simple}) == 1 else works
 
 
 def _stacked(trees: Sequence[Any]) -> Any:
