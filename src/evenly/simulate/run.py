@@ -174,7 +174,7 @@ class _Simulation:
                 began = time.monotonic()
                 checkpoints.write(path, name, stop, (state, collected.whole()))
                 written = time.monotonic()
-                pause = max(CHECKPOINT_SECONDS, 10 * (written - began))  # clients' memories may be gigabytes
+                pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
         whole = collected.whole()
         rule = self.algorithms[0].rule
         if isinstance(rule, Several) and rule.final_pass:
