@@ -33,6 +33,11 @@ def test_levels_stand_before_the_names_of_metrics(tiny: Federation, some_trace: 
     assert lines["upload"].ours.mean == some_trace.upload / 2**20
 
 
+def test_methods_that_were_not_run_are_left_out(tiny: Federation, some_trace: Trace):
+    paper = Paper(reference="e2fl", dataset="FairMNISTRotate", column="algorithm", rows={"e2fl": "E2FL", "fedavg": "FedAvg"})
+    assert {line.label for line in side_by_side(comparison(tiny, some_trace), paper)} == {"e2fl"}
+
+
 def test_a_setting_and_a_split_choose_among_figures(tiny: Federation, some_trace: Trace):
     paper = Paper(
         reference="e2fl", dataset="Adult", column="algorithm", setting="dirichlet_alpha=1", split="central", rows={"e2fl": "E2FL"},

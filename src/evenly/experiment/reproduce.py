@@ -27,13 +27,14 @@ class Line(NamedTuple):
 
 
 def side_by_side(comparison: Comparison, paper: Paper) -> list[Line]:
-    """Every figure the paper gives for these methods, once, with ours."""
+    """Every figure the paper gives for these methods, once, with ours; a comparison may hold only some of the methods."""
+    rows = {label: entry for label, entry in paper.rows.items() if label in comparison.labels}
     lines: dict[tuple[str, str, str], Line] = {}
-    ours = {(label, split): over_seeds(comparison, label, split) for label in paper.rows for split in (*SPLITS, CENTRAL)}
+    ours = {(label, split): over_seeds(comparison, label, split) for label in rows for split in (*SPLITS, CENTRAL)}
     for row in _figures(paper):
         split, metric = row.get("split") or paper.split, paper.metrics.get(_name(row), _name(row))
         scale = paper.scale.get(metric, 1.0)
-        for label, entry in paper.rows.items():
+        for label, entry in rows.items():
             key = (split, label, metric)
             if row[paper.column] != entry or key in lines or metric not in ours[label, split]:
                 continue
