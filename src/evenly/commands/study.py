@@ -1,4 +1,4 @@
-"""`evenly reproduce` of a study: run it into its folder, and show what it says in a terminal."""
+"""A study as a command runs it: into its folder, and show what it says in a terminal."""
 
 from collections.abc import Sequence
 from pathlib import Path

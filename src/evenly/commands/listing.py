@@ -1,0 +1,67 @@
+"""`evenly list` and `evenly describe`: what there is, and what each thing means."""
+
+from inspect import cleandoc
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from evenly.mistakes import sentences
+
+
+def list_all() -> None:
+    """Show every method, sampling, model, data set, metric and experiment."""
+    with sentences():
+        from evenly.clients import PREPARES
+        from evenly.clients.optimiser import OPTIMISERS
+        from evenly.datasets import DATASETS
+        from evenly.experiment.config import packaged
+        from evenly.experiment.plan import ALL_MODELS
+        from evenly.metrics import EVERY_METRIC
+        from evenly.sampling import SAMPLINGS
+        from evenly.terminal import methods_table
+
+        console = Console()
+        console.print(methods_table())
+        parts = {
+            "sampling": SAMPLINGS,
+            "before the first round": PREPARES,
+            "server and local optimisers": [f"{side}-{name}" for side in ("server", "local") for name in OPTIMISERS],
+            "models": ALL_MODELS,
+            "data sets": [*DATASETS, "any .csv or .parquet file"],
+            "metrics": EVERY_METRIC,
+            "experiments": packaged(),
+        }
+        for title, names in parts.items():
+            console.print(f"[bold]{title}[/bold]: {', '.join(names)}")
+        console.print("Details: evenly describe NAME")
+
+
+def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")]) -> None:
+    """Explain one method, sampling or metric: formula, settings, what clients reveal."""
+    with sentences():
+        from evenly.algorithms import METHODS
+        from evenly.clients import PREPARES
+        from evenly.metrics import EVERY_METRIC
+        from evenly.notation import unknown
+        from evenly.sampling import SAMPLINGS
+        from evenly.terminal import part_table, reveals, sampling_reveals, settings_table, trial
+
+        console = Console()
+        if name in METHODS:
+            method = METHODS[name]
+            console.print(f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False)
+            console.print(settings_table(method))
+            console.print(f"Clients reveal, besides their update: {reveals(method)}.")
+            console.print(f"Try it: {trial(method)}", highlight=False)
+        elif name in (parts := {**SAMPLINGS, **PREPARES}):
+            console.print(cleandoc(parts[name].__doc__ or ""), highlight=False)
+            console.print(part_table(name, parts[name]))
+            if name in SAMPLINGS:
+                console.print(f"Clients reveal, to be chosen: {sampling_reveals(SAMPLINGS[name]())}.")
+        elif name in EVERY_METRIC:
+            metric = EVERY_METRIC[name]
+            console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
+            console.print(metric.doc, highlight=False)
+        else:
+            raise unknown("method, sampling or metric", name, [*METHODS, *parts, *EVERY_METRIC])

@@ -1,0 +1,43 @@
+"""Options that several commands share, and what they mean for a plan."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Data = Annotated[str, typer.Option(help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file.")]
+Client = Annotated[str | None, typer.Option(help="Column of your table that names the client of each row.")]
+Label = Annotated[str | None, typer.Option(help="Column to be predicted.")]
+Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
+Favourable = Annotated[str | None, typer.Option(help="The label that people want to get.")]
+Unprivileged = Annotated[
+    list[str] | None, typer.Option(help="Value of the sensitive column whose people are expected to be served worse; or COLUMN=VALUE.")
+]
+Rounds = Annotated[int, typer.Option(help="Rounds of training.")]
+Seeds = Annotated[int, typer.Option(help="How many seeds: splits, cohorts and batches drawn anew.")]
+LearningRate = Annotated[float, typer.Option(help="Local step size, where a method does not set its own.")]
+BatchSize = Annotated[int, typer.Option(help="Rows in a local step.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for results; by default results/ and a name made from the settings.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace evenly's results of other settings in the output folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print rows as JSON on stdout and everything else on stderr.")]
+
+
+def source(data: str, **columns: Any) -> dict[str, Any]:
+    """A plan's `data`: a data set with its settings, or a user's own table and what its columns mean."""
+    from evenly.experiment.sources import is_table, table_source
+    from evenly.notation import parse
+
+    if is_table(data):
+        return table_source(data, **columns)
+    if any(columns.values()):
+        *most, last = (f"--{name}" for name in columns)
+        raise ValueError(f"{', '.join(most)} and {last} are for a table of your own, but --data is {data!r}. Give a .csv or .parquet file.")
+    (part,) = parse(data)
+    return {"name": part.name, **part.settings}
+
+
+def seeds_of(count: int) -> tuple[int, ...]:
+    """The first so many seeds."""
+    if count < 1:
+        raise ValueError(f"seeds must be at least 1, got {count}.")
+    return tuple(range(count))
