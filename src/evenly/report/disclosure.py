@@ -1,0 +1,112 @@
+"""Which cells of a table may not be shown because they rest on too few people, also not by subtraction from a total.
+
+Everything here is a pure function of counts. A cell is small if it counts somebody, but fewer than `least` people. Hiding it alone
+does not help where the total of its line is shown as well: the rest of the line would give it away. Therefore in every line that
+has a total, what is hidden is at least two cells which together count at least `least` people; the smallest other cells are
+hidden as well until that holds. Where no cell is left to hide, the total itself must be withheld.
+
+This guards every total on its own. It does not guard against solving for cells with the totals of several directions at once, nor
+against a reader who knows some of the cells from elsewhere.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Hidden(NamedTuple):
+    """What of a table is hidden, and why."""
+
+    cells: Array  # [...] bool: not to be shown
+    small: Array  # [...] bool: hidden for their own sake; the other hidden cells are so for the sake of these
+    totals: dict[int, Array]  # by axis that is summed over: the sums that would give a cell away and must be withheld too
+
+    @property
+    def any(self) -> bool:
+        return bool(self.cells.any())
+
+
+def hide(counts: Any, least: int, *, sums: Sequence[int] = (), also: Any = None) -> Hidden:
+    """The cells of a table that may not be shown. `sums` are the axes over which totals are shown as well.
+
+    `also` marks cells that are hidden for other reasons; they are protected in the same way. With `least` at 1 or less nothing
+    is small. Cells that count nobody are never small.
+
+    >>> hide([3, 500, 40], 10, sums=[0]).cells.tolist()  # the total would give away the 3, so the smallest other goes too
+    [True, False, True]
+    >>> hide([3, 500, 40], 10).cells.tolist()
+    [True, False, False]
+    """
+    counts = np.asarray(counts, np.float64)
+    if np.isnan(counts).any() or (counts < 0).any():
+        raise ValueError(f"Counts must be 0 or more, got {counts[np.isnan(counts) | (counts < 0)].ravel()[0]:g}.")
+    small = small_cells(counts, least)
+    cells = small | (np.zeros(counts.shape, bool) if also is None else np.asarray(also, bool))
+    while any(_protect(cells, counts, least, axis) for axis in sums):
+        pass  # a cell hidden for its row may stand alone in its column
+    return Hidden(cells, small, {axis: _withheld(cells, counts, least, axis) for axis in sums})
+
+
+def small_cells(counts: Any, least: int) -> Array:
+    """Cells that count somebody, but fewer than `least`.
+
+    >>> small_cells([0, 1, 9, 10], 10).tolist()
+    [False, True, True, False]
+    """
+    counts = np.asarray(counts)
+    return (counts > 0) & (counts < least)
+
+
+def _protect(cells: Array, counts: Array, least: int, axis: int) -> bool:
+    """Hide more of every line until its total gives nothing away, in place; whether anything changed."""
+    lines, own = np.moveaxis(cells, axis, -1), np.moveaxis(counts, axis, -1)  # views
+    changed = False
+    for at in np.ndindex(lines.shape[:-1]):
+        while not _safe(lines[at], own[at], least):
+            free = np.flatnonzero(~lines[at] & (own[at] > 0))
+            if not len(free):
+                break
+            lines[at][free[np.argmin(own[at][free])]] = changed = True
+    return changed
+
+
+def _safe(hidden: Array, counts: Array, least: int) -> bool:
+    """Whether nothing is hidden in a line, or enough that the total tells neither a cell nor a small sum."""
+    counted = hidden & (counts > 0)
+    return not counted.any() or (int(counted.sum()) > 1 and counts[counted].sum() >= least)
+
+
+def _withheld(cells: Array, counts: Array, least: int, axis: int) -> Array:
+    lines, own = np.moveaxis(cells, axis, -1), np.moveaxis(counts, axis, -1)
+    found = np.zeros(lines.shape[:-1], bool)
+    for at in np.ndindex(found.shape):
+        found[at] = not _safe(lines[at], own[at], least)
+    return found
+
+
+def hidden_words(hidden: Sequence[Hidden], least: int, *, what: str = "cell", whom: str = "people") -> str:
+    """What was hidden and why, for the reader; "" where nothing was.
+
+    >>> hidden_words([hide([3, 500, 40], 10, sums=[0])], 10, what="group")
+    '2 groups are not shown: 1 rests on fewer than 10 people, and 1 is hidden because totals would give the others away.'
+    """
+    small = int(sum((found.cells & found.small).sum() for found in hidden))
+    every = int(sum(found.cells.sum() for found in hidden))
+    if not every:
+        return ""
+    beside = every - small
+    text = f"{_number(every, what)} {_be(every)} not shown: "
+    parts = [f"{small} {'rests' if small == 1 else 'rest'} on fewer than {least} {whom}"] if small else []
+    parts += [f"{beside} {_be(beside)} hidden because totals would give the others away"] if beside else []
+    return f"{text}{', and '.join(parts)}."
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
