@@ -12,7 +12,7 @@ import numpy as np
 
 from evenly import trees
 from evenly.algorithms.e2fl import E2FL
-from evenly.federation import SPLITS, Federation
+from evenly.federation import Federation
 from evenly.models import check_task
 from evenly.records import replace
 from evenly.sampling import Full
@@ -24,10 +24,11 @@ from evenly.simulate.device import device_data, evaluated_lists, prepared_weight
 from evenly.simulate.evaluation import served
 from evenly.simulate.layout import NEVER, Chosen, Data, Shape, State
 from evenly.simulate.multidevice import on_every_device
+from evenly.simulate.observing import Observe, Teller, evaluated
 from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
 from evenly.simulate.sharing import shared_out
-from evenly.types import NO_CHOICE, Algorithm, ReportingRule, Seeds, Several, Task, Trace
+from evenly.types import Algorithm, ReportingRule, Seeds, Several, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -47,6 +48,10 @@ class Collected(NamedTuple):
     losses: list[np.ndarray]
     choice: list[np.ndarray]  # [evaluations, clients, runs]; no clients where there is one model for all
 
+    @property
+    def evaluations(self) -> tuple[list[np.ndarray], ...]:
+        return self.rounds, self.tables, self.losses, self.choice
+
     def whole(self) -> tuple[np.ndarray, ...]:
         return tuple(np.concatenate(pieces) for pieces in self)
 
@@ -61,6 +66,7 @@ def simulate(
     evaluate_every: int = 0,
     dropout: float = 0.0,
     progress: Progress | None = None,
+    observe: Observe | None = None,
     checkpoint: Path | None = None,
     lanes: int = 0,
     devices: int = 0,
@@ -70,6 +76,7 @@ def simulate(
     The algorithms must be companions (see there). The model is evaluated before the first
     round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
     there now and then; called again with the same arguments, the run goes on from that point, to the same bits.
+    `observe` is told every evaluation once, soon after it was made; a run that goes on begins with those of before.
     `devices` is to how many of JAX's devices clients are dealt, and `lanes` how many train side by side on each; 0 chooses:
     on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small.
     """
@@ -83,6 +90,7 @@ def simulate(
         apart = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
         found = simulate(
             task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
+            observe=observe and (lambda seen: observe([people.joined(trace, federation, owner) for trace in seen])),
             checkpoint=checkpoint, lanes=lanes,
         )  # fmt: skip
         return [people.joined(trace, federation, owner) for trace in found]
@@ -92,7 +100,7 @@ def simulate(
     seeds = seeds or Seeds()
     task = algorithms[0].task(task, seeds)
     simulation = _Simulation(task, federation, algorithms, rounds, seeds, evaluate_every, dropout, lanes, devices)
-    return simulation.run(progress, checkpoint)
+    return simulation.run(progress, observe, checkpoint)
 
 
 class _Simulation:
@@ -144,7 +152,7 @@ class _Simulation:
         self.padded_rounds = int(np.clip(LARGEST_BLOCK_CELLS // (self.planner.slots * runs), 1, min(1024, rounds)))
         self.block_rounds = int(np.clip(self.block_steps // self.steps, 1, self.padded_rounds))
 
-    def run(self, progress: Progress | None, path: Path | None) -> list[Trace]:
+    def run(self, progress: Progress | None, observe: Observe | None, path: Path | None) -> list[Trace]:
         data = device_data(self.federation, prepared_weights(self.federation, self.company.prepares), self.shape.eval_chunk)
         data = on_every_device(data, self.shape.devices)
         state, collected, done = self._initial_state(), Collected([], [], [], [], [], [], []), 0
@@ -155,6 +163,10 @@ class _Simulation:
         elif self.shape.models:
             state = state._replace(chosen=self._first_choices(data, state))
         state = on_every_device(state, self.shape.devices)
+        rule = self.algorithms[0].rule
+        final_pass = isinstance(rule, Several) and rule.final_pass
+        teller = Teller(observe, self.federation, self.shape, self.company.place, replaced=final_pass)
+        teller.new(collected.evaluations, self.rounds)
         ahead = self._next_block(done) if done < self.rounds else None
         written, pause = time.monotonic(), CHECKPOINT_SECONDS
         while ahead is not None:
@@ -164,6 +176,7 @@ class _Simulation:
             _collect(collected, block, record, start, stop)
             self._refuse_broken(state, start)
             try:
+                teller.new(collected.evaluations, self.rounds)
                 if progress:
                     progress(stop, self.rounds)
             except BaseException:  # the caller wants to stop here: lose nothing
@@ -176,9 +189,9 @@ class _Simulation:
                 written = time.monotonic()
                 pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
         whole = collected.whole()
-        rule = self.algorithms[0].rule
-        if isinstance(rule, Several) and rule.final_pass:
+        if final_pass:
             state, whole = self._final_pass(data, state, whole)
+            teller.final(whole[3:])
         if path:
             path.unlink(missing_ok=True)
         model = several.served(self.parts, state) if self.shape.models else served(self.shape, self.parts, state)
@@ -265,31 +278,23 @@ class _Simulation:
             )
 
     def _trace(self, whole: tuple[np.ndarray, ...], state: State, run: int) -> Trace:
-        shape, clients = self.shape, self.shape.clients
-        cohort, chosen, weights, rounds, all_tables, all_losses, all_choices = whole
+        shape = self.shape
+        cohort, chosen, weights, *seen = whole
         own, weights = cohort, weights[..., run]
         if self.parts.cohort is not None:  # of everybody who trained, those whom this run's sampling chose
             mine = chosen[..., int(self.parts.cohort[run])]
             slots = np.argsort(~mine, axis=1, kind="stable")[:, : int(mine[0].sum())]
             own, weights = np.take_along_axis(cohort, slots, 1), np.take_along_axis(weights, slots, 1)
-        tables, losses = all_tables[..., run], all_losses[..., run]  # [evaluations, owners, ...]
-        counts = np.concatenate([self.federation.split(s).counts for s in SPLITS])
-        means = np.divide(losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0)
-        evaluations = len(rounds)
         algorithm = self.algorithms[run]
         cost = cost_of(algorithm, self.task, shape)
         return Trace(
-            rounds=rounds,
-            tables=tables[:, :-1].reshape(evaluations, len(SPLITS), clients, *tables.shape[2:]),
-            losses=means.reshape(evaluations, len(SPLITS), clients).astype(np.float32),
-            central=tables[:, -1],
+            **evaluated(self.federation, shape, seen, run),
             cohort=own,
             weights=weights,
             excluded=np.asarray(state.excluded)[:, run],
             upload=cost.up,
             download=cost.down,
             model=jax.tree.map(np.asarray, trees.take(state.model, run, shape.axis)),
-            choice=all_choices[..., run] if shape.models else NO_CHOICE,
             reports=self._reports(state, run),
         )
 

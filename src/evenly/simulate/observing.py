@@ -1,0 +1,73 @@
+"""Telling somebody what a running simulation has measured, while it runs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from evenly.federation import SPLITS, Federation
+from evenly.simulate.layout import Shape
+from evenly.types import NO_CHOICE, Trace
+
+# What was evaluated since the last call: for each algorithm a Trace in which only the evaluations are filled in.
+Observe = Callable[[list[Trace]], None]
+
+NOBODY = np.zeros((0, 0), np.int32)
+
+
+def evaluated(federation: Federation, shape: Shape, seen: Sequence[np.ndarray], run: int) -> dict[str, Any]:
+    """One run's fields of a Trace that evaluations fill, from the rounds, tables, losses and choices of all runs."""
+    rounds, tables, losses, choices = seen
+    tables, losses = tables[..., run], losses[..., run]  # [evaluations, owners, ...]
+    counts = np.concatenate([federation.split(s).counts for s in SPLITS])
+    means = np.divide(losses[:, :-1], counts, out=np.full(losses[:, :-1].shape, np.nan), where=counts > 0)
+    each = (len(rounds), len(SPLITS), shape.clients)
+    return {
+        "rounds": rounds,
+        "tables": tables[:, :-1].reshape(*each, *tables.shape[2:]),
+        "losses": means.reshape(each).astype(np.float32),
+        "central": tables[:, -1],
+        "choice": choices[..., run] if shape.models else NO_CHOICE,
+    }
+
+
+class Teller:
+    """Tells an observer of every evaluation once, when it will not change any more.
+
+    `place` is where each of the caller's algorithms is among the runs. With `replaced`, another evaluation takes the last one's
+    place after the last round, so that one waits.
+    """
+
+    def __init__(self, observe: Observe | None, federation: Federation, shape: Shape, place: Sequence[int], *, replaced: bool) -> None:
+        self._observe, self._federation, self._shape, self._place = observe, federation, shape, place
+        self._replaced, self._pieces = replaced, 0
+
+    def new(self, pieces: Sequence[list[np.ndarray]], last: int) -> None:
+        """Pass on what was added to these lists of rounds, tables, losses and choices; `last` is the last round of all."""
+        if self._observe is None or len(pieces[0]) == self._pieces:
+            return
+        seen = [np.concatenate(piece[self._pieces :]) for piece in pieces]
+        self._pieces = len(pieces[0])
+        if self._replaced and seen[0][-1] == last:
+            seen = [array[:-1] for array in seen]
+        self._tell(seen)
+
+    def final(self, whole: Sequence[np.ndarray]) -> None:
+        """Pass on the evaluation that waited."""
+        if self._observe is not None and self._replaced:
+            self._tell([array[-1:] for array in whole])
+
+    def _tell(self, seen: Sequence[np.ndarray]) -> None:
+        if self._observe is not None and len(seen[0]):
+            self._observe([self._partial(seen, run) for run in self._place])
+
+    def _partial(self, seen: Sequence[np.ndarray], run: int) -> Trace:
+        return Trace(
+            **evaluated(self._federation, self._shape, seen, run),
+            cohort=NOBODY,
+            weights=NOBODY.astype(np.float32),
+            excluded=np.zeros(self._shape.clients, np.int32),
+            upload=0.0,
+            download=0.0,
+            model=None,
+        )

@@ -1,0 +1,71 @@
+"""An observer sees every evaluation once, as it will stand in the trace, and changes nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evenly.models import MLP
+from evenly.simulate import run, simulate
+from evenly.types import Trace
+from tests.simulations import Simulated, algorithms, same_bits
+
+SEEN = ("rounds", "tables", "losses", "central", "choice")
+ROUNDS = 11
+
+
+class Pieces:
+    """An observer that keeps what it is told."""
+
+    def __init__(self, stop_at: int = ROUNDS + 1) -> None:
+        self.told: list[list[Trace]] = []
+        self.stop_at = stop_at
+
+    def __call__(self, seen: list[Trace]) -> None:
+        self.told.append(seen)
+        if seen[0].rounds[-1] >= self.stop_at:
+            raise KeyboardInterrupt
+
+    def are(self, traces: list[Trace]) -> None:
+        """Fail unless the pieces, put together, are these traces' evaluations."""
+        for i, trace in enumerate(traces):
+            for name in SEEN:
+                pieces = [getattr(seen[i], name) for seen in self.told]
+                whole = np.concatenate(pieces) if getattr(trace, name).size else pieces[0]
+                np.testing.assert_array_equal(whole, getattr(trace, name), err_msg=name)
+
+
+@pytest.mark.parametrize("text", ["q-fedavg(q=[5, 1])", "term(alpha=1),fedavg,q-fedavg(q=1),fedavg+reweigh"])
+def test_pieces_make_up_the_traces_in_the_order_given(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str):
+    expected = simulated.all(text, ROUNDS, evaluate_every=2)
+    monkeypatch.setattr(run, "LARGEST_BLOCK_ROWS", 700)
+    pieces = Pieces()
+    found = simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS, evaluate_every=2, observe=pieces)
+    assert len(pieces.told) > 1
+    pieces.are(expected)
+    for a, b in zip(found, expected, strict=True):
+        same_bits(a, b)
+
+
+@pytest.mark.parametrize("settings", ["final_pass=true", "final_pass=true, people=true"])
+def test_an_evaluation_that_a_final_pass_replaces_is_told_only_as_it_ends(simulated: Simulated, settings: str):
+    federation, pieces = simulated.federation, Pieces()
+    task = MLP(features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False)
+    traces = simulate(task, federation, algorithms(f"e2fl({settings})+full"), 3, evaluate_every=1, observe=pieces)
+    pieces.are(traces)
+    assert [seen[0].rounds.tolist() for seen in pieces.told] == [[0, 1, 2], [3]]
+
+
+def test_a_run_that_goes_on_tells_what_was_before_it_stopped(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(run, "LARGEST_BLOCK_ROWS", 700)
+    path = tmp_path / "checkpoint.npz"
+
+    def go(pieces: Pieces) -> list[Trace]:
+        chosen = algorithms("q-fedavg(q=1)")
+        return simulate(simulated.task, simulated.federation, chosen, ROUNDS, evaluate_every=2, observe=pieces, checkpoint=path)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(Pieces(stop_at=4))
+    assert path.exists(), "what was trained before the observer stopped it is kept"
+    pieces = Pieces()
+    pieces.are(go(pieces))
