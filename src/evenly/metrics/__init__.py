@@ -7,6 +7,7 @@ from evenly.metrics.fairness import GROUP_METRICS, measure_groups, pooled
 from evenly.metrics.groups import Rates, by_attribute, rates, rows_behind, sides
 from evenly.metrics.means import dual_weights, generalised_mean
 from evenly.metrics.metric import Metric
+from evenly.metrics.paired import Paired, holm, paired, t_quantile
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, run_metrics
 from evenly.metrics.spread import Spread, spread
@@ -15,8 +16,8 @@ from evenly.metrics.tables import accuracy, examples, ratio
 EVERY_METRIC: dict[str, Metric] = METRICS | GROUP_METRICS | EQUITY_METRICS | RUN_METRICS
 
 __all__ = [
-    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Rates", "Spread", "accuracy",
-    "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "measure",
-    "measure_equity", "measure_groups", "over_clients", "pooled", "rates", "ratio", "representation_rates", "represented", "rows_behind",
-    "run_metrics", "sides", "spread",
+    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread", "accuracy",
+    "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "holm", "measure",
+    "measure_equity", "measure_groups", "over_clients", "paired", "pooled", "rates", "ratio", "representation_rates", "represented", "rows_behind",
+    "run_metrics", "sides", "spread", "t_quantile",
 ]  # fmt: skip

@@ -1,0 +1,84 @@
+"""Paired comparisons against SciPy, and Holm's correction against its definition."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from evenly.metrics.paired import holm, paired, t_quantile, two_sided
+
+NUMBERS = st.floats(-1e3, 1e3)
+SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 29, 99, 100, 999])
+def test_the_tails_are_scipys(freedom):
+    t = np.concatenate([np.linspace(0, 6, 61), [10.0, 50.0, 1e3]])
+    np.testing.assert_allclose([two_sided(x, freedom) for x in t], 2 * stats.t.sf(t, freedom), rtol=1e-9, atol=1e-13)
+    assert two_sided(-1.5, freedom) == two_sided(1.5, freedom)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 31, 120])
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.99])
+def test_the_quantiles_are_scipys(freedom, level):
+    assert t_quantile(freedom, level) == pytest.approx(stats.t.ppf((1 + level) / 2, freedom), rel=1e-10)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=8))
+def test_p_and_interval_are_scipys(differences):
+    found = paired(differences)
+    if np.std(differences, ddof=1) <= 1e-6 * max(1.0, abs(np.mean(differences))):
+        return  # SciPy warns of what is left by rounding
+    test = stats.ttest_1samp(differences, 0.0)
+    assert found.p == pytest.approx(test.pvalue, rel=1e-7, abs=1e-12)
+    interval = test.confidence_interval()
+    assert found.difference - found.half_width == pytest.approx(interval.low, rel=1e-7, abs=1e-7)
+    assert found.difference + found.half_width == pytest.approx(interval.high, rel=1e-7, abs=1e-7)
+    assert found.seeds == len(differences)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=6))
+def test_an_interval_without_0_is_a_p_below_5_percent(differences):
+    found = paired(differences)
+    if abs(found.p - 0.05) > 1e-9:
+        assert (abs(found.difference) > found.half_width) == (found.p < 0.05)
+
+
+def test_one_seed_says_nothing_and_none_less():
+    one, none = paired([2.5]), paired([float("nan")])
+    assert (one.difference, one.seeds, none.seeds) == (2.5, 1, 0)
+    assert all(map(math.isnan, (one.half_width, one.p, one.effect, none.difference, none.p)))
+
+
+def test_equal_differences_are_certain_and_no_difference_is_none():
+    assert paired([1.5, 1.5, 1.5])[:4] == (1.5, 0.0, 0.0, math.inf)
+    assert paired([-0.1, -0.1, -0.1])[3] == -math.inf
+    assert paired([0.0, 0.0])[:4] == (0.0, 0.0, 1.0, 0.0)
+
+
+@given(SHARES)
+def test_holm_is_its_definition(p):
+    ranked = sorted(range(len(p)), key=p.__getitem__)
+    expected = [0.0] * len(p)
+    for rank, i in enumerate(ranked):
+        expected[i] = min(1.0, max((len(p) - r) * p[j] for r, j in enumerate(ranked[: rank + 1])))
+    np.testing.assert_allclose(holm(p), expected, rtol=1e-12)
+
+
+@given(SHARES)
+def test_holm_lies_between_p_and_bonferroni(p):
+    corrected = holm(p)
+    assert (corrected >= np.array(p) - 1e-12).all()
+    assert (corrected <= np.minimum(1, np.array(p) * len(p)) + 1e-12).all()
+
+
+def test_undefined_p_values_do_not_count():
+    np.testing.assert_allclose(holm([0.02, float("nan"), 0.5]), [0.04, float("nan"), 0.5])
+
+
+def test_no_freedom_is_refused():
+    with pytest.raises(ValueError, match="at least one degree of freedom, got 0"):
+        two_sided(1.0, 0)
