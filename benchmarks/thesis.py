@@ -31,7 +31,7 @@ from environment import NotInstalledError, python_with
 from thesis_summary import conclusions, sentences
 
 from evenly.algorithms import algorithm
-from evenly.experiment.execute import choose_model
+from evenly.experiment.jobs import choose_model
 from evenly.experiment.sources import load
 from evenly.experiment.study import StudyPlan, execute_study
 from evenly.federation import Federation

@@ -82,7 +82,7 @@ def test_json_goes_to_stdout_and_the_rest_to_stderr(small):
 
 def test_the_same_command_again_trains_nothing(small, monkeypatch):
     out, _ = small
-    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
     run("compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out))
 
 
@@ -338,6 +338,6 @@ def test_a_study_that_is_stopped_says_how_to_go_on(small_study, tmp_path, monkey
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("evenly.experiment.execute.simulate", stop)
+    monkeypatch.setattr("evenly.experiment.jobs.simulate", stop)
     result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
     assert f"the same command with --out {tmp_path / 'all'} goes on" in " ".join(result.stderr.split())

@@ -48,7 +48,7 @@ def test_a_stopped_run_ends_soon_and_resumes_to_the_same_bits(tmp_path, monkeypa
 
 
 def test_a_failure_in_one_seed_stops_the_others(monkeypatch):
-    from evenly.experiment import execute as module
+    from evenly.experiment import jobs as module
 
     real = module.simulate
 

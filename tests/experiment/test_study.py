@@ -105,7 +105,7 @@ def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     assert kept["seconds"] > 0
     assert kept["command"] == "evenly reproduce x"
 
-    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
     second = execute_study(plan, tmp_path / "out")
     assert json.loads((tmp_path / "out" / "run.json").read_text()) == kept
     for a, b in zip(first.outcomes, second.outcomes, strict=True):

@@ -1,0 +1,91 @@
+"""A job is one program of a plan, and `run` is how it is done: by a thread here or by a worker of a cluster, in the same way.
+
+A plan and a program are plain data. Everything else (data, model, methods) is made from them where the job runs, so a job
+gives the same bits wherever the hardware is the same.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from evenly.experiment.plan import ALL_MODELS, Plan
+from evenly.experiment.programs import Program, members_of
+from evenly.experiment.sources import load
+from evenly.federation import Federation
+from evenly.notation import parse, unknown
+from evenly.records import replace
+from evenly.saving import Model, models_of
+from evenly.simulate import simulate
+from evenly.simulate.run import Progress
+from evenly.types import Seeds, Task, Trace
+
+
+class Setting(NamedTuple):
+    """What the programs of one seed share."""
+
+    federation: Federation
+    task: Task
+
+
+class Result(NamedTuple):
+    """What a job leaves: a trace for each run, and the trained models by the names under which they are kept."""
+
+    traces: list[Trace]
+    models: dict[str, Model]
+
+
+def setting_of(plan: Plan, seed: int) -> Setting:
+    federation = load(plan.data, seed)
+    return Setting(federation, choose_model(plan.model, federation))
+
+
+def run(
+    plan: Plan,
+    program: Program,
+    setting: Setting,
+    *,
+    progress: Progress | None = None,
+    checkpoint: Path | None = None,
+    devices: int = 0,
+    models: bool = True,
+) -> Result:
+    """Train a program's runs. Without `models` those stay behind: large ones are most of a result's size."""
+    members = members_of(plan)
+    traces = simulate(
+        setting.task,
+        setting.federation,
+        [members[i] for i in program.members],
+        plan.rounds,
+        seeds=Seeds.all(program.seed),
+        evaluate_every=plan.evaluations,
+        dropout=plan.dropout,
+        progress=progress,
+        checkpoint=checkpoint,
+        devices=devices,
+    )
+    if not models:
+        return Result([_without_model(trace) for trace in traces], {})
+    named = {}
+    for i, trace in zip(program.members, traces, strict=True):
+        own = models_of(trace, members[i].task(setting.task, Seeds.all(program.seed)), setting.federation)
+        for number, model in enumerate(own):
+            named[f"{members[i].label}#{program.seed}" + (f"#{number}" if len(own) > 1 else "")] = model
+    return Result(traces, named)
+
+
+def choose_model(name: str, federation: Federation) -> Task:
+    """The named model, settings in brackets, or the plainest that fits: logistic for two classes, softmax for more."""
+    (part,) = parse(name or ("logistic" if len(federation.labels) == 2 else "softmax"))
+    task = ALL_MODELS[part.name](federation)
+    known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
+    for setting in part.settings:
+        if setting not in known:
+            raise ValueError(f"{part.name}: {unknown('setting', setting, known)}")
+    return replace(task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()})
+
+
+def _without_model(trace: Trace) -> Trace:
+    return trace._replace(model=jax.tree.map(lambda _: np.zeros(0, np.float32), trace.model))

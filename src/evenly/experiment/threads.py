@@ -1,0 +1,48 @@
+"""Jobs on this machine: seeds side by side, each seed's programs one after another."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+
+from evenly.experiment.jobs import run, setting_of
+from evenly.experiment.ledger import Ledger
+from evenly.experiment.plan import Plan
+from evenly.experiment.programs import Program
+
+
+def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
+    """Threads, not processes: the compiled programs run outside Python's lock and are shared."""
+    seeds = list(dict.fromkeys(program.seed for program in programs))
+
+    def one_seed(seed: int) -> None:
+        setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
+        with _own_device(plan, seed):
+            for program in (one for one in programs if one.seed == seed):
+                result = run(
+                    plan, program, setting, progress=ledger.begin(), checkpoint=ledger.checkpoint(program),
+                    devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models,
+                )  # fmt: skip
+                ledger.keep(program, result)
+
+    with ThreadPoolExecutor(max_workers=max(1, min(len(seeds), os.cpu_count() or 1))) as pool:
+        futures = [pool.submit(one_seed, seed) for seed in seeds]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            ledger.stop()  # the other threads end at their next block instead of training on
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _own_device(plan: Plan, seed: int) -> AbstractContextManager[Any]:
+    """Seeds take turns on the devices. A seed does not use several while others run: programs that wait for each other's devices
+    would wait for ever."""
+    devices = jax.devices()
+    if len(plan.seeds) == 1 or len(devices) == 1:
+        return nullcontext()
+    return jax.default_device(devices[plan.seeds.index(seed) % len(devices)])
