@@ -16,8 +16,8 @@ from evenly.metrics.tables import accuracy, examples, ratio
 EVERY_METRIC: dict[str, Metric] = METRICS | GROUP_METRICS | EQUITY_METRICS | RUN_METRICS
 
 __all__ = [
-    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread", "accuracy",
-    "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "holm", "measure",
-    "measure_equity", "measure_groups", "over_clients", "paired", "pooled", "rates", "ratio", "representation_rates", "represented", "rows_behind",
-    "run_metrics", "sides", "spread", "t_quantile",
+    "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread",
+    "accuracy", "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "holm",
+    "measure", "measure_equity", "measure_groups", "over_clients", "paired", "pooled", "rates", "ratio", "representation_rates",
+    "represented", "rows_behind", "run_metrics", "sides", "spread", "t_quantile",
 ]  # fmt: skip
