@@ -1,10 +1,12 @@
 """The command line, put together: one line for each command. Every command is a short call of the library."""
 
 import os
+from typing import Annotated
 
 import typer
 
-from evenly.commands import compare, data, listing, reproduce, tune
+from evenly import __version__
+from evenly.commands import compare, data, doctor, listing, reproduce, tune
 
 app = typer.Typer(
     help="Fair federated learning: train one model that works for every client, and see whom it fails.",
@@ -19,7 +21,21 @@ app.command()(reproduce.reproduce)
 app.command()(tune.tune)
 app.command("list")(listing.list_all)
 app.command()(listing.describe)
+app.command()(doctor.doctor)
 app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"evenly {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")] = False,
+) -> None:
+    """Options that stand before a command."""
 
 
 def main() -> None:

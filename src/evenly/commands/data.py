@@ -27,7 +27,7 @@ def list_all() -> None:
         for name in ("name", "title", "papers", "files"):
             table.add_column(name, overflow="fold")
         for card in DATASETS.values():
-            table.add_row(card.name, card.title, ", ".join(card.papers), _state(card))
+            table.add_row(card.name, card.title, ", ".join(card.papers), state_of(card))
         Console().print(table)
 
 
@@ -42,8 +42,8 @@ def describe(name: Name) -> None:
             console.print(f"  {what}: {text or 'not given'}", highlight=False, markup=False)
         for note in card.notes:
             console.print(f"  note: {note}", highlight=False, markup=False)
-        console.print(f"  files: {_state(card)}", highlight=False)
-        if _state(card) in ("here", "none needed"):
+        console.print(f"  files: {state_of(card)}", highlight=False)
+        if state_of(card) in ("here", "none needed"):
             federation = card.load()
             console.print(_clients(federation))
             if len(federation.groups) > 1:
@@ -96,7 +96,7 @@ def _present(card: "DatasetCard") -> "tuple[DataFile, ...]":
     return next((layout for layout in card.layouts if complete(layout)), ())
 
 
-def _state(card: "DatasetCard") -> str:
+def state_of(card: "DatasetCard") -> str:
     if not card.layouts:
         return "none needed"
     if _present(card):

@@ -1,0 +1,112 @@
+"""`evenly doctor` says what is here, what is wrong and what to do; its self-check can fail."""
+
+import json
+from pathlib import Path
+
+import jax
+import pytest
+from typer.testing import CliRunner
+
+import evenly
+from evenly.cli import app
+from evenly.commands import checkup
+from evenly.datasets import DATASETS
+from tests.oracles.run import Settings, run
+
+PASSED = {"expected": 1.0, "found": 1.0, "passed": True, "error": None}
+CPU = [{"platform": "cpu", "kind": "cpu", "memory": None}]
+
+
+def facts(**changes):
+    versions = {**dict.fromkeys(checkup.REQUIRED, "1.0"), "jax": "0.10.2", "jaxlib": "0.10.2", **changes.pop("versions", {})}
+    usual = {"versions": versions, "devices": CPU, "nvidia": False, "data": {"exists": True}, "self_check": PASSED}
+    return {**usual, **changes}
+
+
+def doctor(*arguments, code=0):
+    result = CliRunner().invoke(app, ["doctor", *arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def test_a_healthy_machine_has_nothing_to_say():
+    assert checkup.findings(facts(), {}) == ([], [])
+    assert checkup.findings(facts(versions={"jax": "0.11.1", "jaxlib": "0.11.0"}), {}) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "changes, environment, problem, warning",
+    [
+        ({"versions": {"jax": "0.9.2", "jaxlib": "0.9.2"}}, {}, "jax 0.9.2 is too old: evenly needs 0.10 or 0.11", ""),
+        ({"versions": {"jax": "0.12.0", "jaxlib": "0.12.0"}}, {}, "", "jax 0.12.0 is newer than evenly was tested with (0.10 and 0.11)"),
+        ({"versions": {"jaxlib": "0.11.0"}}, {}, "jax 0.10.2 and jaxlib 0.11.0 do not belong together", ""),
+        ({"versions": {"optuna": None}}, {}, "optuna is not installed", ""),
+        ({"nvidia": True}, {}, "", "There is an NVIDIA GPU, but JAX uses the CPU only"),
+        ({}, {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}, "", "JAX_DISABLE_MOST_OPTIMIZATIONS is set"),
+        ({"data": {"exists": False}}, {"EVENLY_DATA": "/nowhere"}, "", "EVENLY_DATA is /nowhere, which is not a folder"),
+        ({"self_check": {**PASSED, "found": 1.5, "passed": False}}, {}, "must be 1, but its length was 1.5", ""),
+        ({"self_check": {**PASSED, "found": None, "passed": False, "error": "ValueError: no"}}, {}, "but ValueError: no", ""),
+    ],
+)
+def test_each_bad_combination_has_its_sentence(changes, environment, problem, warning):
+    found = checkup.findings(facts(**changes), environment)
+    assert [len(found.problems), len(found.warnings)] == [bool(problem), bool(warning)]
+    assert problem in "".join(found.problems)
+    assert warning in "".join(found.warnings)
+
+
+def test_the_known_length_is_that_of_the_papers_algorithm_in_float64():
+    algorithm = evenly.algorithm(checkup.SELF_CHECK)
+    expected = run(evenly.synthetic(clients=8), algorithm, Settings("q-fedavg", rate=0.03, q=1.0), 5)
+    assert (expected.model**2).sum() ** 0.5 == pytest.approx(checkup.KNOWN_LENGTH, rel=1e-12)
+
+
+def test_it_prints_everything_and_passes_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("EVENLY_DATA", str(tmp_path))
+    found = json.loads(doctor("--json"))
+    assert found["problems"] == []
+    assert found["self_check"]["passed"]
+    assert found["self_check"]["found"] == pytest.approx(found["self_check"]["expected"], rel=1e-5)
+    assert found["versions"]["evenly"] == evenly.__version__
+    assert [one["name"] for one in found["data"]["sets"]] == list(DATASETS)
+    assert found["data"]["folder"] == str(tmp_path)
+    ways = {one["name"]: (one["files"], one["get"]) for one in found["data"]["sets"]}
+    assert ways["synthetic"] == ("none needed", None)
+    assert ways["adult"] == ("fetch", "evenly data fetch adult")
+    assert ways["femnist"] == ("by hand", "evenly data describe femnist")
+
+
+def test_a_training_that_ends_elsewhere_fails(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checkup, "SELF_CHECK", checkup.SELF_CHECK.replace("q=1", "q=2"))
+    printed = doctor(code=1)
+    assert "FAILED: length of the model" in printed
+    assert "problem: The self-check failed" in printed
+    assert "Everything that training needs is here" not in printed
+
+
+def test_a_jax_that_cannot_start_is_the_only_finding(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checkup, "broken", lambda: "RuntimeError: no backend")
+    assert "problem: JAX does not work (RuntimeError: no backend)." in doctor(code=1)
+
+
+def test_missing_optional_packages_say_what_they_are_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checkup, "version_of", lambda name: None if name == "ray" else "9.9")
+    monkeypatch.setattr(checkup, "broken", lambda: "not looked at")
+    assert "ray is not here: pip install 'evenly[ray]' for spreading an experiment over machines" in doctor(code=1)
+
+
+def test_the_compile_cache_is_measured(tmp_path: Path):
+    (tmp_path / "program").write_bytes(b"12345")
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+        assert checkup.compile_cache() == {"folder": str(tmp_path), "bytes": 5}
+        jax.config.update("jax_compilation_cache_dir", None)
+        assert checkup.compile_cache() == {"folder": None, "bytes": 0}
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_version():
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"evenly {evenly.__version__}\n")
