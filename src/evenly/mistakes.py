@@ -13,7 +13,8 @@ def sentences() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        _stop(str(error) if error.strerror is None else f"{error.strerror}: {error.filename}. Nothing already written was lost.")
+        where = f": {error.filename}" if error.filename else ""
+        _stop(f"{error.strerror}{where}. Nothing already written was lost." if error.strerror else str(error))
     except ValueError as error:
         _stop(str(error))
 

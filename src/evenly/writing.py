@@ -21,6 +21,9 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> Path:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say which file it was
+        raise
     finally:
         beside.unlink(missing_ok=True)
     return path

@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 
 from evenly.commands.options import Force, Json, Out, seeds_of
-from evenly.commands.running import folder_of, run_plan, this_command
 from evenly.commands.showing import finish, print_json
 from evenly.mistakes import sentences
 
@@ -39,24 +38,12 @@ def reproduce(
 
 def _one_experiment(name: str, out: Path | None, force: bool, options: dict[str, Any], again: Path | None = None) -> "Reproduced":
     """Run one experiment into its folder: a comparison, or a study of several partitions."""
-    from evenly.commands.study import Reproduced, run_study
+    from evenly.commands.experiment import about, run_experiment
     from evenly.experiment.config import read_packaged
-    from evenly.experiment.reproduce import side_by_side
-    from evenly.terminal import reproduction_table, results_table
 
     experiment = read_packaged(name)
-    if experiment.study:
-        plan = experiment.study_plan(name, **options)
-        folder = out or folder_of(plan)
-        return run_study(plan, experiment, folder, force=force, command=this_command(), again=again or folder)
-    title = f"{experiment.title} (short version)" if options["quick"] else experiment.title
-    comparison, folder, rows = run_plan(experiment.plan(name, **options), out, force, experiment, title, again)
-    if not experiment.paper:
-        return Reproduced(folder, rows, [results_table(comparison)])
-    lines = side_by_side(comparison, experiment.paper)
-    quick = " (quick version: not comparable)" if options["quick"] else ""
-    shown = f"{experiment.title}. Mean ± standard deviation over seeds{quick}"
-    return Reproduced(folder, rows, [results_table(comparison), reproduction_table(lines, shown)])
+    plan = experiment.study_plan(name, **options) if experiment.study else experiment.plan(name, **options)
+    return run_experiment(plan, about(experiment, short=options["quick"]), out, force, again)
 
 
 def _every_experiment(paper: str, out: Path | None, force: bool, as_json: bool, options: dict[str, Any]) -> None:

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import typer
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from evenly.experiment.config import Experiment
+from evenly.commands.running import working_in
+from evenly.experiment import record
 from evenly.experiment.files import write_csv, write_tidy
 from evenly.experiment.findings import Finding, best, best_in_paper, findings
 from evenly.experiment.findings.finding import score
+from evenly.experiment.record import Record
 from evenly.experiment.store import Store
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
 from evenly.experiment.thesis import study_rows, tidy_study, views
@@ -32,25 +33,20 @@ class Reproduced(NamedTuple):
     found: tuple[Finding, ...] = ()
 
 
-def run_study(plan: StudyPlan, experiment: Experiment, folder: Path, *, force: bool, command: str, again: Path) -> Reproduced:
-    """Execute a study: runs under cells/, study.csv in the thesis' columns, tidy rows and the report.
-
-    `again` is the folder that, given as --out to the same command, continues after an interruption.
-    """
+def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: Path | None) -> Reproduced:
+    """Execute a study: runs under cells/, study.csv in the thesis' columns, tidy rows and the report."""
     for own in plan.cells.values():
         own.variants()  # mistakes are reported before anything is written
-    store = Store(folder, plan, force=force)
-    console = Console(stderr=True)
-    what = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"
-    try:
-        with progress(console, what) as report:
-            study = execute_study(plan, folder, progress=report, command=command)
-    except KeyboardInterrupt:
-        console.print(f"Stopped. What was finished is kept in {folder}; the same command with --out {again} goes on from there.")
-        raise typer.Exit(130) from None
-    rows = write_tidy(store, list(tidy_study(study)))
-    write_csv(store, "study.csv", list(study_rows(study)))
-    write_study_report([study], folder / "report.html", experiment.title, experiment.notes)
+    with working_in(folder, again):
+        store = Store(folder, plan, force=force)
+        known = record.begin(folder, about)
+        what = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"
+        with progress(Console(stderr=True), what) as report:
+            study = execute_study(plan, folder, progress=report, command=known.command)
+        rows = write_tidy(store, list(tidy_study(study)))
+        write_csv(store, "study.csv", list(study_rows(study)))
+        write_study_report([study], folder / "report.html", known.title, known.notes)
+        record.finish(folder)
     found = findings([study])
     return Reproduced(folder, rows, [best_table(study), findings_text(found)], study, tuple(found))
 

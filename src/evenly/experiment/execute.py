@@ -14,8 +14,9 @@ import numpy as np
 
 from evenly import __version__
 from evenly.algorithms import Variant
-from evenly.experiment.jobs import setting_of
+from evenly.experiment.jobs import Setting, setting_of
 from evenly.experiment.ledger import Ledger, Progress, Where
+from evenly.experiment.observing import Followers, Log
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import programs
 from evenly.experiment.results import Comparison, Run
@@ -33,18 +34,23 @@ def execute(
     command: str = "",
     models: bool = True,
     where: Where = on_threads,
+    log: Log | None = None,
+    first: Setting | None = None,
 ) -> Comparison:
     """Train everything in a plan. With a store, every finished run is kept, and an interrupted one resumes. Unless told
-    otherwise, so are its models, in the trace and for `evenly.load`: large ones are most of a folder's size."""
+    otherwise, so are its models, in the trace and for `evenly.load`: large ones are most of a folder's size. `first` is the
+    first seed's data and model, where they are loaded already."""
     began = time.monotonic()
     variants = plan.variants()
-    first = setting_of(plan, plan.seeds[0])
+    first = first or setting_of(plan, plan.seeds[0])
     _check(first.federation)
     every = list(programs(plan, first.task))
-    ledger = Ledger(plan, len(every), first, store, progress, models)
+    followers = Followers(plan, variants, first.federation, store.folder if store else None, log)
+    ledger = Ledger(plan, len(every), first, store, progress, models, followers)
     left = [program for program in every if not ledger.find(program)]
-    if left:
-        where(plan, left, ledger)
+    with followers.told(ledger.traces, len(left)):
+        if left:
+            where(plan, left, ledger)
     by_seed: dict[int, dict[int, Trace]] = {seed: {} for seed in plan.seeds}
     for program, traces in ledger.traces.items():
         by_seed[program.seed].update(zip(program.members, traces, strict=True))

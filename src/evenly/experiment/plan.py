@@ -19,6 +19,10 @@ SCHEMA = 1
 ALL_MODELS = {**MODELS, **NETWORKS}
 
 
+class NewerError(ValueError):
+    """A file was written by a later version of evenly: it is left as it is."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to train on what, and for how long."""
@@ -72,10 +76,21 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> "Plan":
-        fields = json.loads(text)
-        if fields.pop("schema", None) != SCHEMA:
-            raise ValueError(f"This plan has another format than {SCHEMA}; it was written by another version of evenly.")
-        return Plan(**{**fields, "methods": tuple(fields["methods"]), "seeds": tuple(fields["seeds"])})
+        fields = plain(text)
+        try:
+            return Plan(**{**fields, "methods": tuple(fields["methods"]), "seeds": tuple(fields["seeds"])})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"This is not a plan of evenly: {error}.") from None
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def plain(text: str, known: int = SCHEMA) -> dict[str, Any]:
+    """The fields of one of evenly's JSON files, if this version can read them."""
+    fields = json.loads(text)
+    if not isinstance(fields, dict) or not isinstance(schema := fields.pop("schema", None), int):
+        raise ValueError("A JSON object with a schema number is needed.")
+    if schema > known:
+        raise NewerError(f"was written by a newer version of evenly: format {schema}, where this one knows {known}. Upgrade evenly")
+    return fields

@@ -2,9 +2,11 @@
 
 import csv
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 from evenly.experiment.config import Paper
+from evenly.experiment.record import read
 from evenly.experiment.results import Comparison, over_seeds
 from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import Spread
@@ -41,6 +43,12 @@ def side_by_side(comparison: Comparison, paper: Paper) -> list[Line]:
             deviation = float(row["std"]) * scale if row.get("std") else None
             lines[key] = Line(row["paper_table"], split, label, metric, float(_mean(row)) * scale, deviation, ours[label, split][metric])
     return list(lines.values())
+
+
+def lines_of(comparison: Comparison, folder: Path) -> list[Line]:
+    """The same with the figures that a folder's run stands beside; none where it is no experiment of a paper."""
+    known = read(folder)
+    return side_by_side(comparison, Paper.model_validate(known.paper)) if known and known.paper else []
 
 
 def _figures(paper: Paper) -> list[dict[str, str]]:

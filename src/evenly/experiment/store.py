@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import IO, Any, Protocol
 import jax
 import numpy as np
 
+from evenly.experiment.plan import NewerError, plain
 from evenly.saving import Model, save
 from evenly.types import Task, Trace
 from evenly.writing import READING, write_whole
 
 OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json")
+LOCK = ".lock"  # who works in the folder: see lock.py
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download", "reports")]
 
@@ -40,21 +43,33 @@ class Store:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"The output {str(self.folder)!r} must be a folder, but it is a file. Choose another --out.")
         held = self.folder / "plan.json"
-        if held.exists() and _same(held, plan):
-            return
-        if self.folder.exists() and any(self.folder.iterdir()):
-            if not held.exists():
+        if not held.exists():
+            if self.folder.exists() and any(path.name != LOCK for path in self.folder.iterdir()):
                 raise ValueError(f"The folder {str(self.folder)!r} holds files that are not evenly's. Choose another --out.")
+        elif other := self._other(held, plan):
             if not force:
-                raise ValueError(
-                    f"The folder {str(self.folder)!r} holds the results of other settings. "
-                    "Choose another --out, or replace them with --force."
-                )
+                raise ValueError(f"{other} Choose another --out, or replace them with --force.")
             self._clear()
+        else:
+            return
         self.write("plan.json", lambda file: file.write(plan.to_json().encode()))
 
+    def _other(self, held: Path, plan: Settings) -> str:
+        """What is wrong with going on here; nothing where the results are of this very plan."""
+        try:
+            plain(held.read_text())
+        except NewerError as error:  # not even with --force: whoever made them can still read them
+            raise ValueError(f"The folder {str(self.folder)!r} {error}, or choose another --out; nothing was touched.") from None
+        except ValueError:
+            return f"The plan.json in {str(self.folder)!r} is damaged, so it is not known what the results there are of."
+        other = f"The folder {str(self.folder)!r} holds the results of other settings."
+        try:
+            return "" if plan.from_json(held.read_text()).fingerprint() == plan.fingerprint() else other
+        except ValueError:  # a comparison where a study is wanted, or the other way round
+            return other
+
     def _clear(self) -> None:
-        for name in OWN:
+        for name in reversed(OWN):  # the plan last: without it, what is left would be nobody's
             path = self.folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -75,10 +90,13 @@ class Store:
         reports = [dict(trace.reports) for trace in traces]
         header = json.dumps({"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces], "reports": reports})
         write = np.savez_compressed if sum(a.nbytes for a in arrays.values()) > COMPRESSED else np.savez
-        self.write(self._traces(keys), lambda file: write(file, header=np.array(header), **arrays, **leaves))
+        write_whole(self.traces_in(self.folder, keys), lambda file: write(file, header=np.array(header), **arrays, **leaves))
+        self.checkpoint("|".join(keys)).unlink(missing_ok=True)  # only now: until here, it was all there was
 
-    def _traces(self, keys: Sequence[str]) -> str:
-        return f"traces/{slug('|'.join(keys))}.npz"
+    @staticmethod
+    def traces_in(folder: Path, keys: Sequence[str]) -> Path:
+        """Where runs that were made together are kept."""
+        return folder / "traces" / f"{slug('|'.join(keys))}.npz"
 
     def save_model(self, key: str, model: Model) -> None:
         """Keep a trained model for `evenly.load`, unless it is there already."""
@@ -88,23 +106,32 @@ class Store:
 
     def load_traces(self, keys: Sequence[str], task: Task) -> list[Trace] | None:
         """Runs that were made together and are finished, or None."""
-        path = self.folder / self._traces(keys)
+        path = self.traces_in(self.folder, keys)
         if not path.exists():
             return None
         structure = jax.tree.structure(jax.eval_shape(task.init, jax.random.key(0)))
-        with READING, np.load(path) as file:
-            header = json.loads(str(file["header"]))
-            reports = header.get("reports") or [{}] * len(keys)  # older files have none
-            return [
-                Trace(
-                    **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},  # older files have fewer
-                    upload=upload,
-                    download=download,
-                    model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
-                    reports=reports[i],
-                )
-                for i, (upload, download) in enumerate(header["bytes"])
-            ]
+        try:
+            return _read_traces(path, len(keys), structure)
+        except (EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
+            raise ValueError(
+                f"The traces {str(path)!r} are damaged. Remove the file; its runs are then trained again and all others stay."
+            ) from None
+
+
+def _read_traces(path: Path, runs: int, structure: Any) -> list[Trace]:
+    with READING, open(path, "rb") as opened, np.load(opened) as file:  # numpy leaves a damaged file open
+        header = json.loads(str(file["header"]))
+        reports = header.get("reports") or [{}] * runs  # older files have none
+        return [
+            Trace(
+                **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},  # older files have fewer
+                upload=upload,
+                download=download,
+                model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
+                reports=reports[i],
+            )
+            for i, (upload, download) in enumerate(header["bytes"])
+        ]
 
 
 def slug(key: str) -> str:
@@ -113,8 +140,16 @@ def slug(key: str) -> str:
     return f"{readable}-{zlib.crc32(key.encode()):08x}"
 
 
-def _same(path: Path, plan: Settings) -> bool:
-    try:
-        return plan.from_json(path.read_text()).fingerprint() == plan.fingerprint()
-    except (ValueError, TypeError, KeyError):
-        return False
+def sweep(folder: Path) -> None:
+    """Remove what a killed process left: files half-written beside their places, and checkpoints of runs that are finished.
+
+    Only for who holds the folder: what another process is just writing looks the same.
+    """
+    begun = re.compile(r"\.(?P<name>.+)\.\d+")  # as write_whole names them
+    for path in folder.rglob(".*"):
+        inside, found = path.relative_to(folder).parts, begun.fullmatch(path.name)
+        if found and path.is_file() and (found["name"] in OWN or (len(inside) > 1 and inside[0] in OWN)):
+            path.unlink(missing_ok=True)
+    for path in folder.rglob("checkpoints/*.npz"):
+        if (path.parents[1] / "traces" / path.name).exists():
+            path.unlink(missing_ok=True)

@@ -10,21 +10,20 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from evenly.experiment.execute import execute, versions
-from evenly.experiment.plan import SCHEMA, Plan
+from evenly.experiment.execute import execute
+from evenly.experiment.plan import SCHEMA, Plan, plain
+from evenly.experiment.record import timed
 from evenly.experiment.results import Comparison
 from evenly.experiment.store import Store, slug
 from evenly.federation import CENTRAL
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
-from evenly.writing import write_whole
 
 PROTOCOLS = ("study", "honest")
 MARGIN = 1.0  # points of validation accuracy that the honest protocol gives away for fairness
@@ -45,9 +44,12 @@ class StudyPlan:
 
     @staticmethod
     def from_json(text: str) -> "StudyPlan":
-        fields = json.loads(text)
-        cells = {name: Plan.from_json(json.dumps(plan)) for name, plan in fields["cells"].items()}
-        return StudyPlan(name=fields["name"], chosen=tuple(fields["chosen"]), cells=cells)
+        fields = plain(text)
+        try:
+            cells = {name: Plan.from_json(json.dumps(plan)) for name, plan in fields["cells"].items()}
+            return StudyPlan(name=fields["name"], chosen=tuple(fields["chosen"]), cells=cells)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"This is not a study of evenly: {error}.") from None
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
@@ -114,25 +116,10 @@ def execute_study(plan: StudyPlan, folder: Path | None = None, *, progress: Prog
             if progress:
                 progress(done, total)
 
-        before = _kept(store)
-        cells[name] = execute(own, store, progress=report, command=command, models=False)
-        if folder and _kept(store) > before:
-            _record(folder, cells[name].seconds, command)
+        with timed(folder, store.folder / "traces", command) if folder and store else nullcontext():
+            cells[name] = execute(own, store, progress=report, command=command, models=False)
     outcomes = [outcome for name, comparison in cells.items() for outcome in choose(name, comparison, plan.chosen)]
     return Study(plan, cells, outcomes, sum(c.seconds for c in cells.values()))
-
-
-def _kept(store: Store | None) -> int:
-    return len(list((store.folder / "traces").glob("*"))) if store else 0
-
-
-def _record(folder: Path, seconds: float, command: str) -> None:
-    """Keep in `run.json` how long training took, over all partitions and interruptions, and where."""
-    path = folder / "run.json"
-    before = json.loads(path.read_text())["seconds"] if path.exists() else 0.0
-    device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
-    record = {"command": command, "seconds": before + seconds, "device": device, "date": date.today().isoformat(), "versions": versions()}
-    write_whole(path, lambda file: file.write(json.dumps(record, indent=1).encode()))
 
 
 def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: float = MARGIN) -> Iterator[Outcome]:

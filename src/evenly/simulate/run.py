@@ -75,7 +75,8 @@ def simulate(
 
     The algorithms must be companions (see there). The model is evaluated before the first
     round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
-    there now and then; called again with the same arguments, the run goes on from that point, to the same bits.
+    there now and then; called again with the same arguments, the run goes on from that point, to the same bits. It is left
+    there: whoever asked for it removes it once the traces are safe.
     `observe` is told every evaluation once, soon after it was made; a run that goes on begins with those of before.
     `devices` is to how many of JAX's devices clients are dealt, and `lanes` how many train side by side on each; 0 chooses:
     on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small.
@@ -192,8 +193,6 @@ class _Simulation:
         if final_pass:
             state, whole = self._final_pass(data, state, whole)
             teller.final(whole[3:])
-        if path:
-            path.unlink(missing_ok=True)
         model = several.served(self.parts, state) if self.shape.models else served(self.shape, self.parts, state)
         traces = [self._trace(whole, state._replace(model=model), r) for r in range(self.shape.runs)]
         return [traces[self.company.place[i]] for i in range(self.shape.runs)]

@@ -1,0 +1,71 @@
+"""A folder of results, opened again: what was planned, how far it is, and the results without training anything."""
+
+from contextlib import AbstractContextManager, chdir, nullcontext
+from pathlib import Path
+
+from evenly.experiment import record
+from evenly.experiment.execute import execute
+from evenly.experiment.jobs import Setting, setting_of
+from evenly.experiment.plan import NewerError, Plan, plain
+from evenly.experiment.programs import programs
+from evenly.experiment.results import Comparison
+from evenly.experiment.store import Store, slug
+from evenly.experiment.study import Study, StudyPlan, execute_study
+
+
+def read_plan(folder: Path) -> Plan | StudyPlan:
+    """What the results in a folder are of."""
+    path = folder / "plan.json"
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {str(folder)!r}. Give one that evenly wrote results into.")
+    if not path.exists():
+        raise ValueError(f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it.")
+    try:
+        text = path.read_text()
+        return StudyPlan.from_json(text) if "cells" in plain(text) else Plan.from_json(text)
+    except NewerError as error:
+        raise ValueError(f"The folder {str(folder)!r} {error}; nothing was touched.") from None
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is damaged, so it is not known what the results beside it are of: {error}") from None
+
+
+def open_results(folder: Path) -> Comparison:
+    """The comparison in a finished folder, as tables and the report need it; nothing is trained."""
+    plan = read_plan(folder)
+    if isinstance(plan, StudyPlan):
+        raise ValueError(f"The folder {str(folder)!r} holds a study of {len(plan.cells)} partitions, not one comparison.")
+    results = folder.resolve()
+    with where_it_began(folder, plan):
+        first = setting_of(plan, plan.seeds[0])
+        _refuse_unfinished(folder, *progress(plan, results, first))
+        return record.told(execute(plan, Store(results, plan), models=False, first=first), results)
+
+
+def open_study(folder: Path) -> Study:
+    """The study in a finished folder; nothing is trained."""
+    plan = read_plan(folder)
+    if isinstance(plan, Plan):
+        raise ValueError(f"The folder {str(folder)!r} holds one comparison, not a study.")
+    results = folder.resolve()
+    with where_it_began(folder, *plan.cells.values()):
+        counts = [progress(own, results / "cells" / slug(name), setting_of(own, own.seeds[0])) for name, own in plan.cells.items()]
+        _refuse_unfinished(folder, sum(done for done, _ in counts), sum(total for _, total in counts))
+        known = record.read(folder) or record.Record()
+        return execute_study(plan, results)._replace(seconds=known.seconds)
+
+
+def where_it_began(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
+    """Inside, relative paths mean what they meant to whoever began the run: only a table of the user's own has any."""
+    known = record.read(folder)
+    return chdir(folder / known.started_in) if known and any("path" in plan.data for plan in plans) else nullcontext()
+
+
+def progress(plan: Plan, folder: Path, first: Setting) -> tuple[int, int]:
+    """How many of a plan's programs are finished, and how many there are."""
+    kept = [Store.traces_in(folder, program.keys).exists() for program in programs(plan, first.task)]
+    return sum(kept), len(kept)
+
+
+def _refuse_unfinished(folder: Path, done: int, total: int) -> None:
+    if done < total:
+        raise ValueError(f"{str(folder)!r} is not finished: {done} of {total} programs. Go on with `evenly resume {folder}`.")

@@ -1,0 +1,107 @@
+"""`run.json`: what a folder says of its run besides the plan.
+
+It is written before training begins, so that a run that was killed can be continued and reported as if it had not been.
+"""
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from evenly.experiment.execute import versions
+from evenly.experiment.plan import NewerError, plain
+from evenly.experiment.results import Comparison
+from evenly.writing import write_whole
+
+SCHEMA = 1
+NAME = "run.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """Who asked for a run, what it is called, and what it took."""
+
+    command: str = ""
+    title: str = ""
+    notes: str = ""
+    paper: dict[str, Any] | None = None  # which figures of a paper stand beside ours, as an experiment file says it
+    short: bool = False  # a quick version, whose figures are not comparable with the paper's
+    started_in: str = "."  # where the command was given, seen from the results' folder: relative paths start there
+    status: str = "running"  # or finished
+    seconds: float = 0.0  # of training, over all interruptions
+    device: str = ""
+    date: str = ""
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def read(folder: Path) -> Record | None:
+    """What is known of the run in a folder; None where nothing is."""
+    path = folder / NAME
+    if not path.exists():
+        return None
+    try:
+        fields = plain(path.read_text(), SCHEMA)
+        return Record(**{field.name: fields[field.name] for field in dataclasses.fields(Record) if field.name in fields})
+    except NewerError as error:
+        raise ValueError(f"{str(path)!r} {error}, or choose another --out; nothing was touched.") from None
+    except ValueError:
+        raise ValueError(f"{str(path)!r} is damaged. Remove it and go on; the results beside it stay.") from None
+
+
+def begin(folder: Path, record: Record) -> Record:
+    """Write down what is about to run. Where the folder already has a record, its first command and what training took stay."""
+    known = read(folder)
+    if known:
+        kept = {name: getattr(known, name) for name in ("seconds", "device", "date", "versions")}
+        first = {"command": known.command, "started_in": known.started_in} if known.command else {}
+        record = dataclasses.replace(record, **kept, **first)
+    else:
+        record = dataclasses.replace(record, started_in=os.path.relpath(Path.cwd(), folder))
+    return _write(folder, record)
+
+
+@contextmanager
+def timed(folder: Path, traces: Path, command: str = "") -> Iterator[None]:
+    """Add the time of what is done inside to the folder's record, unless all of its traces were there before."""
+    began, before = time.monotonic(), len(list(traces.glob("*")))
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # what stopped it is what the user must hear of
+            add_training(folder, time.monotonic() - began, command)
+        raise
+    if len(list(traces.glob("*"))) > before:
+        add_training(folder, time.monotonic() - began, command)
+
+
+def add_training(folder: Path, seconds: float, command: str = "") -> None:
+    """Add the time of a session, and say where it was."""
+    known = read(folder) or Record(command=command)
+    device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
+    where = {"device": device, "date": date.today().isoformat(), "versions": versions()}
+    _write(folder, dataclasses.replace(known, seconds=known.seconds + seconds, **where))
+
+
+def told(comparison: Comparison, folder: Path) -> Comparison:
+    """A comparison with what its folder's record says of it."""
+    known = read(folder) or Record()
+    facts = {"command": known.command, "seconds": known.seconds, "title": known.title, "notes": known.notes}
+    return comparison._replace(**facts, versions=known.versions or comparison.versions)
+
+
+def finish(folder: Path) -> Record:
+    """Everything that belongs into the folder is there."""
+    return _write(folder, dataclasses.replace(read(folder) or Record(), status="finished"))
+
+
+def _write(folder: Path, record: Record) -> Record:
+    text = json.dumps({"schema": SCHEMA, **dataclasses.asdict(record)}, indent=1)
+    write_whole(folder / NAME, lambda file: file.write(text.encode()))
+    return record
