@@ -19,6 +19,7 @@ from evenly.notation import parse, unknown
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import simulate
+from evenly.simulate.observing import Observe
 from evenly.simulate.run import Progress
 from evenly.types import Seeds, Task, Trace
 
@@ -48,6 +49,7 @@ def run(
     setting: Setting,
     *,
     progress: Progress | None = None,
+    observe: Observe | None = None,
     checkpoint: Path | None = None,
     devices: int = 0,
     models: bool = True,
@@ -63,6 +65,7 @@ def run(
         evaluate_every=plan.evaluations,
         dropout=plan.dropout,
         progress=progress,
+        observe=observe,
         checkpoint=checkpoint,
         devices=devices,
     )

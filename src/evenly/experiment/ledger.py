@@ -1,14 +1,17 @@
 """Where jobs report to: how far they are, and what they leave. It is the only thing that a place where jobs run must know."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from evenly.experiment.jobs import Result, Setting
+from evenly.experiment.observing import Followers
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
 from evenly.experiment.store import Store
+from evenly.simulate.observing import Observe
 from evenly.types import Trace
 
 Progress = Callable[[int, int], None]  # rounds done and rounds in all, over every program of a plan
@@ -21,10 +24,12 @@ class StoppedError(Exception):
 class Ledger:
     """Adds up the progress of jobs that run at once, and keeps every result as soon as it is there."""
 
-    def __init__(self, plan: Plan, programs: int, first: Setting, store: Store | None, progress: Progress | None, models: bool) -> None:
+    def __init__(
+        self, plan: Plan, programs: int, first: Setting, store: Store | None, progress: Progress | None, models: bool, followers: Followers
+    ) -> None:
         self.first, self.models = first, models  # the setting of the first seed, which is known already
         self.traces: dict[Program, list[Trace]] = {}
-        self._store, self._progress = store, progress
+        self._store, self._progress, self._followers = store, followers.progress(progress), followers
         self._rounds, self._total, self._done = plan.rounds, plan.rounds * programs, 0
         self._lock, self._stopped = threading.Lock(), False
 
@@ -48,14 +53,24 @@ class Ledger:
             with self._lock:
                 self._done += done - seen
                 seen = done
-                if self._progress:
-                    self._progress(self._done, self._total)
+                self._progress(self._done, self._total)
 
         return report
 
     def checkpoint(self, program: Program) -> Path | None:
         """Where a job on this machine may save itself half-way."""
         return self._store.checkpoint("|".join(program.keys)) if self._store else None
+
+    @contextmanager
+    def following(self, program: Program) -> Iterator[Observe | None]:
+        """While a job on this machine runs: what it tells its evaluations to, if anybody follows."""
+        try:
+            yield self._followers.begin(program)
+        except StoppedError:
+            raise  # it did nothing wrong
+        except Exception as error:
+            self._followers.failed(program, error)
+            raise
 
     def keep(self, program: Program, result: Result) -> None:
         """Models first: where there is a file of traces, everything is there."""
@@ -64,6 +79,7 @@ class Ledger:
                 self._store.save_model(name, model)
             self._store.save_traces(program.keys, result.traces, models=self.models)
         self.traces[program] = result.traces
+        self._followers.finished(program, result.traces)
 
     def stop(self) -> None:
         """Make every job on this machine stop where it next reports."""

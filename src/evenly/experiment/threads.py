@@ -22,10 +22,11 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
         setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
         with _own_device(plan, seed):
             for program in (one for one in programs if one.seed == seed):
-                result = run(
-                    plan, program, setting, progress=ledger.begin(), checkpoint=ledger.checkpoint(program),
-                    devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models,
-                )  # fmt: skip
+                with ledger.following(program) as observe:
+                    result = run(
+                        plan, program, setting, progress=ledger.begin(), observe=observe, checkpoint=ledger.checkpoint(program),
+                        devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models,
+                    )  # fmt: skip
                 ledger.keep(program, result)
 
     with ThreadPoolExecutor(max_workers=max(1, min(len(seeds), os.cpu_count() or 1))) as pool:

@@ -1,0 +1,173 @@
+"""What a running experiment tells those who follow it: a Point for every evaluation of every run, and how far it is.
+
+Followers never disturb the experiment. One that raises an error is told nothing more, and the user is told once.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.algorithms import Variant
+from evenly.experiment.live import Live
+from evenly.experiment.measuring import measured, shown_split
+from evenly.experiment.plan import Plan
+from evenly.experiment.programs import Program
+from evenly.federation import CENTRAL, SPLITS, Federation
+from evenly.simulate.observing import Observe
+from evenly.types import Trace
+
+Progress = Callable[[int, int], None]
+
+
+class RunId(NamedTuple):
+    """One row of a comparison on one seed."""
+
+    experiment: str
+    label: str
+    seed: int
+
+
+class Point(NamedTuple):
+    """What one evaluation of one run has found."""
+
+    run: RunId
+    round: int  # rounds done
+    rounds: int  # rounds in all
+    values: dict[str, dict[str, float]]  # split -> metric -> value; what is undefined is not there
+    params: dict[str, Any]  # settings of the run: its method, data and seed
+
+
+Log = Callable[[Point], None]
+
+
+class Followers:
+    """Everybody who follows one execution of a plan: the folder's live file, and whoever else was asked for.
+
+    Programs report from several threads; followers are told one at a time.
+    """
+
+    def __init__(
+        self, plan: Plan, variants: Sequence[Variant], federation: Federation, folder: Path | None = None, log: Log | None = None
+    ) -> None:
+        self._plan, self._variants, self._federation, self._folder = plan, variants, federation, folder
+        self._logs, self._live = [log] if log else [], None
+        self._lock, self._far = threading.Lock(), (0, 0)
+        self._told: dict[Program, int] = {}  # the last round told of each program
+        ends = np.cumsum([len(v.members) for v in variants]).tolist()
+        self._members = [range(end - len(v.members), end) for v, end in zip(variants, ends, strict=True)]
+        shown = [shown_split(federation), CENTRAL]
+        self._splits = [*SPLITS, CENTRAL] if log else shown
+        self._shown = shown
+
+    @contextmanager
+    def told(self, found: Mapping[Program, list[Trace]], left: int) -> Iterator[None]:
+        """While jobs run: the live file begins anew, with what earlier processes `found`, and says how it ended."""
+        if self._folder and left:
+            runs = [(v.label, seed) for v in self._variants for seed in self._plan.seeds]
+            about = {"name": self._plan.name, "rounds": self._plan.rounds, "every": self._plan.evaluations, "splits": self._shown}
+            self._live = Live(self._folder, about, runs)
+            self._live.progress(*self._far)
+        for program, traces in found.items():
+            self.finished(program, traces)
+        try:
+            yield
+        except Exception as error:
+            self._end("failed", str(error) or type(error).__name__)
+            raise
+        except BaseException:
+            self._end("stopped")
+            raise
+        self._end("finished")
+
+    def progress(self, further: Progress | None) -> Progress:
+        """Note how far everything is, and pass it on."""
+
+        def report(done: int, total: int) -> None:
+            self._far = (done, total)
+            if self._live:
+                self._live.progress(done, total)
+            if further:
+                further(done, total)
+
+        return report
+
+    def begin(self, program: Program) -> Observe | None:
+        """A program begins: what to call with its evaluations, if anybody follows."""
+        if self._live:
+            self._live.mark("started", self._runs(program))
+        return (lambda seen: self._tell(program, seen)) if self._live or self._logs else None
+
+    def failed(self, program: Program, error: Exception) -> None:
+        if self._live:
+            self._live.mark("failed", self._runs(program), str(error))
+
+    def finished(self, program: Program, traces: Sequence[Trace]) -> None:
+        """Tell what is not told yet of a finished program: everything where it ran in another process."""
+        if self._live or self._logs:
+            self._tell(program, traces)
+
+    def _tell(self, program: Program, seen: Sequence[Trace]) -> None:
+        """A method whose members are trained in several programs is not followed: it is known only when all of them are done."""
+        by_member, last = dict(zip(program.members, seen, strict=True)), self._told.get(program, -1)
+        self._told[program] = int(seen[0].rounds[-1])
+        for variant in self._variants_of(program):
+            traces = [by_member[member] for member in self._members[variant]]
+            combine = self._variants[variant].method.combine
+            for point in self._points(combine(traces) if combine else traces[0], self._variants[variant], program.seed, last):
+                with self._lock:
+                    if self._live:
+                        self._live.point(point.run.label, point.run.seed, point.round, point.values)
+                    self._logs = [log for log in self._logs if _listens(log, point)]
+
+    def _points(self, trace: Trace, variant: Variant, seed: int, last: int) -> Iterator[Point]:
+        run, params = RunId(self._plan.name, variant.label, seed), params_of(self._plan, variant, seed)
+        found = {split: measured(self._federation, trace, split) for split in self._splits}
+        for i, done in enumerate(trace.rounds.tolist()):
+            if done > last:
+                values = {split: {m: float(v[i]) for m, v in each.items() if np.isfinite(v[i])} for split, each in found.items()}
+                yield Point(run, done, self._plan.rounds, {split: each for split, each in values.items() if each}, params)
+
+    def _variants_of(self, program: Program) -> list[int]:
+        inside = set(program.members)
+        return [i for i, own in enumerate(self._members) if inside.issuperset(own)]
+
+    def _runs(self, program: Program) -> list[tuple[str, int]]:
+        return [(self._variants[i].label, program.seed) for i in self._variants_of(program)]
+
+    def _end(self, how: str, error: str = "") -> None:
+        if self._live:
+            self._live.end(how, error)
+            self._live = None
+
+
+def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
+    """A run's settings as flat, plain values, as loggers want them."""
+    rest = {
+        "experiment": plan.name,
+        "model": plan.model or "auto",
+        "rounds": plan.rounds,
+        "sampling": plan.sampling,
+        "dropout": plan.dropout,
+    }
+    data = {("data" if k == "name" else f"data.{k}"): v for k, v in plan.data.items()}
+    settings = {"label": variant.label, "method": variant.method.name, **{f"method.{k}": v for k, v in variant.settings.items()}}
+    return {**rest, **data, **settings, "seed": seed}
+
+
+def _listens(log: Log, point: Point) -> bool:
+    try:
+        log(point)
+    except Exception as error:  # whatever a follower does wrong, training goes on
+        complain(f"Logging stopped ({type(error).__name__}: {error}). Training goes on.")
+        return False
+    return True
+
+
+def complain(sentence: str) -> None:
+    """Say something on stderr without a chance to raise: users may have made errors of warnings."""
+    logging.getLogger("evenly").warning(sentence)

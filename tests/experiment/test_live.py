@@ -1,0 +1,157 @@
+"""The live file: what a running experiment has found, once and whole, and never in the experiment's way."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evenly.experiment import live
+from evenly.experiment.execute import execute
+from evenly.experiment.observing import Point
+from evenly.experiment.plan import Plan
+from evenly.experiment.results import Comparison, over_seeds
+from evenly.experiment.store import Store
+
+PLAN = Plan(
+    name="test",
+    data={"name": "synthetic-census", "clients": 6, "rows": 600},
+    methods=("fedavg", "multi-q(q=[0, 1])"),
+    rounds=60,
+    seeds=(0, 1),
+    sampling="uniform(clients=2)",
+    evaluate_every=20,
+)
+LABELS = [v.label for v in PLAN.variants()]
+
+
+@pytest.fixture(autouse=True)
+def _short_blocks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("evenly.simulate.run.LARGEST_BLOCK_ROWS", 400)
+    monkeypatch.setattr(live, "PAUSE", 0.0)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Comparison:
+    return execute(PLAN)
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / live.NAME).read_text().splitlines()]
+
+
+def of_runs(told: list[dict]) -> list[tuple]:
+    return sorted((line["label"], line["seed"], line["round"]) for line in told if "round" in line)
+
+
+EVERY = sorted((label, seed, done) for label in LABELS for seed in (0, 1) for done in (0, 20, 40, 60))
+
+
+def test_every_evaluation_is_there_once_with_the_figures_of_the_results(tmp_path: Path, plain: Comparison):
+    execute(PLAN, Store(tmp_path, PLAN))
+    head, *told = lines(tmp_path)
+    assert head["runs"] == [[label, seed] for label in LABELS for seed in (0, 1)]
+    assert head["rounds"] == 60
+    assert of_runs(told) == EVERY
+    for label in LABELS:
+        for split, metric in (
+            ("valid", "average"),
+            ("valid", "worst10"),
+            ("valid", "variance"),
+            ("central", "accuracy"),
+            ("central", "eod_abs"),
+        ):
+            last = [line["values"][split][metric] for line in told if line.get("label") == label and line["round"] == 60]
+            assert sum(last) / 2 == pytest.approx(over_seeds(plain, label, split)[metric].mean, rel=2e-4), metric
+    done = [line["done"] for line in told if "done" in line]
+    assert done == sorted(done)
+    assert {"done": 120, "total": 120}.items() <= [line for line in told if "done" in line][-1].items()
+    assert told[-1]["end"] == "finished"
+    assert not live.is_running(tmp_path / live.NAME)
+
+
+def test_a_run_that_goes_on_begins_the_file_anew_and_doubles_nothing(tmp_path: Path):
+    store = Store(tmp_path, PLAN)
+
+    def stop(done: int, total: int) -> None:
+        assert live.is_running(tmp_path / live.NAME)
+        if done > 70:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(PLAN, store, progress=stop)
+    assert lines(tmp_path)[-1]["end"] == "stopped"
+    assert 0 < len(of_runs(lines(tmp_path))) < len(EVERY)
+    execute(PLAN, store)
+    assert of_runs(lines(tmp_path)) == EVERY
+    before = (tmp_path / live.NAME).stat()
+    execute(PLAN, store)
+    assert (tmp_path / live.NAME).stat() == before, "nothing runs, so nothing is written"
+
+
+def test_a_failure_is_written_down_with_the_runs_that_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from evenly.experiment import jobs
+
+    def broken(*given: object, **options: object) -> None:
+        raise ValueError("the loss is not finite")
+
+    monkeypatch.setattr(jobs, "simulate", broken)
+    with pytest.raises(ValueError, match="not finite"):
+        execute(PLAN, Store(tmp_path, PLAN))
+    *_, end = told = lines(tmp_path)
+    assert end["end"] == "failed"
+    assert end["error"] == "the loss is not finite"
+    assert ["fedavg", 0] in [run for line in told if "failed" in line for run in line["failed"]]
+
+
+def test_a_full_disk_ends_the_file_and_not_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: Comparison):
+    real: Callable[[int, bytes], int] = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if b'"round":20' in data:
+            real(file, data[:7])  # the disk takes a little more, as disks do
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", full)
+    found = execute(PLAN, Store(tmp_path, PLAN))
+    assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
+
+
+def test_the_file_stays_small_however_often_is_evaluated(tmp_path: Path):
+    about = {"name": "test", "rounds": 20_000, "every": 3, "splits": ["test"]}
+    file = live.Live(tmp_path, about, [("fedavg", 0)])
+    for done in [*range(0, 20_000, 3), 20_000]:
+        file.point("fedavg", 0, done, {"test": {"average": 12.3456789}, "train": {"average": 1.0}})
+    file.end("finished")
+    kept = [line for line in lines(tmp_path) if "round" in line]
+    assert 150 < len(kept) <= live.MOST_EVALUATIONS + 2
+    assert kept[0]["round"] == 0
+    assert kept[-1] == {**kept[-1], "round": 20_000, "values": {"test": {"average": 12.346}}}
+
+
+def test_a_log_is_told_every_point_with_every_split_and_the_settings():
+    told: list[Point] = []
+    execute(PLAN, log=told.append)
+    assert sorted((p.run.label, p.run.seed, p.round) for p in told) == EVERY
+    point = told[0]
+    assert {"train", "valid", "central"} == set(point.values)
+    assert {"average", "worst10", "variance", "loss", "eod_abs"} <= set(point.values["valid"])
+    assert point.params["data"] == "synthetic-census"
+    assert point.params["data.clients"] == 6
+    assert point.params["method"] in ("fedavg", "multi-q")
+    assert point.params["seed"] == point.run.seed
+
+
+def test_a_log_that_fails_is_dropped_with_one_sentence(plain: Comparison, caplog: pytest.LogCaptureFixture):
+    calls = []
+
+    def broken(point: Point) -> None:
+        calls.append(point)
+        raise ConnectionError("the server is gone")
+
+    found = execute(PLAN, log=broken)
+    assert len(calls) == 1
+    assert [r.message for r in caplog.records] == ["Logging stopped (ConnectionError: the server is gone). Training goes on."]
+    assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
