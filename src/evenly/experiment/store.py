@@ -17,7 +17,10 @@ from evenly.saving import Model, save
 from evenly.types import Task, Trace
 from evenly.writing import READING, write_whole
 
-OWN = ("plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json")
+OWN = (
+    "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json",
+    "live.jsonl", "logs",
+)  # fmt: skip
 LOCK = ".lock"  # who works in the folder: see lock.py
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download", "reports")]
