@@ -1,4 +1,4 @@
-"""Intervals from resampling clients: how far a figure could move had other clients of the same kind taken part."""
+"""Intervals from resampling clients, or people: how far a figure could move had others of the same kind taken part."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -60,12 +60,36 @@ def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: i
     >>> float(found.low), float(found.high)
     (0.0, 1.0)
     """
+    _check(draws, level)
+    found = [np.asarray(statistic(part), np.float64) for part in resampled(tables, draws, seed)]
+    return _interval(np.concatenate(found), level, known=len(tables) > 1)
+
+
+def over_people(table: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
+    """Percentile interval of a statistic of one table [groups, labels, outcomes] from resampling its people, not clients.
+
+    For tables without clients, or with too few to resample: the interval says how far chance alone could move the figure had
+    other people of the same kind been there. Otherwise as `over_clients`.
+
+    >>> found = over_people(np.array([[[50, 50], [0, 0]]]), lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
+    >>> round(float(found.low), 1), round(float(found.high), 1)
+    (0.4, 0.6)
+    """
+    _check(draws, level)
+    people = int(table.sum())
+    drawn = generator(seed, "bootstrap").multinomial(people, table.ravel() / max(1, people), size=draws).reshape(draws, *table.shape)
+    return _interval(np.asarray(statistic(drawn), np.float64), level, known=people > 1)
+
+
+def _check(draws: int, level: float) -> None:
     if draws < 1 or not 0 < level < 1:
         raise ValueError(f"draws must be at least 1 and level between 0 and 1, got draws = {draws} and level = {level}.")
-    found = np.concatenate([np.asarray(statistic(part), np.float64) for part in resampled(tables, draws, seed)])
-    known = np.isfinite(found) & (len(tables) > 1)
-    ends = _percentiles(np.where(known, found, np.inf), known.sum(0), ((1 - level) / 2, (1 + level) / 2))
-    return Interval(ends[0], ends[1], known.mean(0))
+
+
+def _interval(found: Array, level: float, *, known: bool) -> Interval:
+    defined = np.isfinite(found) & known
+    ends = _percentiles(np.where(defined, found, np.inf), defined.sum(0), ((1 - level) / 2, (1 + level) / 2))
+    return Interval(ends[0], ends[1], defined.mean(0))
 
 
 def _percentiles(values: Array, known: Array, at: tuple[float, float]) -> list[Array]:
