@@ -127,7 +127,7 @@ def test_a_sweep_has_as_many_members_as_its_lists_have_products(composition: tup
 
 
 def test_an_empty_sweep_is_refused():
-    with pytest.raises(ValueError, match=r"^A sweep must have at least one value, got an empty list\.$"):
+    with pytest.raises(ValueError, match=r"^m: the sweep over 'a' must have at least one value, got an empty list\.$"):
         list(expand(parse("m(a=[])")))
 
 

@@ -47,6 +47,10 @@ def show(composition: Composition) -> str:
 
 def expand(composition: Composition) -> Iterator[Composition]:
     """Every combination of a composition's list values."""
+    for part in composition:
+        for key, values in part.settings.items():
+            if values == []:
+                raise ValueError(f"{part.name}: the sweep over {key!r} must have at least one value, got an empty list.")
     choices = [[(part.name, key, value) for value in _as_list(values)] for part in composition for key, values in part.settings.items()]
     for chosen in itertools.product(*choices):
         flat = iter(chosen)
@@ -62,8 +66,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 def _as_list(value: Value) -> list[Value]:
-    if isinstance(value, list) and not value:
-        raise ValueError("A sweep must have at least one value, got an empty list.")
     return value if isinstance(value, list) else [value]
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from evenly.commands.running import folder_of, run_plan, this_command
+from evenly.commands.running import How, folder_of, run_plan, this_command
 from evenly.commands.study import Reproduced, run_study
 from evenly.experiment.config import Experiment
 from evenly.experiment.plan import Plan
@@ -23,11 +23,13 @@ def about(experiment: Experiment, *, short: bool) -> Record:
     )
 
 
-def run_experiment(plan: Plan | StudyPlan, known: Record, out: Path | None, force: bool, again: Path | None = None) -> Reproduced:
+def run_experiment(
+    plan: Plan | StudyPlan, known: Record, out: Path | None, force: bool, again: Path | None = None, how: How | None = None
+) -> Reproduced:
     """Run it into its folder, or finish what is there. `again` is as in `working_in`."""
     if isinstance(plan, StudyPlan):
-        return run_study(plan, known, out or folder_of(plan), force, again)
-    comparison, folder, rows = run_plan(plan, out, force, known, again)
+        return run_study(plan, known, out or folder_of(plan), force, again, how)
+    comparison, folder, rows = run_plan(plan, out, force, known, again, how)
     lines = lines_of(comparison, folder)
     shown = [results_table(comparison)]
     if lines:

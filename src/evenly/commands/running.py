@@ -6,16 +6,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from evenly.experiment.ledger import Where
+    from evenly.experiment.observing import Log
     from evenly.experiment.plan import Plan
     from evenly.experiment.record import Record
     from evenly.experiment.results import Comparison
-    from evenly.experiment.study import StudyPlan
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -25,7 +26,15 @@ def this_command() -> str:
     return shlex.join(["evenly", *sys.argv[1:]])
 
 
-def folder_of(plan: "Plan | StudyPlan") -> Path:
+class Named(Protocol):
+    """A plan of any kind."""
+
+    @property
+    def name(self) -> str: ...
+    def fingerprint(self) -> str: ...
+
+
+def folder_of(plan: Named) -> Path:
     """Where a plan's results go, unless the user says."""
     return Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
 
@@ -55,39 +64,43 @@ def working_in(folder: Path, again: Path | None = None) -> Iterator[None]:
             raise OSError(f"{error.strerror}: {error.filename}. {kept}") from None
 
 
+class How(NamedTuple):
+    """How a plan is executed, besides what it says itself."""
+
+    where: "Where | None" = None  # None: on this machine
+    log: "Log | None" = None
+
+    def given(self) -> dict[str, Any]:
+        """As arguments of `execute`, without what is left open."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
 def run_plan(
-    plan: "Plan", out: Path | None, force: bool, about: "Record | None" = None, again: Path | None = None
+    plan: "Plan", out: Path | None, force: bool, about: "Record | None" = None, again: Path | None = None, how: How | None = None
 ) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
     """Execute a plan into its folder: traces, rows, models and the report, which says what experiment it is of, if any."""
-    from evenly.experiment import record
-    from evenly.experiment.files import write_rows
-    from evenly.experiment.store import Store
-
-    plan.variants()  # mistakes are reported before anything is written
-    folder = out or folder_of(plan)
-    with working_in(folder, again):
-        store = Store(folder, plan, force=force)
-        record.begin(folder, about or record.Record(command=this_command()))
-        comparison = _trained(plan, store)
-        rows = write_rows(store, comparison)
-        _report(comparison, folder)
-        record.finish(folder)
-    return comparison, folder, rows
-
-
-def _trained(plan: "Plan", store: Any) -> "Comparison":
+    from evenly.commands.planned import show_plan
     from evenly.experiment import record
     from evenly.experiment.execute import execute
+    from evenly.experiment.files import write_rows
+    from evenly.experiment.jobs import setting_of
+    from evenly.experiment.reproduce import lines_of
+    from evenly.experiment.store import Store
+    from evenly.report.page import write_report
     from evenly.terminal import progress
 
-    what = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
-    with progress(Console(stderr=True), what) as report, record.timed(store.folder, store.folder / "traces"):
-        comparison = execute(plan, store, progress=report)
-    return record.told(comparison, store.folder)
-
-
-def _report(comparison: "Comparison", folder: Path) -> None:
-    from evenly.experiment.reproduce import lines_of
-    from evenly.report.page import write_report
-
-    write_report(comparison, folder / "report.html", lines_of(comparison, folder))
+    plan.variants()  # mistakes are reported before anything is written
+    folder, console = out or folder_of(plan), Console(stderr=True)
+    with working_in(folder, again):
+        first = setting_of(plan, plan.seeds[0])
+        store = Store(folder, plan, force=force)
+        record.begin(folder, about or record.Record(command=this_command()))
+        show_plan(console, {"": plan}, folder, first)
+        what = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
+        with progress(console, what) as report, record.timed(folder, folder / "traces"):
+            trained = execute(plan, store, progress=report, first=first, **(how or How()).given())
+        comparison = record.told(trained, folder)
+        rows = write_rows(store, comparison)
+        write_report(comparison, folder / "report.html", lines_of(comparison, folder))
+        record.finish(folder)
+    return comparison, folder, rows

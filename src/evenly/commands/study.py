@@ -8,11 +8,13 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from evenly.commands.running import working_in
+from evenly.commands.planned import show_plan
+from evenly.commands.running import How, working_in
 from evenly.experiment import record
 from evenly.experiment.files import write_csv, write_tidy
 from evenly.experiment.findings import Finding, best, best_in_paper, findings
 from evenly.experiment.findings.finding import score
+from evenly.experiment.jobs import setting_of
 from evenly.experiment.record import Record
 from evenly.experiment.store import Store
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
@@ -33,16 +35,19 @@ class Reproduced(NamedTuple):
     found: tuple[Finding, ...] = ()
 
 
-def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: Path | None) -> Reproduced:
+def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: Path | None, how: How | None = None) -> Reproduced:
     """Execute a study: runs under cells/, study.csv in the thesis' columns, tidy rows and the report."""
     for own in plan.cells.values():
         own.variants()  # mistakes are reported before anything is written
+    console = Console(stderr=True)
     with working_in(folder, again):
+        first = setting_of(next(iter(plan.cells.values())), next(iter(plan.cells.values())).seeds[0])
         store = Store(folder, plan, force=force)
         known = record.begin(folder, about)
         what = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"
-        with progress(Console(stderr=True), what) as report:
-            study = execute_study(plan, folder, progress=report, command=known.command)
+        show_plan(console, plan.cells, folder, first)
+        with progress(console, what) as report:
+            study = execute_study(plan, folder, progress=report, command=known.command, **(how or How()).given())
         rows = write_tidy(store, list(tidy_study(study)))
         write_csv(store, "study.csv", list(study_rows(study)))
         write_study_report([study], folder / "report.html", known.title, known.notes)

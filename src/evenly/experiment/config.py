@@ -11,9 +11,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from evenly.algorithms import METHODS
 from evenly.experiment.plan import Plan
+from evenly.experiment.sources import table_source
 from evenly.experiment.study import StudyPlan, swept
 from evenly.notation import unknown
+
+STRICT = ConfigDict(extra="forbid", strict=True)  # "100" is not a number
 
 
 class Paper(BaseModel):
@@ -25,7 +29,7 @@ class Paper(BaseModel):
     figures are about, where the file does not say.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = STRICT
     reference: str
     dataset: str
     rows: dict[str, str]
@@ -39,7 +43,7 @@ class Paper(BaseModel):
 class Quick(BaseModel):
     """What `--quick` changes: enough to see that it works, on two cores and within two minutes."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = STRICT
     rounds: int = Field(gt=0)
     seeds: int = Field(gt=0)
     model: str = ""
@@ -52,7 +56,7 @@ class StudyTable(BaseModel):
     """What makes an experiment a study: `cells` are settings of the data, one for each partition; of each setting in
     `choose`, which all methods get, one value is chosen afterwards."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = STRICT
     cells: list[dict[str, Any]] = Field(min_length=1)
     choose: dict[str, list[float]] = Field(min_length=1)
 
@@ -60,7 +64,7 @@ class StudyTable(BaseModel):
 class Experiment(BaseModel):
     """One experiment file."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = STRICT
     title: str
     methods: list[str] = Field(min_length=1)
     data: dict[str, Any]
@@ -83,8 +87,12 @@ class Experiment(BaseModel):
         whole = dataclasses.replace(whole, methods=swept(self.methods, self.study.choose))
         wanted = self.quick.cells if quick and self.quick and self.quick.cells else range(len(self.study.cells))
         cells = [self.study.cells[i] for i in wanted]
-        named = {", ".join(map(str, cell.values())): dataclasses.replace(whole, data=whole.data | cell) for cell in cells}
-        return StudyPlan(name=name, chosen=tuple(self.study.choose), cells=named)
+        names = [", ".join(map(str, cell.values())) for cell in cells]
+        twice = next((one for one in names if names.count(one) > 1), None)
+        if twice is not None:
+            raise ValueError(f"study.cells must differ in their values, but {twice!r} is there twice.")
+        own = {at: dataclasses.replace(whole, data=whole.data | cell) for at, cell in zip(names, cells, strict=True)}
+        return StudyPlan(name=name, chosen=tuple(self.study.choose), cells=own)
 
     def plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> Plan:
         """The plan of this experiment, its quick variant or one with other seeds."""
@@ -108,14 +116,43 @@ class Experiment(BaseModel):
         )
 
 
+class Table(BaseModel):
+    """The user's own table as `[data]` describes it; `path` starts where the experiment file is."""
+
+    model_config = STRICT
+    path: str
+    client: str
+    label: str
+    sensitive: list[str] = []
+    favourable: str | None = None
+    unprivileged: list[str] = []  # values of the sensitive column, or COLUMN=VALUE
+
+
 def read(path: Path) -> Experiment:
-    """An experiment from a file; every mistake is named with file, key and, for an unknown key, the nearest legal one."""
+    """A user's experiment file; every mistake is named with file, key and, for an unknown key, the nearest legal one."""
     try:
-        return _checked(tomllib.loads(path.read_text()), path.name)
+        experiment = _checked(tomllib.loads(path.read_text(encoding="utf-8")), path.name)
     except FileNotFoundError:
         raise ValueError(f"There is no experiment file {str(path)!r}.") from None
+    except IsADirectoryError:
+        raise ValueError(f"An experiment file is needed, but {str(path)!r} is a folder. `evenly resume` continues one.") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path.name} is not valid TOML: {error}.") from None
+    data = experiment.data
+    if ("name" in data) == ("path" in data):
+        raise ValueError(f"{path.name}: [data] must have either the name of a data set or the path of a table, got {list(data)}.")
+    return experiment.model_copy(update={"data": _table(data, path)}) if "path" in data else experiment
+
+
+def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    try:
+        table = Table.model_validate(data)
+    except ValidationError as error:
+        raise _mistake(error, path.name, Table, "data") from None
+    columns = table.model_dump(exclude={"path"}) | {"sensitive": ",".join(table.sensitive)}
+    return table_source(str(path.parent / table.path), **columns)
 
 
 def packaged() -> list[str]:
@@ -144,17 +181,29 @@ def read_packaged(name: str) -> Experiment:
 
 def _checked(fields: dict[str, Any], where: str) -> Experiment:
     try:
-        return Experiment.model_validate(fields)
+        experiment = Experiment.model_validate(fields)
     except ValidationError as error:
-        # A misspelt key is also a missing one; the spelling is the better hint.
-        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise ValueError(f"{where}: {unknown('key', key, _keys(first['loc']))}") from None
-        given = "" if first["type"] == "missing" else f", got {first['input']!r}"
-        raise ValueError(f"{where}, key {key!r}: {first['msg']}{given}.") from None
+        raise _mistake(error, where, Experiment) from None
+    settings = {name for method in METHODS.values() for name in method.settings}
+    for name in experiment.training:
+        if name not in settings:
+            raise ValueError(f"{where}: {unknown('key', f'training.{name}', [f'training.{one}' for one in settings])}")
+    return experiment
 
 
-def _keys(location: tuple[int | str, ...]) -> list[str]:
-    model = {"paper": Paper, "quick": Quick, "study": StudyTable}.get(str(location[0]), Experiment) if len(location) > 1 else Experiment
-    return [".".join([*map(str, location[:-1]), name]) for name in model.model_fields]
+def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table: str) -> ValueError:
+    """The first mistake as one sentence. A misspelt key is also a missing one; the spelling is the better hint."""
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    location = [*table, *(step for step in first["loc"] if step not in UNION)]
+    key = ".".join(map(str, location))
+    if first["type"] == "extra_forbidden":
+        legal = TABLES.get(str(location[0]), model) if len(location) > 1 else model
+        known = [".".join([*map(str, location[:-1]), name]) for name in legal.model_fields]
+        return ValueError(f"{where}: {unknown('key', key, known)}")
+    given = "" if first["type"] == "missing" else f", got {first['input']!r}"
+    wanted = "Input should be how many seeds, or a list of them" if key == "seeds" and len(error.errors()) > 1 else first["msg"]
+    return ValueError(f"{where}, key {key!r}: {wanted}{given}.")
+
+
+TABLES = {"paper": Paper, "quick": Quick, "study": StudyTable, "data": Table}
+UNION = ("int", "list[int]")  # how pydantic calls the two kinds of `seeds`

@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.experiment.execute import execute
+from evenly.experiment.ledger import Where
+from evenly.experiment.observing import Log
 from evenly.experiment.plan import SCHEMA, Plan, plain
 from evenly.experiment.record import timed
 from evenly.experiment.results import Comparison
 from evenly.experiment.store import Store, slug
+from evenly.experiment.threads import on_threads
 from evenly.federation import CENTRAL
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
@@ -103,7 +106,15 @@ def rows_of(plan: StudyPlan) -> list[str]:
     return list(dict.fromkeys(without(show(one), plan.chosen) for one in every))
 
 
-def execute_study(plan: StudyPlan, folder: Path | None = None, *, progress: Progress | None = None, command: str = "") -> Study:
+def execute_study(
+    plan: StudyPlan,
+    folder: Path | None = None,
+    *,
+    progress: Progress | None = None,
+    command: str = "",
+    where: Where = on_threads,
+    log: Log | None = None,
+) -> Study:
     """Train everything and choose. With a folder, each partition's finished runs are kept there and never made again."""
     cells: dict[str, Comparison] = {}
     done, total = 0, 0
@@ -117,7 +128,7 @@ def execute_study(plan: StudyPlan, folder: Path | None = None, *, progress: Prog
                 progress(done, total)
 
         with timed(folder, store.folder / "traces", command) if folder and store else nullcontext():
-            cells[name] = execute(own, store, progress=report, command=command, models=False)
+            cells[name] = execute(own, store, progress=report, command=command, models=False, where=where, log=log)
     outcomes = [outcome for name, comparison in cells.items() for outcome in choose(name, comparison, plan.chosen)]
     return Study(plan, cells, outcomes, sum(c.seconds for c in cells.values()))
 

@@ -1,0 +1,80 @@
+"""The plan that is shown before a long run, and alone by `--plan`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from evenly.experiment import record
+from evenly.experiment.estimate import Estimate, estimate
+from evenly.experiment.jobs import Setting
+from evenly.experiment.plan import Plan
+from evenly.experiment.store import slug
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: Setting) -> None:
+    """What will be trained, of which how much is done, and what it takes; `plans` are the partitions of a study, or one plan.
+
+    Partitions of a study share data and methods, so the first, which is loaded, stands for all.
+    """
+    known = record.read(folder)
+    many = len(plans) > 1
+    parts = [
+        estimate(plan, first, folder / "cells" / slug(name) if name else folder, 0.0 if many or not known else known.seconds)
+        for name, plan in plans.items()
+    ]
+    one, left = parts[0], sum(part.programs - part.finished for part in parts)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    study = f"{len(parts)} partitions, " if many else ""
+    table.add_row("train", f"{study}{_count(one.methods, 'method')}, {_count(one.seeds, 'seed')}, {_count(one.rounds, 'round')}")
+    table.add_row("programs", _programs(parts, left))
+    table.add_row("data", f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of {_count(one.parameters, 'number')}")
+    table.add_row("memory", _memory(one))
+    table.add_row("time", _time(parts, left))
+    table.add_row("into", str(folder))
+    console.print(table, highlight=False)
+
+
+def _programs(parts: list[Estimate], left: int) -> str:
+    done, total = sum(part.finished for part in parts), sum(part.programs for part in parts)
+    if not left:
+        return f"all {total} are finished"
+    compiled = max(part.compiled for part in parts)  # partitions of the same rows share them
+    return f"{left:,} to run, {compiled:,} to compile" + (f"; {done:,} of {total:,} are finished" if done else "")
+
+
+def _memory(one: Estimate) -> str:
+    each = f" for each of {one.at_once} seeds at once" if one.at_once > 1 else ""
+    return f"about {size(one.bytes)}, and what batches need: data {size(one.data_bytes)} and models {size(one.state_bytes)}{each}"
+
+
+def _time(parts: list[Estimate], left: int) -> str:
+    if not left:
+        return "nothing is left to train"
+    known = [part.seconds for part in parts if part.seconds is not None]
+    return f"about {duration(sum(known))}, as long as what is finished took" if known else "not known before the first rounds"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def size(number: float) -> str:
+    """Bytes as a person says them."""
+    unit = 0
+    while number >= 1024 and unit < len(UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.3g} {UNITS[unit]}" if number < 1000 else f"{number:.0f} {UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    for unit, many in (("days", 172800), ("hours", 7200), ("minutes", 120)):
+        if seconds >= many:
+            return f"{seconds / {'days': 86400, 'hours': 3600, 'minutes': 60}[unit]:.1f} {unit}"
+    return f"{max(1, round(seconds))} seconds"

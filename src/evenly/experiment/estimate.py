@@ -1,0 +1,88 @@
+"""What a plan will take, as far as it can be known before it runs: runs, programs, and memory from the shapes of arrays.
+
+Time cannot be known before something was trained: what earlier sessions took in the same folder is all that is said of it.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from evenly.experiment.jobs import Setting
+from evenly.experiment.plan import Plan
+from evenly.experiment.programs import Program, members_of, programs
+from evenly.experiment.store import Store
+from evenly.simulate.beginning import suited
+from evenly.types import Algorithm, Seeds, Several, Task
+
+
+class Estimate(NamedTuple):
+    """The numbers that are shown before a long run."""
+
+    methods: int
+    seeds: int
+    rounds: int
+    programs: int
+    finished: int  # programs that are there already
+    compiled: int  # programs that must be compiled: the same one serves all seeds
+    clients: int
+    rows: int
+    data_bytes: int  # of one seed
+    parameters: int  # of the largest model
+    state_bytes: int  # models and what clients remember, of the largest program
+    at_once: int  # programs that run side by side
+    seconds: float | None  # of training that is left; None: not known before something was trained
+
+    @property
+    def bytes(self) -> int:
+        """What all programs that run side by side keep in memory, besides batches and what compiled code needs."""
+        return self.at_once * (self.data_bytes + self.state_bytes)
+
+
+def estimate(plan: Plan, first: Setting, folder: Path | None = None, spent: float = 0.0) -> Estimate:
+    """Of a plan whose first seed is loaded; `spent` are the seconds that what is already in the folder took."""
+    every = list(programs(plan, first.task))
+    left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
+    members = [suited(member, first.federation) for member in members_of(plan)]
+    done = len(every) - len(left)
+    return Estimate(
+        methods=len(plan.variants()),
+        seeds=len(plan.seeds),
+        rounds=plan.rounds,
+        programs=len(every),
+        finished=done,
+        compiled=len({program.members for program in left}),
+        clients=first.federation.clients,
+        rows=len(first.federation.y),
+        data_bytes=_bytes(first.federation),
+        parameters=max(_numbers(_model(first.task, member)) for member in members),
+        state_bytes=max((_state(first, members, program) for program in every), default=0),
+        at_once=max(1, min(len(plan.seeds), os.cpu_count() or 1)),
+        seconds=spent / done * len(left) if done and spent else None,
+    )
+
+
+def _state(first: Setting, members: Sequence[Algorithm], program: Program) -> int:
+    """Bytes of the models that a program trains, and of what each client remembers of its own."""
+    total = 0
+    for i in program.members:
+        model = _model(first.task, members[i])
+        memory = jax.eval_shape(members[i].work.remember, model)
+        rule = members[i].rule
+        total += (rule.groups if isinstance(rule, Several) else 1) * _bytes(model) + first.federation.clients * _bytes(memory)
+    return total
+
+
+def _model(task: Task, member: Algorithm) -> Any:
+    return jax.eval_shape(member.task(task, Seeds()).init, jax.random.key(0))
+
+
+def _bytes(tree: Any) -> int:
+    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype"))
+
+
+def _numbers(tree: Any) -> int:
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
