@@ -22,6 +22,7 @@ slow: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/synthetic.py
@@ -31,7 +32,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv demo results
+	rm -rf .venv demo results site
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

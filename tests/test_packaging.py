@@ -1,0 +1,172 @@
+"""What is installed is what was written: the wheel has the package and nothing else, and works where the sources are not.
+
+The default test lends the development environment's packages to a clean one, so that nothing is downloaded; the slow one
+installs everything from the package index, as a user does.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import evenly
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+SUFFIXES = {".py", ".typed", ".toml", ".csv", ".md", ".css", ".js", ".html", ".svg"}
+STRAY = re.compile(r"(^|/)(tests?|__pycache__|\.git\w*|\.venv|\.envs|\.jax_cache|results)(/|$)|\.pyc$")
+PYTHON = "bin/python"
+
+
+def written() -> set[str]:
+    """The files of the package, as the wheel should have them."""
+    files = [path for path in (SOURCE / "evenly").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return {path.relative_to(SOURCE).as_posix() for path in files}
+
+
+def call(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """Run a command as somebody who has never seen this repository."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "EVENLY_DATA", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+    env = {key: value for key, value in os.environ.items() if key not in hidden} | {"COLUMNS": "200"} | environment
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=560, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    call(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", out, cwd=source)
+    (made,) = out.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def lent(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean environment with the wheel, to which the packages of this one are lent but not its evenly."""
+    folder = tmp_path_factory.mktemp("lent")
+    venv.create(folder, with_pip=False, symlinks=True)
+    call(sys.executable, "-m", "pip", "--python", folder / PYTHON, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=folder)
+    # Folders named in a .pth file are searched, but the .pth files inside them, such as an editable install's, are not read.
+    where = call(folder / PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    shared = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+    Path(where, "lent.pth").write_text("\n".join(shared))
+    return folder
+
+
+def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    package = {name for name in names if ".dist-info/" not in name}
+    assert package == written()
+    assert "evenly/py.typed" in package
+    assert not [name for name in package if STRAY.search(name) or Path(name).suffix not in SUFFIXES]
+
+
+def test_the_wheel_says_what_it_is(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        about = f"evenly-{evenly.__version__}.dist-info"
+        text, points = (archive.read(f"{about}/{name}").decode() for name in ("METADATA", "entry_points.txt"))
+    extras = set(re.findall(r"^Provides-Extra: (.*)$", text, re.MULTILINE))
+    assert extras == {"dev", "docs", "logging", "ray"}
+    assert "Requires-Dist: optuna" in text
+    assert "Requires-Python: >=3.11" in text
+    assert "evenly = evenly.cli:main" in points
+
+
+def test_the_source_distribution_builds_the_same_package_and_has_nothing_stray(wheel: Path, tmp_path: Path):
+    archive = build("sdist", ROOT, tmp_path)
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    names = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    needed = {"README.md", "LICENSE", "CHANGELOG.md", "Makefile", "constraints.txt", "mkdocs.yml", "docs/index.md", "tests/conftest.py"}
+    assert needed <= names
+    tops = {name.split("/")[0] for name in names if "/" in name}
+    assert tops == {"src", "tests", "docs", "examples", "benchmarks"}
+    assert not [name for name in names if re.search(r"__pycache__|\.pyc$|\.envs/", name)]
+    again = build("wheel", source, tmp_path / "again")
+    with zipfile.ZipFile(again) as second, zipfile.ZipFile(wheel) as first:
+        assert set(second.namelist()) == set(first.namelist())
+
+
+OPEN_DATA = """
+import json
+from importlib.resources import files
+import evenly
+from evenly.experiment.config import packaged, read_packaged
+tomls = [name for name in packaged() if read_packaged(name).title]
+rows = {f.name: len(f.read_text().splitlines()) for f in files("evenly.reference").iterdir() if f.name.endswith(".csv")}
+assets = {f.name: len(f.read_text()) for f in files("evenly.report").iterdir() if f.name.endswith((".css", ".js"))}
+print(json.dumps({"home": evenly.__file__, "tomls": tomls, "rows": rows, "assets": assets}))
+"""
+
+
+def try_it(folder: Path, work: Path) -> None:
+    """What a new user does first, away from the repository."""
+    program, python = folder / "bin" / "evenly", folder / PYTHON
+    found = json.loads(call(python, "-W", "error", "-c", OPEN_DATA, cwd=work))
+    assert Path(found["home"]).is_relative_to(folder), "evenly must come from the wheel"
+    assert len(found["tomls"]) == len(list((SOURCE / "evenly" / "experiments").rglob("*.toml")))
+    assert set(found["rows"]) == {path.name for path in (SOURCE / "evenly" / "reference").glob("*.csv")}
+    assert min(found["rows"].values()) > 1
+    assert {"page.css", "page.js"} <= set(found["assets"])
+    assert call(program, "--version", cwd=work) == f"evenly {evenly.__version__}\n"
+    assert call(python, "-m", "evenly", "--version", cwd=work) == f"evenly {evenly.__version__}\n"
+    assert json.loads(call(program, "doctor", "--json", cwd=work, EVENLY_DATA=str(work)))["problems"] == []
+    listed = call(program, "list", cwd=work)
+    assert all(name in listed for name in ("q-fedavg", "synthetic-census", "qffl/synthetic"))
+    small = ["--data", "synthetic(clients=6)", "--rounds", "3", "--seeds", "1", "--sampling", "weighted(clients=3)"]
+    call(program, "compare", *small, "--algorithms", "fedavg", "--out", "tried", cwd=work)
+    assert "<html" in (work / "tried" / "report.html").read_text()[:200]
+
+
+def test_the_wheel_works_where_the_sources_are_not(lent: Path, tmp_path: Path):
+    try_it(lent, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_wheel_works_with_everything_from_the_package_index(wheel: Path, tmp_path: Path):
+    folder, work = tmp_path / "fresh", tmp_path / "work"
+    work.mkdir()
+    venv.create(folder, with_pip=True, symlinks=True)
+    call(folder / PYTHON, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel, cwd=work)
+    try_it(folder, work)
+    optional = json.loads(call(folder / "bin" / "evenly", "doctor", "--json", cwd=work))["optional"]
+    assert not any(one["version"] for one in optional), "the extras are not part of a plain installation"
+
+
+def test_every_package_of_the_development_environment_is_pinned_and_nothing_says_where_from():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert not [line for line in lines if not re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.!+-]+", line)]
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [text for texts in project["optional-dependencies"].values() for text in texts]
+    wanted, seen = [Requirement(text) for text in (*project["dependencies"], *extras)], set()
+    while wanted:
+        one = wanted.pop()
+        name = canonicalize_name(one.name)
+        if name == "evenly" or (name, frozenset(one.extras)) in seen:
+            continue
+        seen.add((name, frozenset(one.extras)))
+        assert name in pinned, f"{name} is needed but not in constraints.txt"
+        for text in metadata.requires(one.name) or []:
+            needed = Requirement(text)
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)):
+                wanted.append(needed)
+    assert len(seen) > 60
