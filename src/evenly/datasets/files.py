@@ -56,8 +56,11 @@ Layout = tuple[DataFile, ...]
 def data_folder() -> Path:
     """`EVENLY_DATA`, or a folder in the user's cache."""
     chosen = os.environ.get("EVENLY_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
+    return Path(chosen).expanduser() if chosen else cache_folder()
+
+
+def cache_folder() -> Path:
+    """Where the user's programs keep what they could make again."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "evenly"
     if sys.platform == "win32":

@@ -1,0 +1,177 @@
+"""Jobs on a Ray cluster. The machine that asks writes every file, whole, as results come back; workers need no shared folder."""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evenly.experiment import worker
+from evenly.experiment.connection import connected
+from evenly.experiment.execute import versions
+from evenly.experiment.jobs import Result
+from evenly.experiment.ledger import Ledger, Where
+from evenly.experiment.plan import Plan
+from evenly.experiment.programs import Program
+
+ATTEMPTS = 3  # how often a job is started whose worker dies
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 10.0  # how long workers have to save themselves when everything is stopped
+MOST_NAMED = 3
+TRAVELS = ("JAX_", "XLA_", "EVENLY_")  # settings that workers share with whoever asks: other flags may give other bits
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[Where]:
+    """A Ray cluster as a place for jobs: the one this process is connected to, the one at an address, or one that is started on
+    this machine, with all or some of its cores, and ends when the work is done."""
+    with connected(address, cores) as ray:
+        yield lambda plan, programs, ledger: _Driver(ray, plan, programs, ledger).run()
+
+
+class _Driver:
+    """One plan's jobs on a cluster: what runs, what came back, and what must run again."""
+
+    def __init__(self, ray: Any, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
+        self._ray, self._plan, self._programs, self._ledger = ray, plan, programs, ledger
+        self._table = _table(ray, plan)
+        self._board = ray.remote(worker.Board).options(num_cpus=0, max_restarts=-1).remote()
+        self._train = _remote(ray, len(programs))
+        self._reports = [ledger.begin() for _ in programs]
+        self._begun: set[int] = set()
+        self._running: dict[Any, tuple[int, int]] = {}  # what Ray calls a job -> its place among the programs, and the attempt
+
+    def run(self) -> None:
+        try:
+            for number in range(len(self._programs)):
+                self._start(number, 1)
+            while self._running:
+                ready, _ = self._ray.wait(list(self._running), timeout=POLL_SECONDS)
+                self._read_board()
+                for one in ready:
+                    self._end(one, *self._running.pop(one))
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            self._ray.kill(self._board)
+
+    def _start(self, number: int, attempt: int) -> None:
+        job = worker.Job(self._plan.to_json(), self._programs[number], self._ledger.models, versions())
+        self._running[self._train.remote(job, self._table, number, self._board)] = number, attempt
+
+    def _end(self, one: Any, number: int, attempt: int) -> None:
+        """Keep what a job left. Only one attempt of a job is ever under way, so nothing is kept twice."""
+        errors, program = self._ray.exceptions, self._programs[number]
+        lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
+        try:
+            result = self._ray.get(one)
+        except lost as error:
+            self._reports[number](0, self._plan.rounds)
+            self._again(number, attempt, error)
+        except errors.RayTaskError as error:
+            raise self._own_error(program, error) from None
+        else:
+            self._ledger.keep(program, _owned(result))
+            self._reports[number](self._plan.rounds, self._plan.rounds)
+
+    def _again(self, number: int, attempt: int, error: Exception) -> None:
+        what, why = _called(self._programs[number]), str(error).splitlines()[0]
+        if attempt == ATTEMPTS:
+            raise ChildProcessError(
+                f"{what} was started {ATTEMPTS} times, and its worker died each time ({why}). What else was finished is kept. "
+                "See whether the workers have enough memory, then run it again."
+            ) from None
+        log.warning("%s: its worker died (%s). It runs again, attempt %d of %d.", what, why, attempt + 1, ATTEMPTS)
+        self._start(number, attempt + 1)
+
+    def _own_error(self, program: Program, error: Any) -> BaseException:
+        """A job's error as it would be raised here; where another machine is concerned, that is said."""
+        if not isinstance(error.cause, ValueError):
+            return error.cause if isinstance(error.cause, Exception) else error
+        here = error.ip == self._ray.util.get_node_ip_address()
+        return ValueError(f"{error.cause}" + ("" if here else f" (So says the worker at {error.ip} of {_called(program)}.)"))
+
+    def _read_board(self) -> None:
+        with suppress(self._ray.exceptions.RayActorError):  # lost with its machine, it starts again and is told the next news
+            for number, done in self._ray.get(self._board.read.remote()).items():
+                self._begun.add(number)
+                self._reports[number](done, self._plan.rounds)
+
+    def _stop(self) -> None:
+        """Let those who have begun save themselves, but not for long; the others never begin."""
+        left, until = list(self._running), time.monotonic() + GRACE_SECONDS
+        with suppress(self._ray.exceptions.RayError):  # what stopped us is what should be told
+            self._board.stop.remote()
+            for one in left:
+                if self._running[one][0] not in self._begun:
+                    self._ray.cancel(one)
+            while left and time.monotonic() < until:
+                _, left = self._ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)
+            for one in left:
+                self._ray.cancel(one, force=True)
+
+
+def _remote(ray: Any, jobs: int) -> Any:
+    """The function that does a job, with what it may use: a GPU where there are any, else its share of the cores.
+
+    Ray's own retries are off: it would try for ever where memory is short.
+    """
+    gpus = int(ray.cluster_resources().get("GPU", 0) >= 1 and _gpus_wanted())
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    cores = [own for own in cores if own] or [1]
+    cpus = 1 if gpus else max(1, min(sum(cores) // jobs, *cores))
+    return ray.remote(worker.train_program).options(
+        num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": settings_of_workers(cpus)}
+    )
+
+
+def settings_of_workers(cpus: int) -> dict[str, str]:
+    """The environment of a worker: JAX's flags as they are here, and no more of XLA's threads than it has cores.
+
+    How many threads XLA has does not change its bits, but for NumPy's products it does: workers take as many as there are here.
+    """
+    travels = {name: value for name, value in os.environ.items() if name.startswith(TRAVELS)}
+    named = (os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
+    threads = next((value for value in named if value), str(_cores()))
+    return {"NPROC": str(cpus), **travels, "OPENBLAS_NUM_THREADS": threads}
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _gpus_wanted() -> bool:
+    wanted = os.environ.get("JAX_PLATFORMS", "")
+    return not wanted or any(name in wanted for name in ("cuda", "rocm", "gpu"))
+
+
+def _table(ray: Any, plan: Plan) -> Any:
+    """A user's own table travels, because workers may not have the file; it is sent once, whatever the number of jobs."""
+    if "path" not in plan.data:
+        return None
+    content = Path(plan.data["path"]).read_bytes()
+    if hashlib.sha256(content).hexdigest() != plan.data["sha256"]:
+        raise ValueError(
+            f"The table {plan.data['path']!r} is not what it was when the plan was made. Put it back, or choose another --out."
+        )
+    return ray.put(np.frombuffer(content, np.uint8))
+
+
+def _owned(result: Result) -> Result:
+    """Copies: what Ray hands out cannot be written to and would fill its memory for as long as it is looked at."""
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, result)
+
+
+def _called(program: Program) -> str:
+    labels = [key.split("#")[0] for key in program.keys]
+    shown = ", ".join(labels[:MOST_NAMED]) + (f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else "")
+    return f"The program of {shown} on seed {program.seed}"

@@ -1,0 +1,132 @@
+"""What runs on a machine of a cluster: one program at a time, and the board on which everybody writes how far they are.
+
+Nothing heavy is imported until a program is trained, because the board lives in a process of its own.
+"""
+
+import dataclasses
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from evenly.experiment.jobs import Result, Setting
+    from evenly.experiment.plan import Plan
+    from evenly.experiment.programs import Program
+
+TELL_SECONDS = 0.25  # between two messages to the board
+
+_latest: "dict[tuple[str, int], Setting]" = {}  # the data of the latest job; the next is often of the same seed
+
+
+class StoppedError(Exception):
+    """Everything is being stopped."""
+
+
+class Job(NamedTuple):
+    """What travels to a worker, as plain data; besides it only a user's own table."""
+
+    plan: str  # as JSON
+    program: "Program"
+    models: bool
+    versions: dict[str, str]  # of the machine that sent it
+
+
+class Board:
+    """How far every job is, until somebody reads it."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, int] = {}
+        self._stopped = False
+
+    def tell(self, number: int, done: int) -> bool:
+        """Write down a job's rounds; whether it should stop."""
+        self._done[number] = done
+        return self._stopped
+
+    def read(self) -> dict[int, int]:
+        """What is new since the last time."""
+        done, self._done = self._done, {}
+        return done
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any) -> "Result":
+    """Do one job on this machine, and tell the board."""
+    from evenly.experiment.jobs import run
+    from evenly.experiment.plan import Plan
+
+    told = 0.0
+
+    def progress(done: int, of: int) -> None:
+        nonlocal told
+        if done in (0, of) or time.monotonic() - told > TELL_SECONDS:
+            told = time.monotonic()
+            if _told(board, number, done):
+                raise StoppedError
+
+    plan = Plan.from_json(job.plan)
+    progress(0, plan.rounds)
+    _check_versions(job.versions)
+    setting, checkpoint = _setting(plan, job.program.seed, table), _checkpoint(plan, job.program)
+    result = run(plan, job.program, setting, progress=progress, checkpoint=checkpoint, models=job.models)
+    if checkpoint:
+        checkpoint.unlink(missing_ok=True)
+        with suppress(OSError):  # others of the same plan may still be there
+            checkpoint.parent.rmdir()
+    return result
+
+
+def _told(board: Any, number: int, done: int) -> bool:
+    import ray
+    from ray.exceptions import RayActorError
+
+    with suppress(RayActorError):  # training goes on without a board
+        return ray.get(board.tell.remote(number, done))
+    return False
+
+
+def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "Setting":
+    """The data and the model, loaded here: from this machine's data folder, or from the table that came along."""
+    from evenly.experiment.jobs import setting_of
+
+    key = (plan.fingerprint(), seed)
+    if key not in _latest:
+        _latest.clear()
+        if table is None:
+            _latest[key] = setting_of(plan, seed)
+        else:
+            with tempfile.TemporaryDirectory(prefix="evenly-") as folder:
+                path = Path(folder) / Path(plan.data["path"]).name  # results are named after the file
+                path.write_bytes(table.tobytes())
+                _latest[key] = setting_of(dataclasses.replace(plan, data={**plan.data, "path": str(path)}), seed)
+    return _latest[key]
+
+
+def _checkpoint(plan: "Plan", program: "Program") -> Path | None:
+    """In the user's cache folder on this machine, where a job that starts again here finds it; none where that cannot be written."""
+    from evenly.datasets.files import cache_folder
+    from evenly.experiment.store import slug
+
+    folder = cache_folder() / "checkpoints" / plan.fingerprint()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder / f"{slug('|'.join(program.keys))}.npz"
+
+
+def _check_versions(wanted: dict[str, str]) -> None:
+    from evenly.experiment.execute import versions
+
+    for name, here in versions().items():
+        if here != wanted[name]:
+            raise ValueError(
+                f"Every machine of a cluster needs the same versions, or results would differ: {name} is {wanted[name]} where the "
+                f"experiment was started, but {here} on a worker. Install the same there."
+            )
