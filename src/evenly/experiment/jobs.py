@@ -18,7 +18,7 @@ from evenly.federation import Federation
 from evenly.notation import parse, unknown
 from evenly.records import replace
 from evenly.saving import Model, models_of
-from evenly.simulate import simulate
+from evenly.simulate import Advance, advance, simulate
 from evenly.simulate.observing import Observe
 from evenly.simulate.run import Progress
 from evenly.types import Seeds, Task, Trace
@@ -53,6 +53,7 @@ def run(
     checkpoint: Path | None = None,
     devices: int = 0,
     models: bool = True,
+    advance: Advance = advance,
 ) -> Result:
     """Train a program's runs. Without `models` those stay behind: large ones are most of a result's size."""
     members = members_of(plan)
@@ -68,6 +69,7 @@ def run(
         observe=observe,
         checkpoint=checkpoint,
         devices=devices,
+        advance=advance,
     )
     if not models:
         return Result([_without_model(trace) for trace in traces], {})

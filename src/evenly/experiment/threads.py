@@ -12,24 +12,29 @@ from evenly.experiment.jobs import run, setting_of
 from evenly.experiment.ledger import Ledger
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
+from evenly.simulate import Meeting, advance, worth_meeting
 
 
 def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
     """Threads, not processes: the compiled programs run outside Python's lock and are shared."""
     seeds = list(dict.fromkeys(program.seed for program in programs))
+    most = max((len(program.members) for program in programs), default=0)
+    meeting = Meeting(len(seeds)) if len(seeds) > 1 and worth_meeting(ledger.first.task, most) else None
 
     def one_seed(seed: int) -> None:
         setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
-        with _own_device(plan, seed):
+        seat = meeting.seat(seeds.index(seed)) if meeting else nullcontext(advance)
+        with _own_device(plan, seed), seat as go:
             for program in (one for one in programs if one.seed == seed):
                 with ledger.following(program) as observe:
                     result = run(
                         plan, program, setting, progress=ledger.begin(), observe=observe, checkpoint=ledger.checkpoint(program),
-                        devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models,
+                        devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models, advance=go,
                     )  # fmt: skip
                 ledger.keep(program, result)
 
-    with ThreadPoolExecutor(max_workers=max(1, min(len(seeds), os.cpu_count() or 1))) as pool:
+    side_by_side = len(seeds) if meeting else max(1, min(len(seeds), os.cpu_count() or 1))
+    with ThreadPoolExecutor(max_workers=side_by_side) as pool:
         futures = [pool.submit(one_seed, seed) for seed in seeds]
         try:
             for future in futures:

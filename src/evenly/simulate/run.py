@@ -23,6 +23,7 @@ from evenly.simulate.cost import cost_of
 from evenly.simulate.device import device_data, evaluated_lists, prepared_weights
 from evenly.simulate.evaluation import served
 from evenly.simulate.layout import NEVER, Chosen, Data, Shape, State
+from evenly.simulate.meeting import Advance
 from evenly.simulate.multidevice import on_every_device
 from evenly.simulate.observing import Observe, Teller, evaluated
 from evenly.simulate.plan import Block, Planner
@@ -70,6 +71,7 @@ def simulate(
     checkpoint: Path | None = None,
     lanes: int = 0,
     devices: int = 0,
+    advance: Advance = advance,
 ) -> list[Trace]:
     """Train algorithms on one federation, in one program, on shared cohorts and batches; a Trace for each.
 
@@ -79,7 +81,8 @@ def simulate(
     there: whoever asked for it removes it once the traces are safe.
     `observe` is told every evaluation once, soon after it was made; a run that goes on begins with those of before.
     `devices` is to how many of JAX's devices clients are dealt, and `lanes` how many train side by side on each; 0 chooses:
-    on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small.
+    on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small. `advance` is another way
+    to run a block: that of a seat in a Meeting.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
@@ -92,7 +95,7 @@ def simulate(
         found = simulate(
             task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
             observe=observe and (lambda seen: observe([people.joined(trace, federation, owner) for trace in seen])),
-            checkpoint=checkpoint, lanes=lanes,
+            checkpoint=checkpoint, lanes=lanes, advance=advance,
         )  # fmt: skip
         return [people.joined(trace, federation, owner) for trace in found]
     algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
@@ -100,7 +103,7 @@ def simulate(
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
     seeds = seeds or Seeds()
     task = algorithms[0].task(task, seeds)
-    simulation = _Simulation(task, federation, algorithms, rounds, seeds, evaluate_every, dropout, lanes, devices)
+    simulation = _Simulation(task, federation, algorithms, rounds, seeds, evaluate_every, dropout, lanes, devices, advance)
     return simulation.run(progress, observe, checkpoint)
 
 
@@ -118,9 +121,10 @@ class _Simulation:
         dropout: float,
         lanes: int,
         devices: int,
+        advance: Advance,
     ) -> None:
         self.task, self.federation, self.rounds, self.seeds = task, federation, rounds, seeds
-        self.every, self.dropout = every, dropout
+        self.every, self.dropout, self.advance = every, dropout, advance
         self.company = company = gather(algorithms)
         self.algorithms = company.algorithms
         self.parts = company.parts
@@ -172,7 +176,7 @@ class _Simulation:
         written, pause = time.monotonic(), CHECKPOINT_SECONDS
         while ahead is not None:
             start, stop, block = ahead
-            state, record = advance(self.task, self.shape, self.parts, data, block, state)
+            state, record = self.advance(self.task, self.shape, self.parts, data, block, state)
             ahead = self._next_block(stop) if stop < self.rounds else None  # drawn while the device works
             _collect(collected, block, record, start, stop)
             self._refuse_broken(state, start)
@@ -243,7 +247,7 @@ class _Simulation:
             stops=np.array([1], np.int32),
             evaluate=np.array([True]),
         )
-        state, record = advance(self.task, self.shape, self.parts, data, block, state)
+        state, record = self.advance(self.task, self.shape, self.parts, data, block, state)
         cohort, chosen, weights, rounds, *seen = whole
         seen = [np.concatenate([old[:-1], np.asarray(new)]) for old, new in zip(seen, record[1:], strict=True)]
         return state, (cohort, chosen, weights, rounds, *seen)

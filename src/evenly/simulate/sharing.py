@@ -29,6 +29,12 @@ def shared_out(task: Task, company: Company, slots: int, *, lanes: int, devices:
     return _lanes(lanes, -(-slots // devices), size), devices
 
 
+def worth_meeting(task: Task, runs: int) -> bool:
+    """Whether several seeds' programs should be advanced together: where one alone would not fill the one device there is."""
+    size = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0))) * runs
+    return jax.default_backend() != "cpu" and len(jax.devices()) == 1 and size < DEVICES_BYTES
+
+
 def _lanes(asked: int, slots: int, size: int) -> int:
     """Side by side, small steps of many clients fill a GPU; on a CPU unequal clients would leave lanes empty."""
     if asked:
