@@ -1,5 +1,7 @@
 """Places, rankings, the footrule, and the k-th lowest without sorting."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ from tests.oracles import ranking as oracle
 
 FEW = st.lists(st.sampled_from([-1.5, -0.0, 0.0, 0.25, 1.0, 3e38, -3e38]), min_size=1, max_size=12)
 ANY = st.lists(st.floats(width=32, allow_nan=False, allow_subnormal=False), min_size=1, max_size=40)
-kth = jax.jit(jax.vmap(kth_lowest, (None, 0)))
+kth = jax.jit(lambda values, k: jnp.stack([jax.vmap(partial(kth_lowest, bits=bits), (None, 0))(values, k) for bits in (1, 4)]))
 
 
 @given(st.one_of(FEW, ANY))
@@ -75,15 +77,18 @@ def test_the_kth_lowest_is_what_sorting_finds(values: list[float]):
     x = np.array((values * 40)[:40], np.float32)  # one shape, so that it is compiled once; repeated values are ties
     found = np.array(kth(jnp.asarray(x), jnp.arange(len(x))))
     found[np.abs(found) < np.finfo(np.float32).tiny] = 0  # XLA may take the tiniest numbers for 0, and any of them stands for it
-    np.testing.assert_array_equal(found, np.sort(x))
+    for each in found:
+        np.testing.assert_array_equal(each, np.sort(x))
 
 
 def test_the_kth_lowest_of_infinities():
     x = np.array([-np.inf, -np.inf, 1.0, np.inf], np.float32)
-    np.testing.assert_array_equal(kth(jnp.asarray(np.tile(x, 10)), jnp.arange(40)), np.sort(np.tile(x, 10)))
+    for each in kth(jnp.asarray(np.tile(x, 10)), jnp.arange(40)):
+        np.testing.assert_array_equal(each, np.sort(np.tile(x, 10)))
 
 
 def test_the_kth_lowest_of_many():
     x = np.random.default_rng(3).normal(size=20_001).astype(np.float32)
     for k in (0, 1, 10_000, 20_000):
-        assert float(kth_lowest(jnp.asarray(x), k)) == np.sort(x)[k]
+        for bits in (1, 2, 4, 8):
+            assert float(kth_lowest(jnp.asarray(x), k, bits=bits)) == np.sort(x)[k]
