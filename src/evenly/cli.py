@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from evenly import __version__
-from evenly.commands import compare, data, doctor, listing, reproduce, run, tune
+from evenly.commands import compare, data, doctor, listing, reproduce, run, tune, watch
 
 app = typer.Typer(
     help="Fair federated learning: train one model that works for every client, and see whom it fails.",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command()(compare.compare)
 app.command()(run.run)
 app.command()(run.resume)
+app.command()(watch.watch)
 app.command()(reproduce.reproduce)
 app.command()(tune.tune)
 app.command("list")(listing.list_all)

@@ -29,7 +29,7 @@ class Ledger:
     ) -> None:
         self.first, self.models = first, models  # the setting of the first seed, which is known already
         self.traces: dict[Program, list[Trace]] = {}
-        self._store, self._progress, self._followers = store, followers.progress(progress), followers
+        self._store, self._progress, self._followers = store, followers.progress(progress, plan.rounds * programs), followers
         self._rounds, self._total, self._done = plan.rounds, plan.rounds * programs, 0
         self._lock, self._stopped = threading.Lock(), False
 

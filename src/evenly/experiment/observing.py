@@ -69,7 +69,13 @@ class Followers:
         """While jobs run: the live file begins anew, with what earlier processes `found`, and says how it ended."""
         if self._folder and left:
             runs = [(v.label, seed) for v in self._variants for seed in self._plan.seeds]
-            about = {"name": self._plan.name, "rounds": self._plan.rounds, "every": self._plan.evaluations, "splits": self._shown}
+            about = {
+                "name": self._plan.name,
+                "data": self._federation.name,
+                "rounds": self._plan.rounds,
+                "every": self._plan.evaluations,
+                "splits": self._shown,
+            }
             self._live = Live(self._folder, about, runs)
             self._live.progress(*self._far)
         for program, traces in found.items():
@@ -84,8 +90,9 @@ class Followers:
             raise
         self._end("finished")
 
-    def progress(self, further: Progress | None) -> Progress:
-        """Note how far everything is, and pass it on."""
+    def progress(self, further: Progress | None, total: int) -> Progress:
+        """Note how far everything is, of so many rounds, and pass it on."""
+        self._far = (0, total)
 
         def report(done: int, total: int) -> None:
             self._far = (done, total)
