@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import register as register
     from evenly.algorithms import variants as variants
+    from evenly.auditing import audit as audit
     from evenly.datasets import synthetic as synthetic
     from evenly.federation import Federation as Federation
     from evenly.metrics import final_metrics as final_metrics
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 # Names are imported when first used: the command line must set XLA's flags before JAX is imported, and --help be quick.
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
-    "Trace": "evenly.types", "algorithm": "evenly.algorithms", "companions": "evenly.simulate",
+    "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
     "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.algorithms",
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate", "variants": "evenly.algorithms",
 }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from evenly import __version__
-from evenly.commands import compare, data, doctor, listing, reproduce, run, tune, watch
+from evenly.commands import audit, compare, data, doctor, listing, reproduce, run, tune, watch
 
 app = typer.Typer(
     help="Fair federated learning: train one model that works for every client, and see whom it fails.",
@@ -24,6 +24,7 @@ app.command()(reproduce.reproduce)
 app.command()(tune.tune)
 app.command("list")(listing.list_all)
 app.command()(listing.describe)
+app.command()(audit.audit)
 app.command()(doctor.doctor)
 app.add_typer(data.app, name="data")
 

@@ -1,0 +1,99 @@
+"""How evenly the clients are served: everybody's accuracy with an interval, and the client metrics of the package."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.auditing.estimates import LEAST_CLIENTS, NOTHING, Estimate, estimates
+from evenly.metrics import METRICS, Interval, accuracy, examples, measure
+from evenly.metrics.clients import tenth
+from evenly.randomness import generator
+from evenly.report.disclosure import Hidden, hide
+from evenly.report.served import wilson
+
+Array = np.ndarray
+MOST_LISTED = 10_000  # clients that are listed one by one
+DRAWN = ("average", "average_devices", "worst10", "best10", "variance", "std", "gini")  # with intervals
+DRAWS, MOST_DRAWN = 1000, 4_000_000  # resamples, and clients drawn in all of them together
+SINGLE = {"worst10": 1, "best10": -1, "min": 1, "max": -1}  # metrics of the few clients at one end
+
+
+class ClientView(NamedTuple):
+    """The clients of an audit, in the order of the table's names. Nothing is kept of those that are hidden."""
+
+    column: str
+    names: tuple[str, ...]  # [clients]
+    rows: Array  # [clients], 0 where hidden
+    accuracy: tuple[Estimate, ...]  # [clients] percent
+    hidden: Hidden
+    summary: dict[str, Estimate]  # every metric of `METRICS`
+    few: int  # clients with fewer than 30 rows
+    median: float  # rows of a client
+    scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
+
+    @property
+    def clients(self) -> int:
+        return len(self.names)
+
+    @property
+    def listed(self) -> bool:
+        return self.clients <= MOST_LISTED
+
+    def ordered(self) -> list[int]:
+        """The clients that are shown, the worst served first; among equals those with more rows."""
+        known = [k for k in range(self.clients) if self.accuracy[k].known]
+        return sorted(known, key=lambda k: (self.accuracy[k].value, -self.rows[k], k))
+
+
+def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: int, few: int, anonymous: bool) -> ClientView:
+    """From the clients' tables [clients, 1, labels, outcomes]; clients with fewer than `least` rows are hidden."""
+    shares, rows = accuracy(tables), examples(tables)
+    hidden = hide(rows, least, sums=[0])
+    low, high = wilson(shares, rows)
+    shown = np.where(hidden.cells, np.nan, shares)
+    return ClientView(
+        column=column,
+        names=_numbered(rows) if anonymous else names,
+        rows=np.where(hidden.cells, 0, rows),
+        accuracy=estimates(100 * shown, 100 * low, 100 * high, rows),
+        hidden=hidden,
+        summary=_summary(shares, rows, hidden.cells, least),
+        few=int((rows < few).sum()),
+        median=float(np.median(rows)),
+    )
+
+
+def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str, Estimate]:
+    """All client metrics; those of the few clients at one end are left out where these may not be shown."""
+    drawn, order = _resampled(shares, rows), np.argsort(shares, kind="stable")
+    summary = {}
+    for name, value in measure(shares, rows).items():
+        low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN else (np.nan, np.nan)
+        number = tenth(len(rows)) if name.endswith("10") else 1
+        behind = order[:: SINGLE[name]][:number] if name in SINGLE else order
+        given_away = len(behind) == 1 and len(rows) > 1 and hidden[behind[0]]
+        kept = rows[behind].sum() >= least and not given_away
+        summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if kept else NOTHING
+    return summary
+
+
+def _resampled(shares: Array, rows: Array) -> Interval | None:
+    """95 % intervals of the main metrics from drawing clients anew; none where there are too few clients, or very many."""
+    clients = len(rows)
+    draws = min(DRAWS, MOST_DRAWN // clients)
+    if clients < LEAST_CLIENTS or draws < DRAWS // 10:
+        return None
+    chance = generator(0, "audit")
+    chosen = (chance.integers(clients, size=clients) for _ in range(draws))
+    found = np.array([[METRICS[name].function(shares[k], rows[k]) for name in DRAWN] for k in chosen])
+    low, high = np.nanpercentile(found, [2.5, 97.5], axis=0)
+    return Interval(low, high, np.isfinite(found).mean(0))
+
+
+def _numbered(rows: Array) -> tuple[str, ...]:
+    """Numbers instead of names, the client with the most rows first."""
+    place = np.empty(len(rows), int)
+    place[np.argsort(-rows, kind="stable")] = np.arange(len(rows))
+    width = len(str(len(rows)))
+    return tuple(f"client {number + 1:0{width}}" for number in place)

@@ -1,0 +1,189 @@
+"""How groups of people are served: rates of every group, every group against all others, and the best against the worst."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.auditing.estimates import NOTHING, Estimate, estimates, rate_ends, resampled
+from evenly.auditing.hiding import FAVOURABLE, Veil, label_counts
+from evenly.auditing.hiding import veil as veil_of
+from evenly.auditing.scores import Curves
+from evenly.encoding import MISSING as NO_VALUE
+from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behind, sides
+from evenly.metrics.fairness import View, view
+from evenly.metrics.groups import Wholes
+
+Array = np.ndarray
+RATES = {
+    "accuracy": "Accuracy",
+    "selection_rate": "Selection rate",
+    "tpr": "True positive rate",
+    "fpr": "False positive rate",
+    "base_rate": "Labelled favourable",
+}
+GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")  # of the registry, every group in turn being the unprivileged one
+RANGES = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
+OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")  # what needs no favourable label
+NEEDS = {"eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr")}  # rates that must not be hidden on either side
+MOST_COMPARED = 40  # groups of one column that are each compared with all others: the largest
+
+
+def selection_ratio(seen: View) -> Array:
+    """Disparate impact: the selection rate of the unprivileged as a share of that of the privileged. 1 is even; below 0.8 is the
+    mark of the four-fifths rule. Undefined where none of the privileged is selected."""
+    return ratio(seen.sides.selection_rate[..., 0], seen.sides.selection_rate[..., 1])
+
+
+IMPACT = Metric(
+    "impact_ratio", "disparate impact", "P₀(ŷ=1) / P₁(ŷ=1)", "0 or more", 0, selection_ratio, "none of the privileged is selected"
+)
+AGAINST: dict[str, Metric] = {**{name: GROUP_METRICS[name] for name in GAPS}, IMPACT.name: IMPACT}
+
+
+class GroupView(NamedTuple):
+    """The groups of one sensitive column, or the intersections of several. Nothing is kept of what is hidden."""
+
+    title: str
+    names: tuple[str, ...]  # [groups]
+    rows: Array  # [groups], 0 where hidden
+    veil: Veil
+    rates: dict[str, tuple[Estimate, ...]]  # percent, [groups] each
+    against: dict[str, tuple[Estimate, ...]]  # every group against all others, [groups] each; nothing for intersections
+    ranges: dict[str, Estimate]  # the best group against the worst, of those that are shown
+    unprivileged: int | None = None  # the group that is set against all others; None: intersections
+    chosen: bool = False  # whether it was chosen for its low rate, not named by the user
+    scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [groups] each
+    curves: Curves | None = None
+
+    def few(self, least: int) -> int:
+        """How many rates of shown groups rest on fewer rows than this."""
+        return sum(rate.known and rate.rows < least for found in self.rates.values() for rate in found)
+
+
+def group_view(
+    title: str, names: Sequence[str], units: Array, *, wanted: bool, least: int, veil: Veil, unprivileged: int | None = None
+) -> GroupView:
+    """One sensitive column's view, from tables by its values [units, values, labels, outcomes].
+
+    `wanted` says whether there is a favourable label. Without `unprivileged`, that is the group that is favoured least.
+    """
+    shown = _shown(veil, wanted)
+    table = units.sum(0)
+    found = _rates(units, shown)
+    compared = np.array([name != NO_VALUE for name in names])
+    lowest = _lowest(found["selection_rate" if wanted else "accuracy"], compared, table) if unprivileged is None else unprivileged
+    return GroupView(
+        title=title,
+        names=tuple(names),
+        rows=np.where(shown["accuracy"], table.sum((1, 2)), 0),
+        veil=veil,
+        rates=found,
+        against=_against(units, compared, shown, wanted, least),
+        ranges=_ranges(units, {rate: mask & compared for rate, mask in shown.items()}, wanted),
+        unprivileged=lowest,
+        chosen=unprivileged is None,
+    )
+
+
+def intersections(title: str, names: Sequence[str], units: Array, *, wanted: bool, veil: Veil, compared: Array) -> GroupView:
+    """The view of intersections: rates and ranges. Everybody against all others would be long and say little."""
+    shown = _shown(veil, wanted)
+    rows = np.where(shown["accuracy"], units.sum((0, 2, 3)), 0)
+    ranges = _ranges(units, {rate: mask & compared for rate, mask in shown.items()}, wanted)
+    return GroupView(title, tuple(names), rows, veil, _rates(units, shown), {}, ranges)
+
+
+def overall(units: Array, *, wanted: bool, least: int) -> dict[str, Estimate]:
+    """The rates of everybody together, in percent, from tables [units, 1, labels, outcomes]."""
+    found = _rates(units, _shown(veil_of(units.sum(0), least), wanted))
+    return {name: rate[0] for name, rate in found.items()}
+
+
+def _shown(veil: Veil, wanted: bool) -> dict[str, Array]:
+    """Which groups each rate may be shown for."""
+    group, unfavourable, favourable = ~veil.groups.cells, ~veil.labels.cells[:, 0], ~veil.labels.cells[:, 1]
+    own = {"tpr": favourable, "fpr": unfavourable, "base_rate": favourable & unfavourable}
+    return {rate: group & own[rate] if rate in own else group for rate in _names(RATES, wanted)}
+
+
+def _names(known: Sequence[str] | dict[str, Any], wanted: bool) -> list[str]:
+    return [name for name in known if wanted or name in OF_ACCURACY]
+
+
+def _rates(units: Array, shown: dict[str, Array]) -> dict[str, tuple[Estimate, ...]]:
+    """Every rate of the groups that it may be shown of, in percent, with the rows that it is a share of."""
+    table = units.sum(0)
+    seen, behind = rates(table, FAVOURABLE), rows_behind(table, FAVOURABLE)
+    found = {}
+    for rate, mask in shown.items():
+        share, rows = getattr(seen, rate), _behind(behind, rate)
+        low, high = rate_ends(units, share, rows, partial(_rate, rate))
+        value = np.where(mask, share, np.nan)
+        found[rate] = estimates(100 * value, 100 * low, 100 * high, rows)
+    return found
+
+
+def _behind(wholes: Wholes, rate: str) -> Array:
+    return wholes.accuracy if rate == "base_rate" else getattr(wholes, rate)
+
+
+def _rate(rate: str, tables: Array) -> Array:
+    return getattr(rates(tables, FAVOURABLE), rate)
+
+
+def _against(units: Array, compared: Array, shown: dict[str, Array], wanted: bool, least: int) -> dict[str, tuple[Estimate, ...]]:
+    """Every group that is shown against all other people whose value is known."""
+    rows = units.sum((0, 2, 3))
+    largest = np.argsort(-np.where(compared & shown["accuracy"], rows, 0), kind="stable")[:MOST_COMPARED]
+    known = units[:, compared]
+    place = np.cumsum(compared) - 1  # of each group among those that are compared
+    found: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, wanted)}
+    for g in largest[(compared & shown["accuracy"])[largest]].tolist():
+        value = _measured(known.sum(0), tuple(found), (int(place[g]),))
+        interval = resampled(known, partial(_measured, names=tuple(found), unprivileged=(int(place[g]),)))
+        pair = label_counts(sides(known.sum(0), (int(place[g]),)))  # [2, 2]
+        for i, name in enumerate(found):
+            if _enough(pair, name, least) and all(shown[rate][g] for rate in NEEDS.get(name, ())) and np.isfinite(value[i]):
+                found[name][g] = Estimate(float(value[i]), float(interval.low[i]), float(interval.high[i]), int(rows[g]))
+    return {name: tuple(column) for name, column in found.items()}
+
+
+def _enough(pair: Array, name: str, least: int) -> bool:
+    """Whether both sides have enough people for this metric to be shown: `pair` counts [side, label]."""
+    labels = [1] if NEEDS.get(name) == ("tpr",) else [0, 1]
+    return bool((pair.sum(1) >= least).all() and (name not in NEEDS or (pair[:, labels] >= least).all()))
+
+
+def _measured(tables: Array, names: Sequence[str], unprivileged: tuple[int, ...]) -> Array:
+    seen = view(tables, favourable=FAVOURABLE, unprivileged=unprivileged)
+    return np.stack([AGAINST[name].function(seen) for name in names], axis=-1)
+
+
+def _ranges(units: Array, shown: dict[str, Array], wanted: bool) -> dict[str, Estimate]:
+    """The best of the shown groups against the worst, by the registry's own functions."""
+    names = _names(RANGES, wanted)
+    value = _ranged(units.sum(0), names, shown)
+    interval = resampled(units, partial(_ranged, names=names, shown=shown))
+    rows = int(units[:, shown["accuracy"]].sum())
+    return {
+        name: Estimate(float(v), float(low), float(high), rows) if np.isfinite(v) else NOTHING
+        for name, v, low, high in zip(names, value, interval.low, interval.high, strict=True)
+    }
+
+
+def _ranged(tables: Array, names: Sequence[str], shown: dict[str, Array]) -> Array:
+    seen = rates(tables, FAVOURABLE)
+    kept = Rates(*(np.where(shown[name], value, np.nan) if name in shown else value for name, value in seen._asdict().items()))
+    # Ranges look at single groups only; there are no two sides of intersections.
+    return np.stack([GROUP_METRICS[name].function(View(kept, seen, seen)) for name in names], axis=-1)
+
+
+def _lowest(found: Sequence[Estimate], compared: Array, table: Array) -> int:
+    """The group that is favoured least, among those that are shown; the largest of all if none is."""
+    known = [g for g, rate in enumerate(found) if compared[g] and rate.known]
+    if not known:
+        return int(np.argmax(np.where(compared, table.sum((1, 2)), -1)))
+    # Few rows make extreme rates: groups with enough of them come first.
+    return min(known, key=lambda g: (found[g].rows < 30, found[g].value, g))

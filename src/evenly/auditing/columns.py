@@ -1,0 +1,93 @@
+"""Columns as a few words and a number for each row, which is all that counting needs."""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.encoding import Column
+
+MISSING = -1
+WHOLE = re.compile(r"-?\d+\.0+")
+
+
+class Coded(NamedTuple):
+    """A column whose rows are numbers into its distinct words, in order; MISSING where a row has no value."""
+
+    name: str
+    words: tuple[str, ...]
+    codes: np.ndarray  # int32 [rows]
+
+    @property
+    def gone(self) -> np.ndarray:
+        """Which rows have no value. [rows]"""
+        return self.codes == MISSING
+
+    def filled(self, why: str) -> "Coded":
+        """The same column; refuses rows without a value."""
+        gone = self.gone
+        if gone.any():
+            raise ValueError(
+                f"Column {self.name!r} must be filled in every row; {count(gone.sum(), len(gone))} empty, the first is "
+                f"{row_words(int(gone.argmax()))}. {why}"
+            )
+        return self
+
+
+def of_values(name: str, values: Any, codes: np.ndarray) -> Coded:
+    """From distinct values of any kind, and for each row the number of its value, below 0 where there is none.
+
+    Space around words is dropped, and words that are then alike are one; 1.0 is the word 1 where all values are whole numbers.
+
+    >>> of_values("sex", [" f", "m ", "f", ""], np.array([0, 1, 2, 3, -1]))
+    Coded(name='sex', words=('f', 'm'), codes=array([ 0,  1,  0, -1, -1], dtype=int32))
+    """
+    column = Column.of(f"Column {name!r}", list(values))
+    column.holds_numbers()  # refuses dates and lists
+    gone = column.missing()
+    raw = [str(word).strip() for word in column.words()]
+    empty = gone | np.array([not word for word in raw], bool)
+    known = _whole([word for word, without in zip(raw, empty, strict=True) if not without])
+    words, places = Column.of(column.what, known).classes() if known else ((), np.zeros(0, np.int32))
+    table = np.full(len(raw) + 1, MISSING, np.int32)  # the last entry serves rows without a value
+    table[np.flatnonzero(~empty)] = places
+    return Coded(name, words, table[np.where(codes < 0, len(raw), codes)])
+
+
+def _whole(words: list[str]) -> list[str]:
+    """Whole numbers that were written with a decimal point, as programs do where a column has gaps."""
+    return [word.partition(".")[0] for word in words] if words and all(map(WHOLE.fullmatch, words)) else words
+
+
+def from_pandas(frame: Any, name: Any) -> Coded:
+    """A column of a pandas table."""
+    import pandas as pd
+
+    codes, values = pd.factorize(frame[name], use_na_sentinel=True)
+    return of_values(str(name), np.asarray(values, dtype=object).tolist(), codes)
+
+
+def from_arrow(table: Any, name: str) -> Coded:
+    """A column of a pyarrow table."""
+    import pyarrow as pa
+
+    column = table.column(name)
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    whole = encoded.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # no rows at all
+        return Coded(name, (), np.zeros(0, np.int32))
+    return of_values(name, whole.dictionary.to_pylist(), whole.indices.fill_null(MISSING).to_numpy(zero_copy_only=False))
+
+
+def row_words(row: int) -> str:
+    """Where a row is, for somebody who looks at the table: the first after the header is 1."""
+    return f"row {row + 1:,} (counting from 1, without the header)"
+
+
+def count(part: int, whole: int) -> str:
+    """How many rows of how many, with its verb.
+
+    >>> count(1, 2000)
+    '1 of 2,000 rows is'
+    """
+    return f"{part:,} of {whole:,} rows {'is' if part == 1 else 'are'}"

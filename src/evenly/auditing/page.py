@@ -1,0 +1,118 @@
+"""The audit as one HTML page that needs nothing else: the same look as the report of a comparison."""
+
+from typing import Any
+
+from evenly.auditing.by_group import AGAINST, GroupView
+from evenly.auditing.page_clients import client_section
+from evenly.auditing.page_groups import group_section
+from evenly.auditing.page_parts import Part
+from evenly.auditing.page_scores import score_section
+from evenly.auditing.result import Audit
+from evenly.auditing.scores import SCORES
+from evenly.auditing.words import interval_words
+from evenly.metrics import GROUP_METRICS, METRICS
+from evenly.report.document import contents, document
+from evenly.report.grid import Column, grid
+from evenly.report.markup import Html, definitions, element, join, section, unbroken
+from evenly.report.method_table import folded, title_of
+
+KICKER = "evenly · how evenly a model serves clients and groups of people"
+CONTENTS = {"clients": "Clients", "groups": "Groups", "scores": "Scores", "about": "About this audit"}
+ROWS = "The page holds counts and rates only, never rows."
+
+
+def render(audit: Audit) -> str:
+    """The page as text. The same audit gives the same page."""
+    parts = {
+        "clients": client_section(audit) if audit.clients is not None else None,
+        "groups": group_section(audit) if audit.groups else None,
+        "scores": score_section(audit) if "auc" in audit.whole else None,
+        "about": Part(_about(audit), {}),
+    }
+    shown = {key: part for key, part in parts.items() if part is not None}
+    specs: dict[str, Any] = {}
+    for part in shown.values():
+        specs |= part.specs
+    body = [_opening(audit), contents({key: CONTENTS[key] for key in shown}), *(part.html for part in shown.values())]
+    return document(f"Audit of {audit.about.source}", join(body), specs)
+
+
+def _opening(audit: Audit) -> Html:
+    first, *rest = audit.sentences
+    return element(
+        "header",
+        None,
+        element("p", {"class": "kicker"}, KICKER),
+        element("h1", None, f"Audit of {audit.about.source}"),
+        element("p", {"class": "lead"}, unbroken(first)),
+        element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in rest)),
+        element("div", {"class": "tiles"}, *_tiles(audit)),
+        *_cautions(audit),
+    )
+
+
+def _cautions(audit: Audit) -> list[Html]:
+    if not audit.warnings:
+        return []
+    items = [element("li", None, unbroken(text)) for text in audit.warnings]
+    return [element("aside", None, element("strong", None, "Read with care"), element("ul", {"class": "words"}, *items))]
+
+
+def _tiles(audit: Audit) -> list[Html]:
+    tiles = [_tile("Right", f"{audit.whole['accuracy'].value:.1f} %", f"of {audit.about.rows:,} people")]
+    if audit.clients is not None and audit.clients.summary["worst10"].known:
+        worst = f"{audit.clients.summary['worst10'].value:.1f} %"
+        tiles.append(_tile("Worst-served tenth of clients", worst, f"of {audit.clients.clients:,} by {audit.clients.column}"))
+    return [*tiles, *(tile for view in audit.groups for tile in _gap_tile(view, audit.about.favourable))]
+
+
+def _gap_tile(view: GroupView, favourable: str | None) -> list[Html]:
+    gap = view.against["acc_diff" if favourable is None else "spd"][view.unprivileged or 0]
+    if not gap.known:
+        return []
+    what = "Right" if favourable is None else f"Predicted “{favourable}”"
+    value = f"{100 * gap.value:+.1f} points".replace("-", "−")
+    return [_tile(what, value, f"{view.title} “{view.names[view.unprivileged or 0]}” less all others")]
+
+
+def _tile(title: str, number: str, about: str) -> Html:
+    parts = element("h2", None, title), element("p", {"class": "number"}, unbroken(number)), element("p", {"class": "soft"}, about)
+    return element("div", {"class": "tile"}, *parts)
+
+
+def _about(audit: Audit) -> Html:
+    about = audit.about
+    least = f"fewer than {about.least} people" if about.least > 1 else "nobody is hidden"
+    pairs = [
+        ("Table", about.source),
+        ("Rows", f"{about.rows:,}, one per person"),
+        *((f"{role} column" if role != "Sensitive" else "Sensitive columns", name) for role, name in about.columns.items()),
+        ("Labels", _labels(about.labels)),
+        ("Favourable label", about.favourable or "none named"),
+        ("Not shown are figures on", least),
+        *([("Names of clients", "replaced by numbers, the largest client first")] if about.anonymous else []),
+    ]
+    parts = [definitions(pairs), element("p", None, unbroken(f"{interval_words(audit)} {ROWS}"))]
+    if about.command:
+        parts += [element("h3", None, "The command"), element("pre", {"tabindex": "0"}, element("code", None, about.command))]
+    return section("about", "About this audit", *parts, folded("How the figures are computed", _formulas(audit)))
+
+
+def _labels(labels: tuple[str, ...], most: int = 12) -> str:
+    more = f" and {len(labels) - most:,} more" if len(labels) > most else ""
+    return f"{len(labels):,}: {', '.join(labels[:most])}{more}"
+
+
+def _formulas(audit: Audit) -> Html:
+    """Formula and range of every metric on the page, from the registries of the package."""
+    known = METRICS | GROUP_METRICS | AGAINST
+    used = dict.fromkeys(figure.metric for figure in audit.figures if figure.metric in known)
+    rows = [(title_of(known[name].title), known[name].formula, known[name].range) for name in used]
+    if "auc" in audit.whole:
+        rows += [
+            (SCORES["auc"], "chance that somebody labelled favourable is scored higher than somebody who is not", "0 to 1"),
+            (SCORES["ece"], "Σ share of bin · |mean score − share labelled favourable|, ten bins", "0 to 1"),
+            (SCORES["bias"], "mean score − share labelled favourable", "−1 to 1"),
+        ]
+    columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True)]
+    return grid("₀ is the group that is looked at, ₁ all others, g a single group, k a client.", columns, rows)

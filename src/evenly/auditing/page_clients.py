@@ -1,0 +1,96 @@
+"""The page's section on clients: metrics with intervals, how they are spread, and who is served worst."""
+
+from evenly.auditing.by_client import ClientView
+from evenly.auditing.charts import Dot, dots, histogram
+from evenly.auditing.page_parts import Part, figures, gap, identifier, rate, specs
+from evenly.auditing.result import PERCENT, Audit, unit_of
+from evenly.metrics import METRICS
+from evenly.report.by_group import FEW
+from evenly.report.disclosure import hidden_words
+from evenly.report.figures import Figure
+from evenly.report.grid import Column, Entry, grid
+from evenly.report.markup import Html, element, section, unbroken
+from evenly.report.method_table import folded, title_of
+
+MAIN = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "gini")
+DRAWN = 30  # worst-served clients in the chart
+WORST = 10
+MOST_ROWS = 500  # of the table of all clients; audit.csv has more
+SPREAD_FROM = 8  # clients from which on a histogram says something
+
+
+def client_section(audit: Audit) -> Part:
+    view = audit.clients
+    if view is None:
+        raise ValueError("The table names no clients, so there is no section on them.")
+    drawn = _figures(view, audit)
+    parts = [_metrics(view, MAIN, "How evenly the clients are served."), *_hidden(view, audit.about.least)]
+    parts += [figures(drawn)] if drawn else []
+    parts += _tables(view)
+    further = [name for name in METRICS if name not in MAIN]
+    parts.append(folded("More client metrics", _metrics(view, further, "Further measures of how evenly the clients are served.")))
+    return Part(section("clients", f"How are the clients served, by {view.column}?", *parts), specs(drawn))
+
+
+def _metrics(view: ClientView, names: list[str] | tuple[str, ...], caption: str) -> Html:
+    columns = [Column("Metric"), Column("Value"), Column("How to read it", words=True)]
+    rows = [[title_of(METRICS[name].title), _value(view, name), _direction(name)] for name in names]
+    return grid(f"{caption} Below a value its 95 % interval, from resampling clients.", columns, rows)
+
+
+def _value(view: ClientView, name: str) -> Entry:
+    found = view.summary[name]
+    return rate(found._replace(rows=FEW), hidden=True) if unit_of(name) != "fraction" else gap(found, hidden=True)
+
+
+def _direction(name: str) -> str:
+    unit = {PERCENT: "%", "percent²": "%²", "degrees": "°"}.get(unit_of(name), "")
+    what = "what chance alone would cause" if name == "variance_noise" else METRICS[name].direction
+    return f"{unit}; {what}" if unit else what
+
+
+def _hidden(view: ClientView, least: int) -> list[Html]:
+    words = hidden_words([view.hidden], least, what="client")
+    return [element("p", {"class": "soft"}, words, " They count in all figures over clients.")] if words else []
+
+
+def _figures(view: ClientView, audit: Audit) -> list[Figure]:
+    order = view.ordered()
+    found = []
+    if len(order) >= SPREAD_FROM:
+        summary = view.summary
+        chart = histogram([view.accuracy[k].value for k in order], mean=summary["average_devices"].value, worst=summary["worst10"].value)
+        caption = "The solid line is the mean of all clients, the dashed one that of the worst-served tenth."
+        found.append(Figure(identifier("clients", "spread"), chart, caption))
+    if view.listed and len(order) > 1:
+        chosen = [Dot(view.names[k], view.accuracy[k], marked=i < WORST) for i, k in enumerate(order[:DRAWN])]
+        everybody = audit.whole["accuracy"].value
+        chart = dots(chosen, title="Accuracy by client", unit="Accuracy (%)", middle=everybody, what="Client")
+        part = f"The {DRAWN} that are served worst of {len(order):,}. " if len(order) > DRAWN else ""
+        caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. Hollow: fewer than {FEW} people."
+        found.append(Figure(identifier("clients", "each"), chart, unbroken(caption)))
+    return found
+
+
+def _tables(view: ClientView) -> list[Html]:
+    order = view.ordered()
+    if not view.listed or len(order) < 2:
+        return []
+    parts = [_listed(view, order[:WORST], f"The {min(WORST, len(order))} clients that are served worst.")]
+    if len(order) > WORST:
+        more = f" The first {MOST_ROWS:,}; audit.csv has all." if len(order) > MOST_ROWS else ""
+        parts.append(folded(f"All {len(order):,} clients", _listed(view, order[:MOST_ROWS], f"The worst served first.{more}")))
+    return parts
+
+
+def _listed(view: ClientView, order: list[int], caption: str) -> Html:
+    columns = [Column("Client"), Column("People"), Column("Accuracy", "%"), *(Column(name, hint) for name, hint in _score_columns(view))]
+    rows = [
+        [view.names[k], f"{view.rows[k]:,}", rate(view.accuracy[k]), *(gap(found[k], hidden=True) for found in view.scores.values())]
+        for k in order
+    ]
+    return grid(unbroken(f"{caption} * marks fewer than {FEW} people."), columns, rows, kind="compact")
+
+
+def _score_columns(view: ClientView) -> list[tuple[str, str]]:
+    return [("AUC", ""), ("Calibration error", "lower is better"), ("Score bias", "0 is best")] if view.scores else []

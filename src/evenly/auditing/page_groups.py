@@ -1,0 +1,133 @@
+"""The page's section on groups: every sensitive column, then the intersections."""
+
+import numpy as np
+
+from evenly.auditing.by_group import AGAINST, RATES, GroupView
+from evenly.auditing.charts import Dot, dots
+from evenly.auditing.page_parts import Part, figures, gap, identifier, rate, specs
+from evenly.auditing.result import Audit
+from evenly.metrics import GROUP_METRICS
+from evenly.report.by_group import FEW
+from evenly.report.figures import Figure
+from evenly.report.grid import Column, Entry, grid
+from evenly.report.markup import Html, element, section, unbroken
+from evenly.report.method_table import title_of
+
+TITLES = {"accuracy": "Accuracy by group", "selection_rate": "Selection by group", "tpr": "TPR by group"}
+MOST_DRAWN, MOST_LISTED = 20, 60  # groups: the largest
+RANGES = {
+    "spd_range": "selection rate", "eod_range": "true positive rate", "odds_range": "the larger of true and false positive rate",
+    "acc_range": "accuracy",
+}  # fmt: skip
+HINTS = {"selection_rate": "predicted favourable", "tpr": "of those labelled so", "fpr": "of those labelled otherwise"}
+
+
+def group_section(audit: Audit) -> Part:
+    views = [*audit.groups, *([audit.crossed] if audit.crossed is not None else [])]
+    parts, found = [_key(audit)], []
+    for number, view in enumerate(views):
+        drawn = _figures(view, audit, number)
+        parts += _view(view, drawn, audit)
+        found += drawn
+    return Part(section("groups", "How are groups of people served?", *parts), specs(found))
+
+
+def _key(audit: Audit) -> Html:
+    wanted = audit.about.favourable
+    what = f"“Predicted favourable” means predicted “{wanted}”. " if wanted else ""
+    text = (
+        f"{what}Rates in percent with their 95 % intervals; * marks fewer than {FEW} people, where chance alone can move a rate far; "
+        "– stands where there is nothing to divide by, or too few people to be shown."
+    )
+    return element("p", {"class": "soft"}, unbroken(text))
+
+
+def _view(view: GroupView, drawn: list[Figure], audit: Audit) -> list[Html]:
+    crossed = view is audit.crossed
+    title = f"Intersections of {view.title}" if crossed else f"By {view.title}"
+    parts = [element("h3", {"class": "later"}, title)]
+    if not crossed:
+        parts.append(_who(view))
+    parts += [figures(drawn)] if drawn else []
+    parts += [_rates(view), *([_against(view)] if view.against else []), _ranges(view)]
+    return parts
+
+
+def _who(view: GroupView) -> Html:
+    g = view.unprivileged or 0
+    why = "chosen because it is favoured least" if view.chosen else "as asked for"
+    return element("p", {"class": "soft"}, f"Set against all others: “{view.names[g]}”, {why}. Below, every other value is as well.")
+
+
+def _order(view: GroupView, most: int) -> list[int]:
+    """The groups to show, in their own order: the largest of those with people that may be shown, then what is hidden."""
+    largest = np.argsort(-view.rows, kind="stable")[:most]
+    return sorted(largest.tolist())
+
+
+def _figures(view: GroupView, audit: Audit, number: int) -> list[Figure]:
+    order = [g for g in _order(view, MOST_DRAWN) if view.rows[g]]
+    found = []
+    for name, title in TITLES.items():
+        rates = view.rates.get(name)
+        if rates is None or sum(rates[g].known for g in order) < 2:
+            continue
+        chosen = [Dot(view.names[g], rates[g], marked=g == view.unprivileged) for g in order]
+        chart = dots(chosen, title=title, unit=f"{RATES[name]} (%)", middle=audit.whole[name].value, what="Group")
+        more = f" The {MOST_DRAWN} largest groups." if len(view.names) > MOST_DRAWN else ""
+        caption = f"{_caption(name, audit.about.favourable)} The dashed line is everybody.{more}"
+        found.append(Figure(identifier("groups", str(number), name.replace("_", "-")), chart, caption))
+    return found
+
+
+def _caption(name: str, favourable: str | None) -> str:
+    return {
+        "accuracy": "Predicted right, of all people of the group.",
+        "selection_rate": f"Predicted “{favourable}”, of all people of the group.",
+        "tpr": f"Predicted “{favourable}”, of the group's people with that label.",
+    }[name]
+
+
+def _rates(view: GroupView) -> Html:
+    columns = [Column("Group"), Column("People"), *(Column(RATES[name], HINTS.get(name, "")) for name in view.rates)]
+    rows = []
+    for g in _order(view, MOST_LISTED):
+        hidden = bool(view.veil.groups.cells[g])
+        partly = hidden or bool(view.veil.labels.cells[g].any())
+        people = Entry("hidden", "") if hidden else f"{view.rows[g]:,}"
+        rows.append([_name(view, g), people, *(rate(found[g], hidden=partly) for found in view.rates.values())])
+    more = f" The {MOST_LISTED} largest of {len(view.names):,} groups; audit.csv has all." if len(view.names) > MOST_LISTED else ""
+    return grid(f"How every group is served.{more}", columns, rows, kind="compact")
+
+
+def _name(view: GroupView, g: int) -> str:
+    return f"{view.names[g]} ←" if g == view.unprivileged and len(view.names) > 2 else view.names[g]
+
+
+def _against(view: GroupView) -> Html:
+    """Every group against all others."""
+    columns = [Column("Group"), *(Column(title_of(AGAINST[name].title), _hint(name)) for name in view.against)]
+    shown = [g for g in _order(view, MOST_LISTED) if any(found[g].known for found in view.against.values())]
+    rows = [[_name(view, g), *(gap(found[g], hidden=True) for found in view.against.values())] for g in shown]
+    if not rows:
+        return element("p", {"class": "soft"}, "No group can be compared with all others: there are too few people on one side.")
+    return grid("Every group less all others, as fractions; below 0 is to the group's disadvantage.", columns, rows, kind="compact")
+
+
+def _hint(name: str) -> str:
+    return "1 is even, below 0.8 is marked" if name == "impact_ratio" else AGAINST[name].direction
+
+
+def _ranges(view: GroupView) -> Html:
+    """The best group against the worst."""
+    ranged = [(RANGES[name], view.ranges[name]) for name in RANGES if name in view.ranges and view.ranges[name].known]
+    if not ranged:
+        return element("p", {"class": "soft"}, "There are not two groups whose rates may be shown.")
+    columns = [Column("The best group less the worst"), Column("Difference", "lower is fairer")]
+    rows = [[title_of(words), gap(found)] for words, found in ranged]
+    worst = [
+        f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %"
+        for name in ("worst_accuracy", "worst_tpr")
+        if view.ranges.get(name) and view.ranges[name].known
+    ]
+    return grid(unbroken(f"Single groups that are shown; {', '.join(worst)}."), columns, rows)

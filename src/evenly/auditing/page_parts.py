@@ -1,0 +1,59 @@
+"""Pieces that the sections of an audit's page share."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from evenly.auditing.estimates import Estimate
+from evenly.report.by_group import FEW
+from evenly.report.figures import Figure, figure_html
+from evenly.report.grid import Entry
+from evenly.report.markup import Html, element, join
+from evenly.report.method_table import dash
+
+HIDDEN = "hidden: it rests on too few people, or would give such a figure away"
+
+
+class Part(NamedTuple):
+    """A section of the page and the specifications of its charts."""
+
+    html: Html
+    specs: dict[str, Any]
+
+
+def figures(found: Sequence[Figure]) -> Html:
+    """Charts side by side."""
+    return element("div", {"class": f"figures of-{len(found)} later"}, *map(figure_html, found))
+
+
+def specs(found: Sequence[Figure]) -> dict[str, Any]:
+    return {figure.identifier: figure.spec for figure in found}
+
+
+def rate(found: Estimate, *, hidden: bool = False) -> Entry:
+    """A rate in percent above its interval; a star where it rests on few people."""
+    if not found.known:
+        return dash(HIDDEN if hidden else "there is nothing to divide by")
+    star = " *" if found.rows < FEW else ""
+    return _entry(f"{found.value:.1f}{star}", f"{found.low:.1f} to {found.high:.1f}" if found.ranged else "")
+
+
+def gap(found: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
+    """A difference, ratio or score as a fraction above its interval."""
+    if not found.known:
+        return dash(HIDDEN if hidden else "there is nothing to divide by")
+    ends = f"{_number(found.low, digits)} to {_number(found.high, digits)}" if found.ranged else ""
+    return _entry(_number(found.value, digits), ends)
+
+
+def identifier(*words: str) -> str:
+    """An identifier of a place on the page, from words of our own and numbers only: never from the table's words."""
+    return "-".join(("chart", *words))
+
+
+def _entry(value: str, ends: str) -> Entry:
+    interval = [element("small", {"class": "interval"}, ends)] if ends else []
+    return Entry(join([element("span", {"class": "nowrap"}, value), *interval]), "")
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")

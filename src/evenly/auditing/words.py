@@ -1,0 +1,185 @@
+"""What an audit found, in the few sentences that an auditor needs, and what to bear in mind with them."""
+
+import numpy as np
+
+from evenly.auditing.by_client import MOST_LISTED, ClientView
+from evenly.auditing.by_group import GroupView
+from evenly.auditing.estimates import LEAST_CLIENTS, Estimate
+from evenly.auditing.result import Audit
+from evenly.metrics.clients import tenth
+from evenly.report.by_group import FEW
+from evenly.report.disclosure import Hidden, hidden_words
+from evenly.report.summary import NOTABLE_NOISE
+
+FOUR_FIFTHS = 0.8
+CLEARLY_OFF = 0.02  # of a mean score, from which on it is worth a sentence
+SAME = 5e-4  # differences below are shown as 0.0 points
+CHANCE = ", which chance alone could explain"
+
+
+def findings(audit: Audit) -> list[str]:
+    """The model as a whole, its clients, every sensitive column, the intersections and the scores."""
+    found = [_whole(audit)]
+    if audit.clients is not None:
+        found += _clients(audit.clients)
+    for view in audit.groups:
+        found += _column(view, audit.about.favourable)
+    if audit.crossed is not None:
+        found += _intersections(audit.crossed, audit.about.favourable)
+    return [*found, *_scores(audit)]
+
+
+def cautions(audit: Audit) -> list[str]:
+    """Small samples, how intervals were found, what was chosen and what is hidden."""
+    found = _few_clients(audit.clients) if audit.clients is not None else []
+    found += filter(None, [_few_rates(audit), _chosen(audit), _hidden(audit)])
+    return found
+
+
+def interval_words(audit: Audit) -> str:
+    """How the intervals of groups were found."""
+    if audit.clients is not None and audit.clients.clients >= LEAST_CLIENTS:
+        wider = "and for rates also what chance allows with so many people (Wilson), whichever is wider"
+        return f"Intervals are 95 %: from resampling clients, {wider}."
+    why = "there are no clients to resample" if audit.clients is None else f"fewer than {LEAST_CLIENTS} clients are too few to resample"
+    return f"Intervals are 95 %: from resampling people, since {why}; of rates Wilson's. They say nothing of how other clients would fare."
+
+
+def percent(found: Estimate, of: str = "") -> str:
+    """A rate, what it is of, and its interval."""
+    ends = f" (95 % interval {found.low:.1f} to {found.high:.1f})" if found.ranged else ""
+    return f"{found.value:.1f} %{of}{ends}"
+
+
+def points(found: Estimate) -> str:
+    """The interval of a difference, in points."""
+    return f"95 % interval {_signed(found.low)} to {_signed(found.high)}" if found.ranged else "no interval"
+
+
+def _signed(value: float) -> str:
+    text = f"{100 * value:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text
+
+
+def _whole(audit: Audit) -> str:
+    return f"The model is right for {percent(audit.whole['accuracy'], f' of {audit.about.rows:,} people')}."
+
+
+def _clients(view: ClientView) -> list[str]:
+    worst, best, number = view.summary["worst10"], view.summary["best10"], tenth(view.clients)
+    found = []
+    if worst.known and best.known and view.clients > 1:
+        who = f"the tenth of clients that it serves worst ({number:,} of {view.clients:,} by {view.column})"
+        found.append(f"For {who} it is right for {percent(worst)} on average; for the tenth that it serves best, for {best.value:.1f} %.")
+    if view.listed and view.clients > 1 and (order := view.ordered()):
+        k = order[0]
+        found.append(f"Served worst is {view.column} “{view.names[k]}”: {percent(view.accuracy[k], f' of {view.rows[k]:,} people')}.")
+    return found
+
+
+def _column(view: GroupView, favourable: str | None) -> list[str]:
+    """The unprivileged value against all others."""
+    g = view.unprivileged
+    if g is None:
+        return []
+    who = f"eople with {view.title} “{view.names[g]}”"
+    if favourable is None:
+        gap = view.against["acc_diff"][g]
+        return [f"The model is right for p{who} {_often(gap)}."] if gap.known else [_silent(view)]
+    spd, eod, impact = (view.against[name][g] for name in ("spd", "eod", "impact_ratio"))
+    if not spd.known:
+        return [_silent(view)]
+    ratio = f"; that is {impact.value:.2f} of their rate, below four fifths" if impact.known and impact.value < FOUR_FIFTHS else ""
+    found = [f"P{who} are predicted “{favourable}” {_often(spd)}{ratio}."]
+    return [*found, f"Of those labelled “{favourable}”, p{who} are predicted so {_often(eod)}."] if eod.known else found
+
+
+def _silent(view: GroupView) -> str:
+    return f"Nothing can be said of {view.title}: one of the sides that would be compared has too few people."
+
+
+def _often(gap: Estimate) -> str:
+    """A difference between people and all others, in words that go no further than its interval."""
+    if abs(gap.value) < SAME:
+        return f"as often as all others ({points(gap)})"
+    doubt = CHANCE if gap.ranged and gap.low <= 0 <= gap.high else ""
+    return f"{abs(100 * gap.value):.1f} points {'less' if gap.value < 0 else 'more'} often than all others ({points(gap)}){doubt}"
+
+
+def _intersections(view: GroupView, favourable: str | None) -> list[str]:
+    rate, words = ("accuracy", "The model is right for") if favourable is None else ("selection_rate", f"“{favourable}” is predicted for")
+    known = [(found.value, g) for g, found in enumerate(view.rates[rate]) if found.known]
+    if len(known) < 2:
+        return []
+    (low, worst), (high, best) = min(known), max(known)
+    ends = f"{low:.1f} % of {view.names[worst]} and for {high:.1f} % of {view.names[best]}"
+    return [f"{words} {ends}, the extremes of {len(known)} intersections."]
+
+
+def _scores(audit: Audit) -> list[str]:
+    if "auc" not in audit.whole:
+        return []
+    auc, ece = audit.whole["auc"], audit.whole["ece"]
+    ends = f" (95 % interval {auc.low:.3f} to {auc.high:.3f})" if auc.ranged else ""
+    found = [f"The score's AUC is {auc.value:.3f}{ends}, its calibration error {100 * ece.value:.1f} points."] if auc.known else []
+    for view in audit.groups:
+        off = [(abs(bias.value), g) for g, bias in enumerate(view.scores["bias"]) if bias.known]
+        if off and max(off)[0] >= CLEARLY_OFF:
+            bias = view.scores["bias"][max(off)[1]]
+            off_by = f"{abs(100 * bias.value):.1f} points too {'high' if bias.value > 0 else 'low'}"
+            found.append(f"For {view.title} “{view.names[max(off)[1]]}” scores are {off_by} on average ({points(bias)}).")
+    return found
+
+
+def _few_clients(view: ClientView) -> list[str]:
+    found = []
+    if not view.listed:
+        found.append(
+            f"There are {view.clients:,} clients, more than {MOST_LISTED:,}: figures are of all of them, but none is listed by itself. "
+            f"If {view.column} names people or rows rather than clients, choose another column."
+        )
+    if 1 < view.clients < LEAST_CLIENTS:
+        found.append(f"With only {view.clients} clients, the worst and the best tenth are one client each.")
+    if view.few:
+        found.append(
+            f"{view.few:,} of {view.clients:,} clients have fewer than {FEW} rows: their accuracies can be far from the truth by chance."
+        )
+    total, noise = view.summary["variance"].value, view.summary["variance_noise"].value
+    if view.clients > 1 and np.isfinite([total, noise]).all() and total > 0 and noise / total >= NOTABLE_NOISE:
+        part = "all" if noise >= total else f"about {100 * noise / total:.0f} %"
+        found.append(
+            f"Of the variance between clients, {total:.1f} %², {part} is what so few rows cause by chance even if all are served alike."
+        )
+    return found
+
+
+def _few_rates(audit: Audit) -> str:
+    few = sum(view.few(FEW) for view in (*audit.groups, *([audit.crossed] if audit.crossed else [])))
+    if not few:
+        return ""
+    rates = "1 rate of a group rests" if few == 1 else f"{few:,} rates of groups rest"
+    return f"{rates} on fewer than {FEW} people; chance alone can move such a rate far."
+
+
+def _chosen(audit: Audit) -> str:
+    picked = [f"{view.title} “{view.names[view.unprivileged]}”" for view in audit.groups if view.chosen and view.unprivileged is not None]
+    if not picked:
+        return ""
+    what = "is right least often" if audit.about.favourable is None else f"predicts “{audit.about.favourable}” least often"
+    return (
+        f"{' and '.join(picked)} stood out because the model {what} there; name the unprivileged value before looking to test a suspicion."
+    )
+
+
+def _hidden(audit: Audit) -> str:
+    least = audit.about.least
+    clients = hidden_words([audit.clients.hidden], least, what="client") if audit.clients is not None else ""
+    views = [*audit.groups, *([audit.crossed] if audit.crossed else [])]
+    groups = hidden_words([view.veil.groups for view in views], least, what="group")
+    partly = sum(int(_partly(view.veil.groups, view.veil.labels)) for view in views)
+    rates = f"Of {partly} more groups, rates that rest on fewer than {least} people with one label are not shown." if partly else ""
+    return " ".join(filter(None, [clients, groups, rates]))
+
+
+def _partly(groups: Hidden, labels: Hidden) -> int:
+    return int((labels.cells.any(-1) & ~groups.cells).sum())
