@@ -94,7 +94,7 @@ class Visit:
 def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, reports, name):
     with Visit(browser, reports[name], viewport=DESK) as visit:
         charts = visit.page.locator(".chart").count()
-        assert charts == {"one": 6, "groups": 12}.get(name, 8)
+        assert charts == {"one": 5, "groups": 12}.get(name, 9)
         assert visit.page.locator(".chart > svg, .chart > div > svg, .chart canvas").count() == charts
         assert visit.complaints == []
         assert [url for url in visit.requests if not url.startswith("data:")] == [reports[name].as_uri()]
@@ -125,7 +125,7 @@ def test_charts_follow_the_width_of_the_window(browser, reports):
 @pytest.mark.parametrize(
     ("chart", "mark", "words"),
     [
-        ("chart-tradeoff-variance", "path[aria-roledescription=point]", "Average accuracy"),
+        ("chart-front", "path[aria-roledescription=point]", "Accuracy"),
         ("chart-influence", "path[aria-roledescription=point]", "Share of all weight"),
         ("chart-distribution", "path[aria-roledescription=circle]", "Client"),
         ("chart-rounds-worst10", "path[aria-roledescription=circle]", "Round"),
@@ -141,16 +141,16 @@ def test_hovering_tells_what_a_mark_is(browser, reports, chart, mark, words):
         assert "undefined" not in tip.inner_text()
 
 
-def test_the_measure_of_unfairness_can_be_chosen(browser, reports):
+def test_the_measure_of_fairness_can_be_chosen_with_the_keyboard(browser, reports):
     with Visit(browser, reports["groups"], viewport=DESK) as visit:
-        points = visit.page.locator("#chart-groups-tradeoff path[aria-roledescription=point]")
-        before = [points.nth(i).get_attribute("aria-label") for i in range(points.count())]
-        visit.page.select_option("#chart-groups-tradeoff select", "|SPD|")
-        visit.page.wait_for_function("document.querySelector('#chart-groups-tradeoff path[aria-label*=\"SPD\"]')")
-        after = [points.nth(i).get_attribute("aria-label") for i in range(points.count())]
-        assert len(before) == len(after) == 3
-        assert all("|EOD|" in label for label in before)
-        assert all("|SPD|" in label for label in after)
+        choice = visit.page.get_by_label("Fairness measured by")
+        assert choice.locator("option:checked").inner_text() == "Variance between clients"
+        axis = visit.page.locator("#chart-front .role-axis-title")
+        choice.focus()
+        visit.page.keyboard.type("|SPD|")
+        visit.page.wait_for_function("document.querySelector('#chart-front').textContent.includes('SPD')")
+        assert any("lower is fairer" in text for text in axis.all_text_contents())
+        assert visit.page.locator("#chart-front path[aria-roledescription=point]").count() == 3
         assert visit.complaints == []
 
 
@@ -175,7 +175,7 @@ def test_even_injected_scripts_would_not_run(browser, reports):
 
 def colours(visit: Visit) -> list[str]:
     read = "e => getComputedStyle(document.querySelector(e[0]))[e[1]]"
-    label = "#chart-tradeoff-variance .role-axis-label text"
+    label = "#chart-front .role-axis-label text"
     return [visit.page.evaluate(read, pair) for pair in (["body", "backgroundColor"], ["body", "color"], [label, "fill"])]
 
 
@@ -226,6 +226,6 @@ def test_a_reader_of_the_structure_finds_tables_and_headings(browser, reports):
         assert page.locator("h1").count() == 1
         assert page.locator("table:not(:has(caption))").count() == 0
         assert page.get_by_role("row").count() > 5  # roles survive the card layout
-        assert page.locator(".chart[role=graphics-document][aria-label]").count() == 8
+        assert page.locator(".chart[role=graphics-document][aria-label]").count() == 9
         levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(e => +e.tagName[1])")
         assert all(after <= before + 1 for before, after in itertools.pairwise(levels))

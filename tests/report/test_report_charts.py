@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from invented import comparison, federation
 
-from evenly.report.charts import convergence, distribution, influence_chart, save_chart, tradeoff
+from evenly.report.charts import convergence, distribution, front_chart, influence_chart, save_chart
 from evenly.report.charts.distribution import span_of
 from evenly.report.charts.theme import DARK, LIGHT
 from evenly.report.table import final_values
@@ -111,16 +111,16 @@ def test_no_influence_chart_without_weights_or_with_one_client():
     assert influence_chart(comparison(data=federation(1)), ["fedavg"]) is None
 
 
-def test_undefined_points_are_left_out_of_the_tradeoff():
+def test_undefined_points_are_left_out_of_the_front():
     values = final_values(comparison(data=federation(3, rows=(10, 5, 0))))
-    assert "NaN" not in json.dumps(tradeoff(values, "variance", list(values)).to_dict())
+    assert "NaN" not in json.dumps(front_chart(values, "variance", list(values)).to_dict())
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_charts_can_be_saved_without_a_browser(tmp_path, ending):
     found = comparison()
     path = tmp_path / f"chart.{ending}"
-    save_chart(tradeoff(final_values(found), "variance", found.labels), path)
+    save_chart(front_chart(final_values(found), "variance", found.labels), path)
     assert path.stat().st_size > 2000
     assert b"var(--" not in path.read_bytes()
 

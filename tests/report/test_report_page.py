@@ -66,13 +66,25 @@ def test_the_page_is_well_formed_and_every_link_stays_inside(page):
 
 
 def test_the_page_has_every_section(page):
-    for name in ("results", "distribution", "tradeoff", "rounds", "influence", "weighing", "clients", "privacy", "data", "settings"):
+    for name in (
+        "results",
+        "distribution",
+        "tradeoff",
+        "chance",
+        "rounds",
+        "influence",
+        "weighing",
+        "clients",
+        "privacy",
+        "data",
+        "settings",
+    ):
         assert f'<section id="{name}"' in page
 
 
 def test_every_chart_takes_its_containers_width_and_is_described(page):
     found = specs(page)
-    assert len(found) == 8
+    assert len([key for key in found if "@" not in key]) == 9
     assert all(spec["width"] == "container" and spec["description"] and spec["title"] for spec in found.values())
 
 
@@ -137,7 +149,7 @@ def test_very_many_methods_stay_readable():
     lines = specs(text)["chart-rounds-average"]
     assert "q-fedavg(q=119)" in json.dumps(lines)
     assert "q-fedavg(q=50)" not in json.dumps(lines)  # only the coloured ones have lines
-    assert "q-fedavg(q=50)" in json.dumps(specs(text)["chart-tradeoff-variance"])  # but all have a point
+    assert "q-fedavg(q=50)" in json.dumps(specs(text)["chart-front"])  # but all have a point
 
 
 def test_ten_thousand_clients_are_aggregated():
@@ -161,7 +173,7 @@ def test_the_file_appears_whole_and_leaves_nothing_beside_it(tmp_path, monkeypat
     assert path.read_text(encoding="utf-8").endswith("</html>\n")
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
     before = path.read_bytes()
-    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_report(comparison(name="other"), path)
     assert path.read_bytes() == before

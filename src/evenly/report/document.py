@@ -13,13 +13,16 @@ import vl_convert
 from evenly.report.charts.theme import DARK, LIGHT, page_config, saved_config
 from evenly.report.markup import Html, data_block, element, script
 
-EXPOSED = "window.vegaEmbed = vegaEmbed;"  # the rest of the bundle serves it
+EXPOSED = "Object.assign(window, { vega, vegaLite, vegaEmbed });"
 
 
 def document(title: str, body: Html, specs: Mapping[str, Any], *, assets: Sequence[str] = ()) -> str:
-    """The whole page. `specs` are charts by the identifier of their place; `assets` are styles and programs besides the usual."""
+    """The whole page. `assets` are styles and programs besides the usual.
+
+    `specs` are charts by the identifier of their place; `PLACE@NAME` is what a list of choices on the page shows there instead.
+    """
     block = data_block("figures", {"specs": dict(specs), "page": page_config(), "saved": saved_config()})
-    programs = [_bundle(), _asset("page.js"), *(_asset(name) for name in assets if name.endswith(".js"))]
+    programs = [_bundle(), _asset("page.js"), _asset("tables.js"), *(_asset(name) for name in assets if name.endswith(".js"))]
     styles = [_colours(), _asset("page.css"), *(_asset(name) for name in assets if name.endswith(".css"))]
     head = [
         element("meta", {"charset": "utf-8"}),

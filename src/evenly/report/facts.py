@@ -10,7 +10,7 @@ from evenly.report.table import SPLIT_WORDS, clients_split
 
 MOST_NAMES = 12
 MOST_EXCLUDED = 20
-MOST_SETTINGS = 40
+MOST_SETTINGS = 200
 
 
 def data_card(comparison: Comparison) -> Html:
@@ -74,7 +74,7 @@ def _methods(comparison: Comparison) -> list[Html]:
     caption = "Settings of each method; all others have their defaults."
     if len(chosen) > MOST_SETTINGS:
         caption += f" The first {MOST_SETTINGS} of {len(chosen)}."
-    return [grid(caption, [Column("Method"), Column("Settings", words=True)], rows)]
+    return [grid(caption, [Column("Method"), Column("Settings", words=True)], rows, methods=True)]
 
 
 def _time(seconds: float) -> str:

@@ -19,10 +19,9 @@ from evenly.report.by_group import (
     rows_shown,
     side_rates,
 )
-from evenly.report.charts.group_tradeoff import group_tradeoff
 from evenly.report.charts.rates import MOST_GROUPS, largest, rates_chart
 from evenly.report.choice import Choice
-from evenly.report.figures import Charts, Figure, figure_html, legend_of
+from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_of
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, definitions, element, section, unbroken
 from evenly.report.method_table import dash, folded, key_of, method_table, title_of
@@ -51,21 +50,19 @@ def group_section(comparison: Comparison, choice: Choice) -> Charts:
     whole, *attributes = found
     values = group_values(comparison, whole, split)
     rates = _rates(comparison, whole, choice.coloured, split)
-    *bars, scatter = _figures(comparison, values, rates, choice)
+    bars = _figures(comparison, rates, choice)
     parts = [
         definitions(_who(comparison, whole, split)),
         *_findings(comparison, whole, choice, split),
         *_tables(comparison, whole, choice, values, split),
         legend_of(choice.coloured, others=False),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
-        element("div", {"class": "figures later"}, figure_html(scatter)),
         element("h3", {"class": "later"}, "Every group"),
         _dashes(comparison),
         *(_listed(whole, rates, label) for label in choice.coloured),
         *_attributes(comparison, attributes, choice, split),
     ]
-    specs = {figure.identifier: figure.spec for figure in (*bars, scatter)}
-    return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs)
+    return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs_of(bars))
 
 
 def _tested(trace: Trace, split: str) -> bool:
@@ -134,7 +131,7 @@ def _formulas() -> Html:
     return grid("How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.", columns, rows)
 
 
-def _figures(comparison: Comparison, values: Values, rates: Rates, choice: Choice) -> list[Figure]:
+def _figures(comparison: Comparison, rates: Rates, choice: Choice) -> list[Figure]:
     several = len(comparison.seeds) > 1
     seeds = "Lines reach from the lowest seed to the highest."
     chance = "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
@@ -149,13 +146,10 @@ def _figures(comparison: Comparison, values: Values, rates: Rates, choice: Choic
     groups = len(comparison.federation.groups)
     part = f" The {MOST_GROUPS} largest of {groups} groups." if groups > MOST_GROUPS else ""
     shown = largest(rates["accuracy"][choice.baseline])
-    figures = [
+    return [
         Figure(f"chart-groups-{rate.replace('_', '-')}", rates_chart(rates[rate], rate, shown), f"{captions[rate]} {span}{hollow}{part}")
         for rate in DRAWN
     ]
-    lines = " Lines reach from the lowest seed to the highest." if several else ""
-    caption = f"The lower right is best: accurate, and alike for all groups.{lines}"
-    return [*figures, Figure("chart-groups-tradeoff", group_tradeoff(values, choice.coloured), caption)]
 
 
 def _dashes(comparison: Comparison) -> Html:

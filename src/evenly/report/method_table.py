@@ -16,7 +16,7 @@ def method_table(table: Table, caption: str, kind: str = "", intervals: Interval
     columns = [Column("Method"), *(Column(title_of(m.title), _hint(m)) for m in table.metrics)]
     own = intervals or {}
     rows = [[row.label, *(_entry(row.cells[m.name], own.get(row.label, {}).get(m.name)) for m in table.metrics)] for row in table.rows]
-    return grid(caption, columns, rows, kind=kind)
+    return grid(caption, columns, rows, kind=kind, methods=True)
 
 
 def _hint(metric: Metric) -> str:

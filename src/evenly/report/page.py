@@ -5,13 +5,15 @@ from pathlib import Path
 from evenly.experiment.reproduce import Line
 from evenly.experiment.results import Comparison
 from evenly.report.beside import beside
+from evenly.report.by_group import with_groups
+from evenly.report.chart_sections import charts
 from evenly.report.choice import choose
 from evenly.report.document import contents, document
 from evenly.report.facts import data_card, excluded, settings
-from evenly.report.figures import charts
 from evenly.report.group_section import group_section
 from evenly.report.markup import join
 from evenly.report.opening import opening
+from evenly.report.paired_section import paired_section
 from evenly.report.sections import privacy, results, worst_served
 from evenly.report.table import clients_split, final_values
 from evenly.writing import write_whole
@@ -20,8 +22,9 @@ CONTENTS = {
     "results": "Results",
     "paper": "The paper",
     "distribution": "Clients",
-    "tradeoff": "Accuracy and fairness",
     "groups": "Groups",
+    "tradeoff": "Accuracy and fairness",
+    "chance": "Chance",
     "rounds": "Rounds",
     "influence": "Influence",
     "weighing": "Weighing",
@@ -44,19 +47,21 @@ def render(comparison: Comparison, lines: list[Line] | None = None) -> str:
     _check(comparison)
     values = final_values(comparison, clients_split(comparison))
     choice = choose(comparison, values)
-    drawn, groups = charts(comparison, values, choice), group_section(comparison, choice)
+    whole = with_groups(comparison, values)
+    drawn, groups = charts(comparison, whole, choice), group_section(comparison, choice)
     sections = {
         "results": results(comparison, values, choice),
         "paper": beside(lines or []),
         **groups.sections,
         **drawn.sections,
+        "chance": paired_section(comparison, whole, choice),
         "clients": worst_served(comparison, choice),
-        "privacy": privacy(comparison, choice),
+        "privacy": privacy(comparison),
         "data": data_card(comparison),
         "settings": settings(comparison),
         "excluded": excluded(comparison),
     }
-    shown = {key: text for key, text in sections.items() if text}
+    shown = {key: sections[key] for key in CONTENTS if sections.get(key)}
     body = [opening(comparison, values, choice), contents({key: CONTENTS[key] for key in shown}), *shown.values()]
     return document(comparison.title or comparison.name, join(body), groups.specs | drawn.specs)
 

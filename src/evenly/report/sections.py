@@ -15,6 +15,7 @@ from evenly.report.summary import against, noise_note
 from evenly.report.table import MAIN_METRICS, SPLIT_WORDS, UNDEFINED, Values, headline, known_of, table_of
 
 MOST_CLIENTS = 10
+MANY = 6  # methods from which on a filter helps
 
 
 def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
@@ -22,7 +23,10 @@ def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
     shown = {label: values[label] for label in choice.coloured}
     everything = table_of(values, metrics=_columns(values))
     rows = tuple(row for row in everything.rows if row.label in shown)
-    parts = [method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, {_where(values, choice)}.")]
+    parts = [
+        *_filter(values),
+        method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, {_where(values, choice)}."),
+    ]
     parts.append(key_of(everything, "Accuracies in percent, variances in percent squared. "))
     note = noise_note(values, choice, _median_rows(comparison, choice))
     if note:
@@ -37,6 +41,16 @@ def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
         folded("More metrics", method_table(others, "Further measures of how evenly the clients are served.", kind="wide"), _formulas())
     )
     return section("results", "Results", *parts)
+
+
+def _filter(values: Values) -> list[Html]:
+    """A field that filters the methods of every table and of the front, where there are many."""
+    if len(values) < MANY:
+        return []
+    tip = {"type": "search", "id": "filter-methods", "placeholder": "e.g. q-fedavg -q=5", "autocomplete": "off"}
+    words = element("label", {"for": "filter-methods"}, f"Filter the {len(values)} methods by name")
+    status = element("output", {"id": "filter-status", "class": "soft", "for": "filter-methods", "aria-live": "polite"})
+    return [element("div", {"class": "controls", "role": "search"}, words, element("input", tip), status)]
 
 
 def _columns(values: Values) -> tuple[str, ...]:
@@ -107,7 +121,7 @@ def _count(rows: float) -> str:
     return f"{rows:,.0f}" if rows == round(rows) else f"{rows:,.1f}"
 
 
-def privacy(comparison: Comparison, choice: Choice) -> Html:
+def privacy(comparison: Comparison) -> Html:
     """What each method makes clients reveal."""
     intro = (
         "Besides its update, a client that takes part in a round tells the server the following: what its weight depends on and, where "
@@ -115,8 +129,8 @@ def privacy(comparison: Comparison, choice: Choice) -> Html:
         "in what it sends."
     )
     columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
-    rows = [_reveals(revealed(comparison, label)) for label in choice.coloured]
-    return section("privacy", "What clients reveal", element("p", None, intro), grid("Per client and round.", columns, rows))
+    rows = [_reveals(revealed(comparison, label)) for label in comparison.labels]
+    return section("privacy", "What clients reveal", element("p", None, intro), grid("Per client and round.", columns, rows, methods=True))
 
 
 def _reveals(found: Revealed) -> list[str]:

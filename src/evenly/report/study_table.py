@@ -27,7 +27,7 @@ def study_table(view: View) -> Html:
     caption = "Mean ± standard deviation over seeds, as fractions; the paper gives means alone." if view.paper else MEANS
     table = element(
         "table",
-        {"class": "methods"},
+        {"class": "methods", "data-methods": ""},
         element("caption", None, caption),
         element("thead", None, element("tr", None, *cells)),
         element("tbody", None, *rows),

@@ -1,4 +1,4 @@
-"""How a metric develops over the rounds: the mean over seeds, and a band from the lowest seed to the highest."""
+"""How a metric develops over the rounds, or over the bytes sent: the mean over seeds, and a band from the lowest seed to the highest."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,17 +15,19 @@ from evenly.report.table import SPLIT_WORDS
 MOST_EVALUATIONS = 120
 SHAPED = 8  # evaluations marked with the method's shape
 TITLES = {
-    "average": ("Average by round", "Average accuracy (%)"),
-    "worst10": ("Worst-served 10 % by round", "Mean accuracy of the worst 10 % (%)"),
-    "variance": ("Variance by round", "Variance of client accuracy (%²)"),
+    "average": ("Average", "Average accuracy (%)"),
+    "worst10": ("Worst-served 10 %", "Mean accuracy of the worst 10 % (%)"),
+    "variance": ("Variance", "Variance of client accuracy (%²)"),
 }
+UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1.0}
 
 
-def convergence(comparison: Comparison, metric: str, labels: Sequence[str], split: str = "test") -> alt.LayerChart:
-    """One line per method; the metric is "average", "worst10" or "variance"."""
+def convergence(comparison: Comparison, metric: str, labels: Sequence[str], split: str = "test", against: str = "rounds") -> alt.LayerChart:
+    """One line per method; the metric is "average", "worst10" or "variance", drawn against "rounds" or "bytes"."""
     rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
-    title, unit = TITLES[metric]
-    x = alt.X("round:Q", axis=alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d"))
+    name, unit = TITLES[metric]
+    title = f"{name} by {'round' if against == 'rounds' else 'data sent'}"
+    x = _rounds() if against == "rounds" else _bytes(rows)
     y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))
     base = alt.Chart(values(rows)).encode(x=x, color=colour_of(labels))
     band = base.mark_area(opacity=0.16).encode(y=alt.Y("low:Q", title=unit), y2="high:Q")
@@ -38,10 +40,24 @@ def convergence(comparison: Comparison, metric: str, labels: Sequence[str], spli
     return finish(layers, title=title, description=f"{title}, {SPLIT_WORDS[split]} rows, one line per method.", height=240)
 
 
+def _rounds() -> alt.X:
+    return alt.X("round:Q", axis=alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d"))
+
+
+def _bytes(rows: list[dict[str, Any]]) -> alt.X:
+    """Bytes in the unit that suits the most of them, in place."""
+    most = max((row["sent"] for row in rows), default=0.0)
+    unit, factor = next(((unit, factor) for unit, factor in UNITS.items() if most >= factor), ("bytes", 1.0))
+    for row in rows:
+        row["moved"] = row["sent"] / factor
+    return alt.X("moved:Q", axis=alt.Axis(title=f"Sent and received ({unit})", tickCount=5))
+
+
 def _tooltip(unit: str) -> list[alt.Tooltip]:
     return [
         alt.Tooltip("method:N", title="Method"),
         alt.Tooltip("round:Q", title="Round", format=",d"),
+        alt.Tooltip("sent:Q", title="Bytes sent and received so far", format=".3~s"),
         alt.Tooltip("mean:Q", title=unit, format=".1f"),
         alt.Tooltip("span:N", title="Seeds"),
     ]
@@ -49,7 +65,8 @@ def _tooltip(unit: str) -> list[alt.Tooltip]:
 
 def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[dict[str, Any]]:
     found: dict[int, list[float]] = {}
-    for run in comparison.of(label):
+    runs = comparison.of(label)
+    for run in runs:
         for done, value in _series(run, metric, split):
             found.setdefault(done, []).append(value)
     shaped = set(np.array(sorted(found))[_thin(len(found), SHAPED)].tolist())
@@ -57,6 +74,7 @@ def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[d
         {
             "method": label,
             "round": done,
+            "sent": float(np.mean([bytes_after(run, done) for run in runs])),
             "mean": float(np.mean(seeds)),
             "low": min(seeds),
             "high": max(seeds),
@@ -65,6 +83,11 @@ def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[d
         }
         for done, seeds in sorted(found.items())
     ]
+
+
+def bytes_after(run: Run, rounds: int) -> float:
+    """What all clients together sent and received in so many rounds; everybody who was chosen counts, also who did not return."""
+    return rounds * run.trace.cohort.shape[1] * (run.trace.upload + run.trace.download)
 
 
 def _series(run: Run, metric: str, split: str) -> list[tuple[int, float]]:

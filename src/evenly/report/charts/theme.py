@@ -82,6 +82,8 @@ def config(colour: Callable[[str], str]) -> dict[str, Any]:
             "guide-text": {"color": colour("soft"), "fontSize": 12},
             "method-name": {"color": colour("ink"), "fontSize": 13, "fontWeight": 600},
             "others": {"color": colour("muted")},
+            "front": {"color": colour("ink")},
+            "weight": {"color": colour("accent")},
         },
     }
 

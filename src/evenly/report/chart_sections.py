@@ -1,0 +1,194 @@
+"""The sections of the page that are charts."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.federation import SPLITS
+from evenly.report.charts import (
+    convergence,
+    distribution,
+    gini_of,
+    influence_chart,
+    lorenz_chart,
+    shown_span,
+    weigh_alike,
+    weighing_chart,
+    weight_history,
+    weight_history_chart,
+)
+from evenly.report.charts.convergence import TITLES
+from evenly.report.choice import Choice
+from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_of, switch_html
+from evenly.report.front_section import front_section
+from evenly.report.markup import Html, element, section
+from evenly.report.served import influence, mean_effective_clients, reported
+from evenly.report.table import SPLIT_WORDS, Values
+
+VALIDATION = "On the clients' validation rows: no client has test rows of its own."
+AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and received"}
+
+
+def charts(comparison: Comparison, values: Values, choice: Choice) -> Charts:
+    """All figures, in the order in which they are read. `values` are of clients and, where there are any, of groups."""
+    if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
+        return Charts({}, {})
+    built = [
+        _distribution(comparison, choice, len(values)),
+        front_section(values, choice, _lines(comparison, "Lines")),
+        _rounds(comparison, choice, len(values)),
+        _influence(comparison, choice, len(values)),
+        _weighing(comparison, choice),
+    ]
+    sections = {key: html for part in built for key, html in part.sections.items()}
+    return Charts(sections, {key: spec for part in built for key, spec in part.specs.items()})
+
+
+def _lines(comparison: Comparison, word: str) -> str:
+    return f" {word} reach from the lowest seed to the highest." if len(comparison.seeds) > 1 else ""
+
+
+def _distribution(comparison: Comparison, choice: Choice, methods: int) -> Charts:
+    span = shown_span(comparison, choice.coloured, choice.split)
+    part = "" if (span.low, span.high) == (0, 100) else f" The axis shows {span.low} to {span.high} % only."
+    caption = (
+        f"Bars count the clients in each step of {span.step} {'point' if span.step == 1 else 'points'} (mean over seeds); dots are single "
+        "clients. The solid line is the mean of all clients, the dashed line that of the worst-served 10 %. The narrower and the further "
+        f"right, the better.{part}"
+    )
+    spread = Figure("chart-distribution", distribution(comparison, choice.coloured, choice.split), caption)
+    ginis = {label: gini_of(comparison, label, choice.split) for label in choice.coloured}
+    known = "; ".join(f"{label}: {gini:.3f}" for label, gini in ginis.items() if np.isfinite(gini))
+    caption = (
+        "On the dashed line every client would be served alike; the further a curve hangs below it, the less the worst-served clients get. "
+        f"Twice the area between them is the Gini coefficient, mean over seeds: {known}."
+    )
+    curve = Figure("chart-lorenz", lorenz_chart(comparison, choice.coloured, choice.split), caption)
+    figures = [spread, *([curve] if known and comparison.federation.clients > 1 else [])]
+    # Names stand inside the distribution; the curves need the legend.
+    later = [element("div", {"class": "later"}, legend_of(choice.coloured, others=False), figure_html(curve))] if len(figures) > 1 else []
+    body = section(
+        "distribution", "How evenly are the clients served?", *_notes(choice, methods, by_client=True), figure_html(spread), *later
+    )
+    return Charts({"distribution": body}, specs_of(figures))
+
+
+def _rounds(comparison: Comparison, choice: Choice, methods: int) -> Charts:
+    span, labels = _lines(comparison, "Bands"), choice.coloured
+    captions = {
+        "average": f"Over all {SPLIT_WORDS[choice.split]} rows.{span}",
+        "worst10": f"The tenth of the clients with the lowest accuracy at that round.{span}",
+        "variance": f"How far the clients' accuracies lie apart; lower is more even.{span}",
+    }
+    costs = any(run.trace.upload + run.trace.download > 0 for run in comparison.runs)
+    figures = [
+        Figure(
+            f"chart-rounds-{metric}",
+            convergence(comparison, metric, labels, choice.split),
+            text,
+            variants={"bytes": convergence(comparison, metric, labels, choice.split, "bytes")} if costs else {},
+            heading=TITLES[metric][0],
+        )
+        for metric, text in captions.items()
+    ]
+    switch = [switch_html("Drawn against", figures, AXES)] if costs else []
+    note = "Bytes count everybody who is chosen in a round, also those who do not return." if costs else ""
+    parts = [*_notes(choice, methods, by_client=True), *switch, *_soft(note), legend_of(labels, others=False), _grid(figures)]
+    return Charts({"rounds": section("rounds", "How did it develop?", *parts)}, specs_of(figures))
+
+
+def _influence(comparison: Comparison, choice: Choice, methods: int) -> Charts:
+    chart = influence_chart(comparison, choice.coloured)
+    if chart is None:
+        return Charts({}, {})
+    whole = Figure("chart-influence", chart, _influence_words(comparison, choice))
+    figures, over = [whole], _history(comparison, choice)
+    later = []
+    if over is not None:
+        figure, titles = over
+        figures.append(figure)
+        later = [element("div", {"class": "later"}, figure_html(figure, switch_html("Method", [figure], titles)))]
+    parts = [*_notes(choice, methods), legend_of(choice.coloured, others=False), figure_html(whole), *later]
+    return Charts({"influence": section("influence", "Who shaped the model?", *parts)}, specs_of(figures))
+
+
+def _history(comparison: Comparison, choice: Choice) -> tuple[Figure, dict[str, str]] | None:
+    """The weights over the rounds: of the leading method first, the others by choice."""
+    order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
+    found = {label: history for label in order if (history := weight_history(comparison, label)) is not None}
+    if not found:
+        return None
+    charts = {label: weight_history_chart(history, label) for label, history in found.items()}
+    first, *rest = charts
+    names = {label: f"{i}-{_file_name(label)}" for i, label in enumerate(rest, start=2)}
+    caption = (
+        "Rows are clients by their number of training rows, the largest on top; a square is as large as the share of the weight that they "
+        "got in these rounds. Mean over seeds. Equal squares from left to right: their say stayed the same."
+    )
+    variants = {names[label]: charts[label] for label in rest}
+    figure = Figure("chart-influence-rounds", charts[first], caption, variants=variants, heading="Who counted when")
+    return figure, {"": first, **{names[label]: label for label in rest}}
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^a-z0-9.=]+", "-", label.lower()).strip("-")[:60]
+
+
+def _influence_words(comparison: Comparison, choice: Choice) -> str:
+    caption = (
+        "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
+        "A client that was never chosen lies at 0. Mean over seeds; axes grow with the square root."
+    )
+    absent = [label for label in choice.coloured if not np.isfinite(influence(comparison, label).weight).all()]
+    if absent:
+        caption += f" Without weights of a single model, and so not drawn: {', '.join(absent)}."
+    return caption + _effective(comparison, choice) + _fallbacks(comparison, choice)
+
+
+def _effective(comparison: Comparison, choice: Choice) -> str:
+    found = {label: mean_effective_clients(comparison, label) for label in choice.coloured}
+    known = [f"{label}: {number:.3g}" for label, number in found.items() if np.isfinite(number)]
+    return f" As if so many clients had counted alike in a round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
+
+
+def _fallbacks(comparison: Comparison, choice: Choice) -> str:
+    """Where a client could not be judged by groups, as FairFed does."""
+    found = {label: reported(comparison, label, "fallbacks") for label in choice.coloured}
+    return "".join(
+        f" Under {label}, in {times:,} of {of:,} client-rounds a client lacked one of the groups; its accuracy gap was used instead."
+        for label, (times, of) in found.items()
+        if times
+    )
+
+
+def _weighing(comparison: Comparison, choice: Choice) -> Charts:
+    losses = np.mean([run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(choice.baseline)], axis=0).astype(np.float64)
+    losses = losses[np.isfinite(losses) & (losses >= 0)]
+    if len(losses) < 2 or losses.min() == losses.max():
+        return Charts({}, {})  # equal losses are weighed alike by all of them
+    found = weigh_alike(losses)
+    means = "; ".join(f"{weighed.name}: {weighed.mean:.3g}" for weighed in found)
+    caption = (
+        f"The clients' training losses at the end of {choice.baseline} (mean over seeds), and how much each method's objective would weigh "
+        "their gradients there. This is arithmetic, not another training, and leaves the sizes of clients aside. AFL looks only at the "
+        f"worst client. The mean of the losses that each one minimises: {means}."
+    )
+    figure = Figure("chart-weighing", weighing_chart(losses), caption)
+    legend = legend_of([weighed.name for weighed in found], others=False)
+    return Charts({"weighing": section("weighing", "Whom would each method favour?", legend, figure_html(figure))}, specs_of([figure]))
+
+
+def _notes(choice: Choice, methods: int, *, by_client: bool = False) -> list[Html]:
+    few = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best."
+    notes = _soft(few) if len(choice.coloured) < methods else []
+    return notes + (_soft(VALIDATION) if by_client and choice.split == "valid" else [])
+
+
+def _soft(text: str) -> list[Html]:
+    return [element("p", {"class": "soft"}, text)] if text else []
+
+
+def _grid(figures: Sequence[Figure]) -> Html:
+    return element("div", {"class": f"figures of-{len(figures)}"}, *map(figure_html, figures))

@@ -1,0 +1,155 @@
+"""Accuracy against a measure of fairness: one mark per method, and a line through those that no other method beats in both."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import altair as alt
+import numpy as np
+
+from evenly.metrics import EVERY_METRIC, GROUP_METRICS, on_front
+from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.table import Values
+
+CLIENT_MEASURES = ("variance", "variance_true", "worst10", "gini")
+GROUP_MEASURES = ("eod_abs", "spd_abs", "aod_abs", "acc_diff_abs", "odds_range", "acc_range")
+TITLES = {
+    "variance": "variance between clients",
+    "variance_true": "variance less sampling",
+    "worst10": "worst-served 10 % of clients",
+    "gini": "Gini coefficient of clients",
+}
+
+
+class Point(NamedTuple):
+    """One method's place."""
+
+    label: str
+    accuracy: float
+    measure: float
+    front: bool
+
+
+def measure_title(metric: str) -> str:
+    """A measure's name in a list of choices and in the title of its chart."""
+    return TITLES.get(metric, f"{EVERY_METRIC[metric].title} between groups")
+
+
+def accuracy_beside(metric: str) -> str:
+    """The accuracy that a measure is traded against: of the same rows."""
+    return "accuracy" if metric in GROUP_METRICS else "average"
+
+
+def points(measured: Values, metric: str) -> list[Point]:
+    """Every method with both values, means over seeds, in the order of the comparison."""
+    x, y = accuracy_beside(metric), metric
+    means = np.array([[_mean(measured, label, name) for name in (x, y)] for label in measured]).reshape(-1, 2)
+    front = on_front(means * [1, EVERY_METRIC[metric].better])
+    rows = zip(measured, means.tolist(), front.tolist(), strict=True)
+    return [Point(label, a, m, own) for label, (a, m), own in rows if np.isfinite([a, m]).all()]
+
+
+def _mean(measured: Values, label: str, metric: str) -> float:
+    seeds = np.array([seed[metric] for seed in measured[label].values()])
+    seeds = seeds[np.isfinite(seeds)]
+    return float(seeds.mean()) if len(seeds) else float("nan")
+
+
+def front_chart(measured: Values, metric: str, labels: Sequence[str]) -> alt.LayerChart:
+    """All methods; `labels` in their colours, the others in grey. Filled marks are on the front, hollow ones are beaten."""
+    found, other = points(measured, metric), EVERY_METRIC[metric]
+    rows = [_row(measured, point, metric) for point in found]
+    better = "lower is fairer" if other.better < 0 else "higher is better"
+    unit = f"{measure_title(metric)[:1].upper()}{measure_title(metric)[1:]}{_unit(metric)}: {better}"
+    axes = _axes(rows, unit)
+    coloured = alt.Chart(values([row for row in rows if row["method"] in labels])).encode(color=colour_of(labels))
+    grey = [row for row in rows if row["method"] not in labels]
+    lines = coloured.mark_rule(opacity=0.4, strokeWidth=1.4)
+    layers = [
+        _line(rows, axes),
+        *(_others(grey, axes, unit) if grey else []),
+        lines.encode(x=alt.X("average_low:Q", title=ACCURACY), x2="average_high:Q", y=axes["y"]),
+        lines.encode(x=axes["x"], y=alt.Y("other_low:Q", title=unit), y2="other_high:Q"),
+        *(_marks(coloured, on, axes, unit, labels) for on in (False, True)),
+    ]
+    title = f"Accuracy and {measure_title(metric)}"
+    names = ", ".join(point.label for point in sorted(found, key=lambda point: point.accuracy) if point.front)
+    description = f"{title}: one point for each of {len(found)} methods. On the front, from the least accurate: {names or 'none'}."
+    return finish(layers, title=title, description=description, height=360)
+
+
+ACCURACY = "Accuracy (%): further right is better"
+
+
+def _axes(rows: list[dict[str, Any]], unit: str) -> dict[str, Any]:
+    # The axes are those of all methods, so that they stay while some are filtered out.
+    return {
+        "x": alt.X("average:Q", axis=alt.Axis(title=ACCURACY, tickCount=6), scale=_room(rows, "average")),
+        "y": alt.Y("other:Q", axis=alt.Axis(title=unit, tickCount=5), scale=_room(rows, "other")),
+    }
+
+
+def _room(rows: list[dict[str, Any]], name: str) -> alt.Scale:
+    seen = [row[f"{name}_{end}"] for row in rows for end in ("low", "high")]
+    low, high = (min(seen), max(seen)) if seen else (0.0, 1.0)
+    apart = 0.0 if high > low else abs(low) / 10 or 1.0
+    return alt.Scale(domain=[low - apart, high + apart], zero=False, nice=False, padding=18)
+
+
+def _line(rows: list[dict[str, Any]], axes: dict[str, Any]) -> alt.Chart:
+    # Without the name of a method: the line stays while methods are filtered.
+    joined = [{"average": row["average"], "other": row["other"]} for row in rows if row["front"]]
+    return alt.Chart(values(joined)).mark_line(style="guide-line", strokeWidth=1.6).encode(**axes, order="average:Q")
+
+
+def _others(rows: list[dict[str, Any]], axes: dict[str, Any], unit: str) -> list[alt.Chart]:
+    base = alt.Chart(values(rows)).encode(**axes, tooltip=_tooltip(unit))
+    return [
+        base.transform_filter("!datum.front").mark_point(filled=True, size=36, opacity=0.8, style="others"),
+        base.transform_filter("datum.front").mark_point(filled=True, size=64, opacity=1, style="front"),
+    ]
+
+
+def _marks(base: alt.Chart, front: bool, axes: dict[str, Any], unit: str, labels: Sequence[str]) -> alt.Chart:
+    shown = base.transform_filter("datum.front" if front else "!datum.front")
+    return shown.mark_point(filled=front, size=130, opacity=1, strokeWidth=2).encode(**axes, shape=shape_of(labels), tooltip=_tooltip(unit))
+
+
+def _unit(metric: str) -> str:
+    scale = EVERY_METRIC[metric].range
+    return " (%²)" if "%²" in scale else " (%)" if "%" in scale else ""
+
+
+def _digits(metric: str) -> int:
+    return 1 if _unit(metric) else 3
+
+
+def _tooltip(unit: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("method:N", title="Method"),
+        alt.Tooltip("average:Q", title="Accuracy (%)", format=".1f"),
+        alt.Tooltip("average_span:N", title="… over seeds"),
+        alt.Tooltip("shown:N", title=unit.partition(":")[0]),
+        alt.Tooltip("other_span:N", title="… over seeds"),
+        alt.Tooltip("beaten:N", title="On the front"),
+    ]
+
+
+def _row(measured: Values, point: Point, metric: str) -> dict[str, Any]:
+    digits = _digits(metric)
+    return {
+        "method": point.label,
+        "front": point.front,
+        "beaten": "yes: no other method is better in both" if point.front else "no",
+        **_ends(measured, point.label, accuracy_beside(metric), "average", 1),
+        **_ends(measured, point.label, metric, "other", digits),
+        "shown": f"{point.measure:.{digits}f}",
+    }
+
+
+def _ends(measured: Values, label: str, metric: str, name: str, digits: int) -> dict[str, Any]:
+    """The mean over seeds under `name`, its lowest and highest seed, and both in words."""
+    seeds = np.array([seed[metric] for seed in measured[label].values()])
+    seeds = seeds[np.isfinite(seeds)]
+    low, high = float(seeds.min()), float(seeds.max())
+    span = f"{low:.{digits}f} to {high:.{digits}f}" if len(seeds) > 1 else "one seed"
+    return {name: float(seeds.mean()), f"{name}_low": low, f"{name}_high": high, f"{name}_span": span}

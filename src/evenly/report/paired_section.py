@@ -1,0 +1,154 @@
+"""The section on chance: every method against the baseline, seed by seed, corrected for how many comparisons there are."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.federation import CENTRAL
+from evenly.metrics import Metric, Paired, holm, paired, t_quantile
+from evenly.report.choice import Choice
+from evenly.report.grid import Column, grid
+from evenly.report.markup import Html, element, section, unbroken
+from evenly.report.method_table import title_of
+from evenly.report.table import COLUMNS, UNDEFINED, Values, format_value, headline, known_of
+
+COMPARED = ("worst10", "variance", "gini", "eod_abs", "spd_abs")
+LEVEL = 0.05
+FEW = 5
+SAME_DATA = (
+    "All seeds share the same data: they draw the split, the first model, the cohorts and the batches anew. A small p value therefore says "
+    "that a difference would come back when training again on these data, not that it would on others."
+)
+
+
+class Line(NamedTuple):
+    """One method's change of one metric from the baseline."""
+
+    label: str
+    change: Paired
+    corrected: float  # p after Holm's correction over all lines
+
+
+def paired_section(comparison: Comparison, values: Values, choice: Choice) -> Html:
+    """`values` are of clients and, where there are any, of groups. Nothing where there is no second method."""
+    if len(values) < 2:
+        return Html("")
+    metrics = known_of(values, [m for m in (headline(values), *COMPARED) if _has(values, m)])
+    found = compare_all(values, choice.baseline, metrics)
+    seeds = max((line.change.seeds for lines in found.values() for line in lines), default=0)
+    title = "Is it more than chance?"
+    if seeds < 2:
+        text = (
+            "There is one seed, so nothing can be said about chance: no interval, no p value. A difference seen here may vanish or turn "
+            "with another seed. Five seeds or more make a comparison."
+        )
+        return section("chance", title, element("p", None, text))
+    count = sum(math.isfinite(line.change.p) for lines in found.values() for line in lines)
+    words = [power_words(seeds, len(comparison.seeds)), f"{SAME_DATA} {_method_words(choice.baseline, count)}"]
+    tables = [_table(COLUMNS[metric], lines, choice.baseline, i == 0) for i, (metric, lines) in enumerate(found.items())]
+    return section("chance", title, *(element("p", None, unbroken(text)) for text in words), *tables)
+
+
+def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict[str, list[Line]]:
+    """Metric -> every other method against the baseline. p values are corrected over all methods and metrics together."""
+    changes = {(m, label): paired(_differences(values, label, baseline, m)) for m in metrics for label in values if label != baseline}
+    corrected = dict(zip(changes, holm([change.p for change in changes.values()]), strict=True))
+    return {m: [Line(label, changes[m, label], float(corrected[m, label])) for label in values if label != baseline] for m in metrics}
+
+
+def _differences(values: Values, label: str, baseline: str, metric: str) -> list[float]:
+    return [own[metric] - values[baseline][seed][metric] for seed, own in values[label].items() if seed in values[baseline]]
+
+
+def _has(values: Values, metric: str) -> bool:
+    return all(metric in seed for seeds in values.values() for seed in seeds.values())
+
+
+def power_words(seeds: int, planned: int) -> str:
+    """How far such a test sees, in words."""
+    least = t_quantile(seeds - 1) / math.sqrt(seeds)
+    of = f"{seeds} seeds" if seeds == planned else f"at most {seeds} of {planned} seeds"
+    reach = f"a mean difference must exceed {least:.1f} of its own standard deviations to be told from 0, before any correction"
+    if seeds < FEW:
+        return f"With {of} these tests are weak: {reach}. What is not clear here may still be real; what is clear is large or very regular."
+    return f"With {of}, {reach}."
+
+
+def _method_words(baseline: str, count: int) -> str:
+    return (
+        f"Every method is compared with {baseline} seed by seed (Student's t test of the differences, two-sided; it takes them to be "
+        f"roughly normal, which so few numbers cannot show). The p values are corrected by Holm's method for all {count:,} comparisons of "
+        "this section: if no method differed at all, the probability that anything here were called clear would be at most 5 %."
+    )
+
+
+def _table(metric: Metric, lines: list[Line], baseline: str, first: bool) -> Html:
+    columns = [
+        Column("Method"),
+        Column("Difference", f"from {baseline}"),
+        Column("95 % interval", "this comparison alone"),
+        Column("p", "this comparison alone"),
+        Column("p, corrected", "Holm"),
+        Column("Effect", "in deviations"),
+        Column("Seeds"),
+        Column("In words", words=True),
+    ]
+    name = "Accuracy on the central test set" if metric.name == CENTRAL else title_of(metric.title)
+    clear = sum(line.corrected < LEVEL for line in lines)
+    summary = f"{name}: {clear} of {len(lines)} clearly different"
+    table = grid(f"{name}, each method less {baseline}.", columns, [_row(metric, line) for line in lines], kind="compact", methods=True)
+    return element("details", {"open": ""} if first else None, element("summary", None, unbroken(summary)), table)
+
+
+def _row(metric: Metric, line: Line) -> list[str]:
+    change = line.change
+    ends = [_signed(format_value(change.difference + side * change.half_width, metric)) for side in (-1, 1)]
+    return [
+        line.label,
+        _signed(format_value(change.difference, metric)),
+        " to ".join(ends) if math.isfinite(change.half_width) else UNDEFINED,
+        p_text(change.p),
+        p_text(line.corrected),
+        _effect(change.effect),
+        str(change.seeds),
+        verdict(metric, line),
+    ]
+
+
+def verdict(metric: Metric, line: Line) -> str:
+    """What a line says, in words that need no colour."""
+    change = line.change
+    if not np.isfinite([change.p, line.corrected]).all():
+        return "not known"
+    if change.p >= LEVEL:
+        return "may be chance"
+    if line.corrected >= LEVEL:
+        return "may be chance, among so many comparisons"
+    good = change.difference * metric.better > 0
+    return f"clearly {'higher' if change.difference > 0 else 'lower'}" + ("" if not metric.better else ": better" if good else ": worse")
+
+
+def p_text(p: float) -> str:
+    """A p value with the digits that it bears.
+
+    >>> p_text(0.03141), p_text(0.5), p_text(1e-9)
+    ('0.031', '0.50', '< 0.0001')
+    """
+    if not math.isfinite(p):
+        return UNDEFINED
+    if p < 1e-4:
+        return "< 0.0001"
+    return f"{p:.2f}" if p >= 0.1 else f"{p:.3f}" if p >= 0.001 else f"{p:.4f}"
+
+
+def _effect(effect: float) -> str:
+    if math.isnan(effect):
+        return UNDEFINED
+    return "all alike" if math.isinf(effect) else _signed(f"{effect:.1f}")
+
+
+def _signed(text: str) -> str:
+    unsigned = text == UNDEFINED or not text.strip("0.-")
+    return text.replace("-", "") if unsigned else text.replace("-", "−") if text.startswith("-") else f"+{text}"
