@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from evenly.commands.options import Force, Json, Out, seeds_of
-from evenly.commands.running import folder_of
+from evenly.commands.places import Address, On, place
+from evenly.commands.running import How, folder_of
 from evenly.commands.showing import finish
 from evenly.mistakes import sentences
 
@@ -23,6 +24,8 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="The short version that the file's [quick] describes.")] = False,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, instead of the file's own.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the file's own.", min=1)] = None,
+    on: On = None,
+    address: Address = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -38,12 +41,15 @@ def run(
         if plan_only:
             _show_only(plan, out or folder_of(plan))
             return
-        done = run_experiment(plan, about(experiment, short=quick), out, force)
+        with place(on, address) as where:
+            done = run_experiment(plan, about(experiment, short=quick), out, force, how=How(where=where))
         finish(done.folder, done.rows, as_json, *done.shown)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="A folder of results that was begun.")],
+    on: On = None,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Go on with whatever a folder holds, from where it was stopped; what is finished is not trained again."""
@@ -57,8 +63,8 @@ def resume(
         plan, known = read_plan(folder), read(folder) or Record(command=this_command())
         plans = plan.cells.values() if isinstance(plan, StudyPlan) else [plan]
         there = folder.resolve() if any("path" in own.data for own in plans) else folder
-        with where_it_began(folder, *plans):
-            done = run_experiment(plan, known, there, force=False)
+        with place(on, address) as where, where_it_began(folder, *plans):
+            done = run_experiment(plan, known, there, force=False, how=How(where=where))
         finish(folder, done.rows, as_json, *done.shown)
 
 

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from evenly.experiment import worker
-from evenly.experiment.connection import connected
+from evenly.experiment.connection import check_installed, connected
 from evenly.experiment.execute import versions
 from evenly.experiment.jobs import Result
 from evenly.experiment.ledger import Ledger, Where
@@ -33,8 +33,16 @@ log = logging.getLogger(__name__)
 def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[Where]:
     """A Ray cluster as a place for jobs: the one this process is connected to, the one at an address, or one that is started on
     this machine, with all or some of its cores, and ends when the work is done."""
-    with connected(address, cores) as ray:
-        yield lambda plan, programs, ledger: _Driver(ray, plan, programs, ledger).run()
+    check_installed()
+    with ExitStack() as stack:
+        connection: list[Any] = []
+
+        def where(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
+            if not connection:  # only now: where everything is finished, nothing need be started
+                connection.append(stack.enter_context(connected(address, cores)))
+            _Driver(connection[0], plan, programs, ledger).run()
+
+        yield where
 
 
 class _Driver:
