@@ -1,7 +1,6 @@
 """Every example runs, in a process of its own, and prints what it promises."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,14 +29,3 @@ def test_the_example_runs(path: Path, tmp_path: Path):
     for promise in PROMISES.get(path.name, []):
         assert promise in done.stdout
     assert len(path.read_text().splitlines()) <= 80
-
-
-@pytest.mark.parametrize("page", ["data.md", "models.md"])
-def test_the_code_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.chdir(tmp_path)
-    text = (EXAMPLES.parent / "docs" / page).read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert blocks
-    exec("\n".join(blocks), {})
-    if page == "data.md":
-        assert capsys.readouterr().out == "('age', 'age is missing', 'ward=(missing)', 'ward=heart', 'ward=surgery')\n"

@@ -1,0 +1,223 @@
+"""Every command and every piece of Python in the README and the documentation is tried, in the order of its page.
+
+What happens to a command:
+
+- run: `evenly` commands are executed in this process, in a folder that has `table.csv`, `predictions.csv` and the files that the page
+  itself shows. The only difference to what the page says: rounds, seeds and trials are cut (`SMALL`).
+- planned: `reproduce` everywhere, and `compare` on the pages of methods and results and on two that vary the start page's command
+  (`PLANNED_PAGES`), go as far as the plan, with every method, setting, model and data set checked. Training them all takes
+  minutes: the slow tests do it.
+- parsed: `watch` serves until it is stopped, `data fetch` downloads, and `--on ray` needs a cluster; their own tests do that. Their
+  options must exist. So must the targets of `make` and the scripts and options given to `python`.
+- Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not run (see tests/pages.py).
+"""
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from evenly.algorithms import METHODS
+from evenly.cli import app
+from evenly.commands import compare
+from evenly.datasets import DATASETS
+from evenly.experiment.config import of_paper, packaged, read_packaged
+from evenly.experiment.sources import is_table
+from evenly.metrics import METRICS
+from tests.datasets.real_data import need
+from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
+
+SMALL = {"--rounds": "2", "--seeds": "1", "--trials": "2"}
+PARSED = [("watch",), ("data", "fetch")]
+PLANNED_PAGES = ("docs/algorithms/", "docs/results/", "docs/choose.md", "docs/data.md")
+COMMAND: Any = typer.main.get_command(app)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a user's files; what a page registers is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.Generator(np.random.Philox(3))
+    n = 400
+    people = {"hospital": draw.choice(["east", "north", "west"], n), "sex": draw.choice(["f", "m"], n), "race": draw.choice(["a", "b"], n)}
+    age = draw.normal(60, 12, n).round()
+    ill = age + draw.normal(0, 8, n) > 60
+    told = np.where(ill, "yes", "no")
+    pd.DataFrame({**people, "age": age, "ward": draw.choice(["heart", "surgery"], n), "returned": told}).to_csv("table.csv", index=False)
+    score = np.clip(0.5 + (age - 60) / 60 + draw.normal(0, 0.1, n), 0, 1)
+    answers = {"y": ill.astype(int), "p": (score > 0.5).astype(int), "s": score.round(4)}
+    pd.DataFrame({**people, **answers}).to_csv("predictions.csv", index=False)
+    before = [(registry, dict(registry)) for registry in (METHODS, DATASETS, METRICS)]
+    yield tmp_path
+    for registry, entries in before:
+        registry.clear()
+        registry.update(entries)  # type: ignore[arg-type]
+
+
+def path_of(words: list[str]) -> tuple[Any, list[str], list[str]]:
+    """The click command that words lead to, its name as a path, and what is left: its arguments."""
+    found, path, rest = COMMAND, [], words[1:]
+    while hasattr(found, "commands") and rest and not rest[0].startswith("-"):
+        assert rest[0] in found.commands, f"there is no command `{' '.join(words)}`"
+        path, found, rest = [*path, rest[0]], found.commands[rest[0]], rest[1:]
+    return found, path, rest
+
+
+def options_of(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+
+
+def parse(words: list[str]) -> None:
+    """Every option of a command exists."""
+    command, _, rest = path_of(words)
+    unknown = {word.partition("=")[0] for word in rest if word.startswith("--")} - options_of(command)
+    assert not unknown, f"`{' '.join(words)}` has no option {', '.join(sorted(unknown))}"
+
+
+def invoke(words: list[str]) -> str:
+    command, _, _ = path_of(words)
+    small = [word for option, value in SMALL.items() if option in options_of(command) for word in (option, value)]
+    result = CliRunner().invoke(app, [*words[1:], *small])
+    assert result.exit_code == 0, f"{' '.join(words)}\n{result.output}\n{result.exception!r}"
+    return result.output
+
+
+class Planned(Exception):  # noqa: N818 (it ends a command early; nothing is wrong)
+    pass
+
+
+def plan(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go as far as the plan."""
+    _, (path, *_), rest = path_of(words)
+    if path == "reproduce":
+        assert rest[0] in packaged() or of_paper(rest[0]), f"there is no experiment {rest[0]}"
+        return parse(words)
+
+    def stop(plan: Any, *_: Any, **__: Any) -> None:
+        assert plan.variants()
+        assert "path" in plan.data or plan.data["name"] in DATASETS
+        raise Planned
+
+    monkeypatch.setattr(compare, "run_plan", stop)
+    result = CliRunner().invoke(app, words[1:])
+    monkeypatch.undo()
+    assert isinstance(result.exception, Planned), f"{' '.join(words)}\n{result.output}\n{result.exception!r}"
+    return None
+
+
+def planned(page: Path, words: list[str]) -> bool:
+    return words[0] == "evenly" and (words[1] == "reproduce" or (words[1] == "compare" and name(page).startswith(PLANNED_PAGES)))
+
+
+def parsed(words: list[str]) -> bool:
+    return any(tuple(words[1 : 1 + len(path)]) == path for path in PARSED) or "--on" in words
+
+
+def script(words: list[str]) -> None:
+    """A script or module of the repository is there and has the options that are given to it."""
+    if words[1] == "-m":
+        assert importlib.util.find_spec(words[2]), f"there is no module {words[2]}"
+        return
+    file = ROOT / words[1]
+    assert file.is_file(), f"there is no script {words[1]}"
+    for option in (word for word in words[2:] if word.startswith("--")):
+        assert option in file.read_text(), f"{words[1]} has no option {option}"
+
+
+def try_command(page: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"there is no target {words[1]}"
+    elif words[0] == "python":
+        script(words)
+    else:
+        assert words[0] == "evenly", f"`{' '.join(words)}` cannot be tested: say why with <!-- not run: ... -->"
+        parse(words)
+        if planned(page, words):
+            plan(words, monkeypatch)
+        elif not parsed(words):
+            invoke(words)
+
+
+def missing(block: Block) -> list[str]:
+    from evenly.datasets.files import complete
+
+    return [one for one in block.needs if not any(complete(layout) for layout in DATASETS[one].layouts)]
+
+
+RUNNABLE = [page for page in PAGES if any(block.kind in ("python", "shell") for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=name)
+def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.CaptureFixture[str]):
+    names: dict[str, Any] = {"__name__": "page"}
+    absent: list[str] = []
+    for block in blocks(page):
+        if block.not_run:
+            assert len(block.not_run) > 20, f"{name(page)}:{block.line}: say why it is not run, in a sentence"
+            for words in commands(block) if block.kind == "shell" else ():
+                if words[0] == "evenly":
+                    parse(words)
+        elif missing(block):
+            absent += missing(block)
+        elif block.kind == "file":
+            (folder / block.title).write_text(block.text)
+        elif block.kind == "python":
+            exec(compile("\n" * (block.line - 1) + block.text, name(page), "exec"), names)  # errors name the line of the page
+        elif block.kind == "shell":
+            for words in commands(block):
+                with pytest.MonkeyPatch.context() as patch:
+                    try_command(page, words, patch)
+    check_printed(page, capsys.readouterr().out)
+    if absent:
+        need(absent[0])
+
+
+def check_printed(page: Path, printed: str) -> None:
+    """What the Python of a page prints is what the page says, where it says so."""
+    if name(page) == "docs/data.md":
+        assert "('age', 'age is missing', 'ward=(missing)', 'ward=heart', 'ward=surgery')\n" in printed
+    numbers = {"README.md": 2, "docs/index.md": 1, "docs/add-a-method.md": 3, "docs/add-a-data-set.md": 1, "docs/add-a-metric.md": 1}
+    found = [float(line) for line in printed.splitlines() if re.fullmatch(r"\d+(\.\d+)?", line)]
+    assert len(found) == numbers.get(name(page), len(found))
+    assert all(0 <= accuracy <= 100 for accuracy in found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_inside_sentences_exist(page: Path):
+    for words in inline_commands(page):
+        parse(words)
+
+
+def later() -> dict[str, list[str]]:
+    """The commands that the default tests only plan, each once."""
+    found = [
+        words for page in RUNNABLE for block in blocks(page) if block.kind == "shell" for words in commands(block) if planned(page, words)
+    ]
+    return {" ".join(words): words for words in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", later().values(), ids=later())
+def test_a_planned_command_trains(words: list[str], folder: Path):
+    if words[1] == "compare":
+        data = words[words.index("--data") + 1].partition("(")[0] if "--data" in words else "synthetic"
+        if not is_table(data) and DATASETS[data].layouts:
+            need(data)
+        invoke(words)
+        return
+    for one in [words[2]] if words[2] in packaged() else of_paper(words[2]):
+        experiment = read_packaged(one)
+        if DATASETS[experiment.data["name"]].layouts:
+            need(experiment.data["name"])
+        invoke(["evenly", "reproduce", one, "--quick", "--out", one.replace("/", "-")])
