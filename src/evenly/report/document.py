@@ -22,8 +22,8 @@ def document(title: str, body: Html, specs: Mapping[str, Any], *, assets: Sequen
     `specs` are charts by the identifier of their place; `PLACE@NAME` is what a list of choices on the page shows there instead.
     """
     block = data_block("figures", {"specs": dict(specs), "page": page_config(), "saved": saved_config()})
-    programs = [_bundle(), _asset("page.js"), _asset("tables.js"), *(_asset(name) for name in assets if name.endswith(".js"))]
-    styles = [_colours(), _asset("page.css"), *(_asset(name) for name in assets if name.endswith(".css"))]
+    programs = [bundle(), asset("page.js"), asset("tables.js"), *(asset(name) for name in assets if name.endswith(".js"))]
+    styles = [colours(), asset("page.css"), *(asset(name) for name in assets if name.endswith(".css"))]
     head = [
         element("meta", {"charset": "utf-8"}),
         element("meta", {"http-equiv": "Content-Security-Policy", "content": _policy(programs)}),
@@ -58,17 +58,19 @@ def _policy(programs: list[str]) -> str:
     )
 
 
-def _colours() -> str:
+def colours() -> str:
+    """The page's colours as CSS variables, light and dark."""
     light, dark = ("".join(f"--{name}:{value};" for name, value in theme.items()) for theme in (LIGHT, DARK))
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
 @functools.cache
-def _bundle() -> str:
+def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed in one program, in the version that Altair writes for."""
     major, minor, *_ = altair.SCHEMA_VERSION.lstrip("v").split(".")
     return vl_convert.javascript_bundle(snippet=EXPOSED, vl_version=f"{major}.{minor}")
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A style or program that lies beside this module."""
     return (resources.files("evenly.report") / name).read_text(encoding="utf-8")

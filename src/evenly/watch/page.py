@@ -7,9 +7,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from evenly.report.charts.theme import SHAPES, page_config
-from evenly.report.document import _asset as asset
-from evenly.report.document import _bundle as bundle
-from evenly.report.document import _colours as colours
+from evenly.report.document import asset, bundle, colours
 from evenly.report.markup import Html, data_block, element, script, section
 
 
