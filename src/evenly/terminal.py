@@ -1,6 +1,6 @@
 """What people see in a terminal: tables, progress with time left, and errors in one sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -9,17 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from evenly.algorithms import METHODS, Method, settings_of
-from evenly.experiment.choose import Choice
 from evenly.experiment.execute import Progress as Report
 from evenly.experiment.reproduce import Line, as_rows
 from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
+from evenly.notation import unknown
 from evenly.report import table as results
 from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of
 from evenly.report.by_group import rows_shown, with_groups
-from evenly.report.table import format_value
 from evenly.types import Select
 
 # Short names: the table must fit into eighty columns.
@@ -44,8 +43,8 @@ def progress(console: Console, what: str) -> Iterator[Report]:
         yield report
 
 
-def results_table(comparison: Comparison) -> Table:
-    """One row per method, one column per metric; the best of each column is bold, those not clearly worse underlined.
+def main_table(comparison: Comparison, metrics: Sequence[str] = ()) -> tuple[results.Table, dict[str, str]]:
+    """The figures that are shown first, and a short name for each column; or the metrics that are asked for.
 
     Where there are groups, two columns say how differently the unprivileged and the privileged are treated.
     """
@@ -57,8 +56,21 @@ def results_table(comparison: Comparison) -> Table:
         values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
     if central and not tested:  # nothing is known of the clients
         shown = {name: short for name, short in shown.items() if name not in METRICS}
-    found = results.table_of(values, metrics=tuple(shown), split=split)
-    table = Table(title=_about(comparison, found, tested=tested), title_justify="left")
+    if metrics:
+        known = set.intersection(*(set(seed) for seeds in values.values() for seed in seeds.values())) & set(results.COLUMNS)
+        for name in metrics:
+            if name not in known:
+                raise unknown("metric", name, known)
+        every = {**SHOWN, **WITH_BOTH, **WITH_CENTRAL}
+        shown = {name: every.get(name, results.COLUMNS[name].title) for name in metrics}
+    return results.table_of(values, metrics=tuple(shown), split=split), shown
+
+
+def results_table(comparison: Comparison) -> Table:
+    """One row per method, one column per metric; the best of each column is bold, those not clearly worse underlined."""
+    found, shown = main_table(comparison)
+    interval = f"mean ± 95 % interval over {found.seeds} seeds" if found.seeds > 1 else "one seed, so no intervals"
+    table = Table(title=about(comparison, found, interval), title_justify="left")
     table.add_column("method", overflow="fold")
     for short in shown.values():
         table.add_column(short, justify="right")
@@ -68,20 +80,21 @@ def results_table(comparison: Comparison) -> Table:
     return table
 
 
-def _about(comparison: Comparison, found: results.Table, *, tested: bool) -> str:
-    interval = f"mean ± 95 % interval over {found.seeds} seeds" if found.seeds > 1 else "one seed, so no intervals"
+def about(comparison: Comparison, found: results.Table, interval: str) -> str:
+    """What the figures of a table are of."""
     federation = comparison.federation
     clients = f"{results.SPLIT_WORDS[found.split]} accuracy in percent of {federation.clients} clients"
     clients += " (they have no test rows)" if found.split == "valid" else ""
     if CENTRAL in found.rows[0].cells:
+        tested = any(name in SHOWN for name in found.rows[0].cells)
         clients = "accuracy in percent on the central test set" + (f", and {clients}" if tested else "")
-    about = f"{clients} after {comparison.rounds:,} rounds; {interval}"
+    figures = f"{clients} after {comparison.rounds:,} rounds; {interval}"
     if len(federation.groups) < 2:
-        return f"{federation.name}: {about}"
+        return f"{federation.name}: {figures}"
     rows = "the central test set" if rows_shown(comparison) == CENTRAL else f"all clients' {results.SPLIT_WORDS[found.split]} rows"
     few = len(federation.unprivileged) < 3
     who = ", ".join(federation.groups[g] for g in federation.unprivileged) if few else f"{len(federation.unprivileged)} groups"
-    return f"{federation.name}: {about}; groups on {rows}, unprivileged: {who}, favourable: {federation.labels[federation.favourable]}"
+    return f"{federation.name}: {figures}; groups on {rows}, unprivileged: {who}, favourable: {federation.labels[federation.favourable]}"
 
 
 def reproduction_table(lines: list[Line], title: str) -> Table:
@@ -97,20 +110,6 @@ def reproduction_table(lines: list[Line], title: str) -> Table:
         cells = [figures(line) for line in row.lines]
         for i, who in enumerate(WHO):
             table.add_row((row.label, row.split, "")[i], who, *(cell[i] for cell in cells), end_section=i == 2)
-    return table
-
-
-def choice_table(choice: Choice) -> Table:
-    """What was seen on validation rows, and which value was taken."""
-    table = Table(title="validation accuracy, mean over seeds", title_justify="left")
-    table.add_column("method")
-    for name in ("average", "variance", "within the margin", ""):
-        table.add_column(name, justify="right" if name else "left")
-    for label in choice.average:
-        mark = "chosen" if label == choice.chosen else "baseline" if label == choice.baseline else ""
-        allowed = "yes" if choice.allowed[label] else "no"
-        seen = format_value(choice.average[label], METRICS["average"]), format_value(choice.variance[label], METRICS["variance"])
-        table.add_row(label, *seen, allowed, mark)
     return table
 
 

@@ -72,8 +72,14 @@ def over_seeds(comparison: Comparison, label: str, split: str) -> dict[str, Spre
     Group metrics are there where there are at least two groups, and equity where clients belong to groups. On the split
     "central", the test set that belongs to no client, there are only group metrics; without groups the accuracy is left of them.
     """
-    each = [_final(comparison, run, split) for run in comparison.of(label)]
-    return {metric: spread(np.array([values[metric] for values in each])) for metric in each[0]}
+    return {metric: spread(np.array(list(values.values()))) for metric, values in final_by_seed(comparison, label, split).items()}
+
+
+def final_by_seed(comparison: Comparison, label: str, split: str) -> dict[str, dict[int, float]]:
+    """The same by seed: metric -> seed -> value."""
+    each = {run.seed: _final(comparison, run, split) for run in comparison.of(label)}
+    first = next(iter(each.values()))
+    return {metric: {seed: values[metric] for seed, values in each.items()} for metric in first}
 
 
 def _final(comparison: Comparison, run: Run, split: str) -> dict[str, float]:

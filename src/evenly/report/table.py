@@ -136,6 +136,11 @@ def format_spread(value: Spread, metric: Metric) -> str:
     return f"{mean} ± {value.half_width:.{digits}f}" if np.isfinite(value.half_width) else mean
 
 
+def format_deviation(value: Spread, metric: Metric) -> str:
+    """The sample deviation over seeds with as many digits as the mean; empty for a single seed."""
+    return f"{value.deviation:.{_digits(value.mean, metric)}f}" if np.isfinite(value.deviation) else ""
+
+
 def _digits(value: float, metric: Metric) -> int:
     if "%²" in metric.range and abs(value) >= 100:
         return 0
