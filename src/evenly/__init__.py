@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from evenly.algorithms import variants as variants
     from evenly.auditing import audit as audit
     from evenly.datasets import synthetic as synthetic
+    from evenly.experiment.tuning import tune as tune
     from evenly.federation import Federation as Federation
     from evenly.metrics import final_metrics as final_metrics
     from evenly.saving import Model as Model
@@ -37,7 +38,8 @@ _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
     "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
     "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.algorithms",
-    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate", "variants": "evenly.algorithms",
+    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate", "tune": "evenly.experiment.tuning",
+    "variants": "evenly.algorithms",
 }  # fmt: skip
 _RENAMED = {"train": "simulate"}  # evenly.simulate is the package; a function of that name would hide it
 

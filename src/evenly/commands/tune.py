@@ -1,8 +1,11 @@
-"""`evenly tune`: choose a hyper-parameter on validation rows."""
+"""`evenly tune`: choose settings of a method on validation rows."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from evenly.commands.options import (
     BatchSize,
@@ -18,22 +21,50 @@ from evenly.commands.options import (
     Seeds,
     Sensitive,
     Unprivileged,
-    seeds_of,
     source,
 )
-from evenly.commands.running import run_plan
-from evenly.commands.showing import finish
+from evenly.commands.running import folder_of, this_command, working_in
+from evenly.commands.showing import print_json
 from evenly.mistakes import sentences
+
+if TYPE_CHECKING:
+    from evenly.experiment.tuning import Tuning
+    from evenly.experiment.tuning_plan import TuningPlan
+
+Q = ("q-fedavg", "0.001,0.01,0.1,1,2,5,10,15")  # what q-FFL tries
 
 
 def tune(
     data: Data = "synthetic",
-    grid: Annotated[str, typer.Option(help="Values of q to try; 0 is always among them.")] = "0.001,0.01,0.1,1,2,5,10,15",
-    within: Annotated[float, typer.Option(help="How many points of average accuracy fairness may cost.")] = 1.0,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="The method, with what to search: q-fedavg(q=0.001..10:log, learning_rate=[0.1, 0.3])+parity(p=0.1..0.9). By default "
+            "q-fedavg with the values of q that q-FFL tries."
+        ),
+    ] = "",
+    searches: Annotated[
+        list[str] | None, typer.Option("--search", help="One setting to search, as q=0.001..10:log, q=0,1,5 or parity.p=0.1..0.9.")
+    ] = None,
+    grid: Annotated[str, typer.Option(help="Values of q to try; short for --search q=...")] = "",
+    objective: Annotated[list[str] | None, typer.Option(help="A metric to improve; several make a front. By default variance.")] = None,
+    keep: Annotated[str, typer.Option(help="The metric that must stay within a margin of the baseline's.")] = "average",
+    within: Annotated[
+        float | None, typer.Option(help="The margin; inf: none. By default 1 point with one objective, none with several.")
+    ] = None,
+    baseline: Annotated[
+        str, typer.Option(help="What the margin is measured from. By default q = 0 where q is searched, else fedavg.")
+    ] = "",
+    trials: Annotated[
+        int | None, typer.Option(help="How many settings to try. By default 64, or all combinations where there are fewer.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Trials that are proposed, and trained, together.")] = 16,
     rounds: Rounds = 2000,
     seeds: Seeds = 3,
+    model: Annotated[str, typer.Option(help="softmax, logistic, svm or mlp; by default the plainest that fits.")] = "",
     learning_rate: LearningRate = 0.1,
     batch_size: BatchSize = 10,
+    sampling: Annotated[str, typer.Option(help="Who takes part, where a method does not say.")] = "weighted(clients=10)",
     client: Client = None,
     label: Label = None,
     sensitive: Sensitive = None,
@@ -43,22 +74,98 @@ def tune(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Choose q on validation rows as q-FFL does: the least variance whose average stays within a margin of q = 0."""
-    with sentences():
-        from evenly.experiment.choose import choose_fairest
-        from evenly.experiment.plan import Plan
-        from evenly.terminal import choice_table, results_table
+    """Choose a method's settings on validation rows; test rows are read once, of what is chosen.
 
-        values = ", ".join(dict.fromkeys(["0", *(v.strip() for v in grid.split(",") if v.strip())]))
-        plan = Plan(
-            name="tune",
-            data=source(data, client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged),
-            methods=(f"q-fedavg(q=[{values}])",),
+    Without further options q is chosen as q-FFL does: the least variance whose average stays within a point of q = 0.
+    """
+    with sentences():
+        from evenly.experiment.tuning_plan import planned
+
+        plan, number = planned(
+            method or Q[0],
+            source(data, client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged),
+            searches=_searches(method, searches or [], grid),
+            objectives=objective or ["variance"],
+            keep=keep,
+            within=within,
+            baseline=baseline,
+            trials=trials,
+            batch=batch,
             rounds=rounds,
-            seeds=seeds_of(seeds),
+            seeds=seeds,
+            model=model,
+            sampling=sampling,
             training={"learning_rate": learning_rate, "batch_size": batch_size},
         )
-        comparison, folder, rows = run_plan(plan, out, force)
-        choice = choose_fairest(comparison, "q-fedavg(q=0)", within=within)
-        kept = comparison._replace(runs=[r for r in comparison.runs if r.label in (choice.baseline, choice.chosen)])
-        finish(folder, rows, as_json, choice_table(choice), results_table(kept), extra={"chosen": choice.chosen})
+        folder = out or folder_of(plan)
+        with working_in(folder, again=folder):
+            tuning = _searched(plan, number, folder, force)
+            rows = _write(tuning, folder)
+        _show(tuning, folder, rows, as_json)
+
+
+def _searches(method: str, searches: list[str], grid: str) -> list[str]:
+    """What is searched besides what the method's notation says; without any of it, q as q-FFL has it."""
+    values = ",".join(value.strip() for value in grid.split(",") if value.strip())
+    if not (method or searches or values):
+        values = Q[1]
+    return [*searches, *([f"q=[{values}]"] if values else [])]
+
+
+def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tuning":
+    from evenly.experiment.tuning import search
+    from evenly.terminal import progress
+
+    with progress(Console(stderr=True), f"trying {number} settings on {len(plan.shared.seeds)} seeds") as report:
+        return search(plan, number, folder, force=force, progress=report, command=this_command())
+
+
+def _write(tuning: "Tuning", folder: Path) -> list[dict[str, Any]]:
+    """The trials, the results of what was chosen, and both pages."""
+    from evenly.experiment import record
+    from evenly.experiment.files import write_rows
+    from evenly.experiment.store import Store
+    from evenly.experiment.tuning import CHOSEN
+    from evenly.experiment.tuning_files import write_trials
+    from evenly.report.page import write_report
+    from evenly.report.tuning import write_tuning_report
+
+    write_trials(tuning, folder)
+    rows = write_rows(Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final)
+    write_report(tuning.final, folder / CHOSEN / "report.html")
+    record.finish(folder / CHOSEN)
+    write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")
+    return rows
+
+
+def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:
+    from evenly.experiment.tuning_files import trial_rows
+    from evenly.report.tuning import finding, rule
+    from evenly.terminal import results_table
+
+    console = Console(stderr=as_json)
+    console.print(_table(tuning))
+    console.print(f"{finding(tuning)}\n{rule(tuning)}\n", highlight=False)
+    console.print(results_table(tuning.final))
+    report = folder / "report.html"
+    if as_json:
+        print_json(rows, {"report": str(report), "chosen": tuning.choice.chosen, "trials": trial_rows(tuning)})
+    files = f"Trials:  {folder / 'tuning.csv'}\nResults: {folder / 'chosen' / 'results.csv'}\nReport:  {report}"
+    console.print(files, soft_wrap=True, highlight=False)
+
+
+def _table(tuning: "Tuning") -> Table:
+    from evenly.report.tuning_trials import MOST, short, trials_table
+
+    found = trials_table(tuning, most=MOST)
+    few = len(found.lines) <= len(tuning.trials)
+    left_out = f"; {len(found.lines) - 1} of {len(tuning.trials)} trials, all are in tuning.csv" if few else ""
+    spread = "mean ± 95 % interval over seeds" if len(tuning.plan.shared.seeds) > 1 else "one seed"
+    table = Table(title=f"{tuning.plan.method} on validation rows: {spread}{left_out}", title_justify="left")
+    table.add_column("trial")
+    for name in (*found.settings, *map(short, found.metrics)):
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("")
+    for line in found.lines:
+        table.add_row(line.name, *line.settings, *line.cells, ", ".join(line.marks))
+    return table

@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from evenly.datasets import DATASETS
-from evenly.federation import Federation
+from evenly.federation import Federation, Ragged
 from evenly.notation import unknown
-from evenly.records import require
+from evenly.records import replace, require
+
+HIDE_TEST = "hide_test"  # a key of a plan's `data`: no test rows at all, for whoever must not see them yet
 
 
 def load(data: dict[str, Any], split_seed: int) -> Federation:
     """The federation that a plan's `data` describes, split with this seed."""
+    if data.get(HIDE_TEST):
+        whole = load({key: value for key, value in data.items() if key != HIDE_TEST}, split_seed)
+        return replace(whole, test=Ragged.from_lists([np.zeros(0, np.int32)] * whole.clients), central=np.zeros(0, np.int32))
     if "path" in data:
         return _from_table(data, split_seed)
     settings = {k: v for k, v in data.items() if k != "name"}
@@ -77,6 +84,8 @@ def is_table(name: str) -> bool:
 
 
 def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
+    if "sha256" in data and hashlib.sha256(Path(data["path"]).read_bytes()).hexdigest() != data["sha256"]:
+        raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
     return Federation.from_frame(
         read_table(Path(data["path"])),
         client=data["client"],

@@ -1,0 +1,141 @@
+"""The trials of a search, one aim against another: one mark per trial, and a line through those that no other beats."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import altair as alt
+import numpy as np
+
+from evenly.experiment.choose import judged_by
+from evenly.experiment.tuning import Tuning
+from evenly.experiment.tuning_study import Tried
+from evenly.metrics import EVERY_METRIC
+from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.table import format_spread
+from evenly.report.tuning_trials import every_method, kind_of, kinds_of
+
+ROOM = 0.35  # how far beyond what may be chosen a chart reaches, as a share of it
+
+
+class View(NamedTuple):
+    """The part of a plane that is drawn: where the trials lie that can be chosen, and some room."""
+
+    x: str
+    y: str
+    low: np.ndarray  # [2]
+    high: np.ndarray
+
+    def holds(self, tried: Tried) -> bool:
+        at = np.array([tried.means[self.x], tried.means[self.y]])
+        return bool(((self.low <= at) & (at <= self.high)).all())
+
+
+def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
+    """What is drawn against what. A single objective stands over what is kept; of many, all stand over the first."""
+    plan = tuning.plan
+    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    if len(plan.objectives) == 1:
+        aims = aims[::-1]
+    if len(aims) <= 3:
+        return [(x, y) for i, x in enumerate(aims) for y in aims[i + 1 :]]
+    return [(aims[0], y) for y in aims[1:]]
+
+
+def view_of(tuning: Tuning, x: str, y: str) -> View:
+    """A trial that went wrong would press all others into a corner, so the view is made for those that can be chosen."""
+    choice, every = tuning.choice, every_method(tuning)
+    kept = [t for label, t in every.items() if label in (*choice.front, choice.chosen, choice.baseline) or choice.allowed[label]]
+    at = np.array([[t.means[x], t.means[y]] for t in kept])
+    at = at[np.isfinite(at).all(1)]
+    room = ROOM * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
+    return View(x, y, at.min(0) - room, at.max(0) + room)
+
+
+def tuning_front(tuning: Tuning, view: View) -> alt.LayerChart:
+    """One plane of the search. The chosen trial and the baseline show how far their seeds lie apart."""
+    kinds, (x, y) = kinds_of(tuning), axes_of(view)
+    every = every_method(tuning)
+    rows = [_row(tuning, tried, view) for tried in every.values() if view.holds(tried)]
+    two = len(judged_by(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)) == 2
+    base = alt.Chart(values(rows)).encode(color=colour_of(kinds))
+    layers = [
+        *([_line(rows, x, y)] if two else []),
+        *_margin(tuning, view),
+        base.transform_filter(_is(kinds[2:]))
+        .mark_rule(opacity=0.6, strokeWidth=1.6, clip=True)
+        .encode(x=alt.X("x_low:Q", title=axis_title(view.x)), x2="x_high:Q", y=y),
+        base.transform_filter(_is(kinds[2:]))
+        .mark_rule(opacity=0.6, strokeWidth=1.6, clip=True)
+        .encode(x=x, y=alt.Y("y_low:Q", title=axis_title(view.y)), y2="y_high:Q"),
+        _marks(base.transform_filter(_is(kinds[:2])), 60).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
+        _marks(base.transform_filter(_is(kinds[2:])), 180).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
+    ]
+    title = f"{EVERY_METRIC[view.x].title} and {EVERY_METRIC[view.y].title}"
+    title = title[:1].upper() + title[1:]
+    description = f"{title}: one point for each of {len(rows)} settings; chosen is {tuning.choice.chosen}."
+    return finish(layers, title=title, description=description, height=380)
+
+
+def _marks(base: alt.Chart, size: int) -> alt.Chart:
+    return base.mark_point(filled=True, size=size, opacity=0.9)
+
+
+def _is(kinds: Sequence[str]) -> str:
+    return " || ".join(f"datum.method === '{kind}'" for kind in kinds)
+
+
+def axes_of(view: View) -> tuple[alt.X, alt.Y]:
+    def scale(i: int) -> alt.Scale:
+        return alt.Scale(domain=[float(view.low[i]), float(view.high[i])], nice=False, zero=False)
+
+    return alt.X("x:Q", axis=alt.Axis(title=axis_title(view.x), tickCount=6), scale=scale(0)), alt.Y(
+        "y:Q", axis=alt.Axis(title=axis_title(view.y), tickCount=5), scale=scale(1)
+    )
+
+
+def axis_title(name: str) -> str:
+    metric = EVERY_METRIC[name]
+    unit = " (%²)" if "%²" in metric.range else " (%)" if "%" in metric.range and "%" not in metric.title else ""
+    return f"{metric.title[:1].upper()}{metric.title[1:]}{unit}: {metric.direction}"
+
+
+def _line(rows: list[dict[str, Any]], x: alt.X, y: alt.Y) -> alt.Chart:
+    front = [row for row in rows if row["front"] == "yes"]
+    return alt.Chart(values(front)).mark_line(style="guide-line", strokeWidth=1.6, clip=True).encode(x=x, y=y, order="x:Q")
+
+
+def _margin(tuning: Tuning, view: View) -> list[alt.Chart]:
+    """A dashed line where the margin ends, if what is kept is on one of the axes."""
+    plan = tuning.plan
+    if plan.within is None or plan.keep not in (view.x, view.y):
+        return []
+    end = tuning.baseline.means[plan.keep] - EVERY_METRIC[plan.keep].better * plan.within
+    rule = alt.Chart(values([{"end": end}])).mark_rule(style="guide-line", strokeDash=[4, 4], clip=True)
+    return [rule.encode(x="end:Q") if plan.keep == view.x else rule.encode(y="end:Q")]
+
+
+def tooltip_of(tuning: Tuning) -> list[alt.Tooltip]:
+    plan = tuning.plan
+    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    words = [alt.Tooltip("label:N", title="Method"), alt.Tooltip("method:N", title="It is"), alt.Tooltip("front:N", title="On the front")]
+    return [*words, *(alt.Tooltip(f"aim{i}:N", title=EVERY_METRIC[name].title) for i, name in enumerate(aims))]
+
+
+def said_of(tuning: Tuning, tried: Tried) -> dict[str, Any]:
+    """What pointing at a trial shows."""
+    plan = tuning.plan
+    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    return {
+        "method": kind_of(tuning, tried),
+        "label": tried.label,
+        "front": "yes" if tried.label in tuning.choice.front else "no",
+        **{f"aim{i}": format_spread(tried.spread(name), EVERY_METRIC[name]) for i, name in enumerate(aims)},
+    }
+
+
+def _row(tuning: Tuning, tried: Tried, view: View) -> dict[str, Any]:
+    row = said_of(tuning, tried)
+    for axis, name in (("x", view.x), ("y", view.y)):
+        seeds = [value for value in tried.seen[name] if np.isfinite(value)]
+        row |= {axis: tried.means[name], f"{axis}_low": min(seeds), f"{axis}_high": max(seeds)}
+    return row

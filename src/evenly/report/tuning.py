@@ -1,0 +1,177 @@
+"""The page of a search: what was chosen and why, the front, how each setting matters, and the test rows of what was chosen."""
+
+from pathlib import Path
+
+from evenly.experiment.choose import judged_by
+from evenly.experiment.tuning import Tuning
+from evenly.experiment.tuning_plan import SAMPLERS
+from evenly.metrics import EVERY_METRIC
+from evenly.report.by_group import with_groups
+from evenly.report.charts.tuning_front import View, pairs_of_aims, tuning_front, view_of
+from evenly.report.charts.tuning_setting import left_out, tuning_setting
+from evenly.report.document import contents, document
+from evenly.report.figures import Figure, figure_html, legend_of
+from evenly.report.grid import Column, Entry, grid
+from evenly.report.markup import Html, definitions, element, join, section, unbroken
+from evenly.report.method_table import folded, key_of, method_table, title_of
+from evenly.report.table import SPLIT_WORDS, clients_split, final_values, format_value, headline, known_of, table_of
+from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, short, trials_table
+from evenly.writing import write_whole
+
+CONTENTS = {"front": "The front", "by-setting": "Settings", "test": "On test rows", "trials": "Trials", "how": "How it was done"}
+
+CLIENTS, GROUPS = ("average", "worst10", "variance"), ("eod_abs", "spd_abs")
+UNITS = "Accuracies in percent, variances in percent squared. "
+
+
+def write_tuning_report(tuning: Tuning, path: Path, results: str) -> Path:
+    """Write the page; `results` is where the report of what was chosen lies, seen from it."""
+    text = render_tuning(tuning, results)
+    return write_whole(path, lambda file: file.write(text.encode()))
+
+
+def render_tuning(tuning: Tuning, results: str) -> str:
+    fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs_of_aims(tuning)]
+    settings = [_setting(tuning, name, aim) for aim in tuning.plan.objectives for name in tuning.plan.space.searched]
+    sections = {
+        "front": _figures("front", _front_title(tuning), tuning, fronts),
+        "by-setting": _figures("by-setting", "How does each setting matter?", tuning, settings),
+        "test": _test(tuning, results),
+        "trials": _trials(tuning),
+        "how": _how(tuning),
+    }
+    title = f"Tuning {tuning.plan.space.composition[0].name}"
+    body = [_opening(tuning, title), contents({key: CONTENTS[key] for key in sections}), *sections.values()]
+    return document(title, join(body), {figure.identifier: figure.spec for figure in (*fronts, *settings)})
+
+
+def _opening(tuning: Tuning, title: str) -> Html:
+    return element(
+        "header",
+        None,
+        element("p", {"class": "kicker"}, f"evenly tune · {tuning.final.federation.name}"),
+        element("h1", None, title),
+        element("p", {"class": "lead"}, unbroken(finding(tuning))),
+        element("p", {"class": "soft"}, unbroken(rule(tuning))),
+    )
+
+
+def finding(tuning: Tuning) -> str:
+    """What was found, in a sentence."""
+    plan, chosen, baseline = tuning.plan, tuning.chosen, tuning.baseline
+    if chosen.label == baseline.label:
+        return f"The baseline {baseline.label} stays: no setting that may be chosen is better."
+    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    told = [
+        f"{short(metric)} {format_value(chosen.means[name], metric)} instead of {format_value(baseline.means[name], metric)}"
+        for name in aims
+        if (metric := EVERY_METRIC[name])
+    ]
+    return f"Chosen: {chosen.label}. On validation rows, beside {baseline.label}: {', '.join(told)}."
+
+
+def rule(tuning: Tuning) -> str:
+    """Why it was chosen."""
+    plan, choice = tuning.plan, tuning.choice
+    names, kept = " and ".join(_aim(name) for name in plan.objectives), short(EVERY_METRIC[plan.keep])
+    allowed, trials = sum(choice.allowed[tried.label] for tried in tuning.trials), len(tuning.trials)
+    among = f"the baseline and all {trials} settings"
+    if plan.within is not None:
+        among = f"the baseline and the {allowed} of {trials} settings whose {kept} stays within {plan.within:g} of its own"
+    if len(plan.objectives) == 1:
+        return f"This is the {names} among {among}. Test rows took no part in the choice."
+    balanced = f"The front trades {names} against each other. Chosen is its most balanced point among {among}: the one nearest to the best"
+    return f"{balanced} of each, where each counts from the worst of front and baseline to the best. Test rows took no part."
+
+
+def _aim(name: str) -> str:
+    metric = EVERY_METRIC[name]
+    return f"{'highest' if metric.better > 0 else 'least'} {short(metric)}"
+
+
+def _front_title(tuning: Tuning) -> str:
+    return "What does it cost?" if len(tuning.plan.objectives) == 1 else "What can be had together?"
+
+
+def _front(tuning: Tuning, view: View) -> Figure:
+    every = every_method(tuning).values()
+    outside = sum(not view.holds(tried) for tried in every)
+    caption = "The solid line joins the settings that no other beats in both. " if len(_aims(tuning)) == 2 else ""
+    if tuning.plan.within is not None and tuning.plan.keep in (view.x, view.y):
+        caption += "The margin ends at the dashed line. "
+    if len(tuning.plan.shared.seeds) > 1:
+        caption += "Thin lines reach from the lowest seed to the highest. "
+    caption += f"{outside} of {len(every)} lie too far away to be drawn. " if outside else ""
+    return Figure(f"chart-front-{view.x}-{view.y}", tuning_front(tuning, view), f"{caption}Point at a mark for its settings.")
+
+
+def _aims(tuning: Tuning) -> tuple[str, ...]:
+    return judged_by(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)
+
+
+def _setting(tuning: Tuning, setting: str, aim: str) -> Figure:
+    outside = left_out(tuning, aim)
+    beyond = f" {outside} of {len(tuning.trials)} lie too far away to be drawn." if outside else ""
+    caption = f"The dashed line is the baseline, {tuning.baseline.label}.{beyond}"
+    return Figure(f"chart-{aim}-by-{setting.replace('.', '-')}", tuning_setting(tuning, setting, aim), caption)
+
+
+def _figures(key: str, title: str, tuning: Tuning, figures: list[Figure]) -> Html:
+    body = element("div", {"class": f"figures of-{min(len(figures), 3)}"}, *map(figure_html, figures))
+    note = element("p", {"class": "soft"}, "Validation rows, means over seeds; one mark for each setting that was tried.")
+    return section(key, title, note, legend_of(kinds_of(tuning), others=False), body)
+
+
+def _test(tuning: Tuning, results: str) -> Html:
+    """The table of the usual report for the two methods whose test rows are read, and the way to all of it."""
+    split, groups = clients_split(tuning.final), len(tuning.final.federation.groups) > 1
+    values = final_values(tuning.final, split)
+    values = with_groups(tuning.final, values) if groups else values
+    shown = dict.fromkeys((headline(values), *CLIENTS, *(GROUPS if groups else ())))
+    found = table_of(values, metrics=known_of(values, tuple(shown)), split=split)
+    words = "The chosen settings and the baseline, trained again on the same seeds. Test rows are read only here, and only of these."
+    if split == "valid":
+        words += " No client has test rows of its own: what is said of clients rests on the validation rows that also made the choice."
+    caption = f"After {tuning.final.rounds:,} rounds; clients on their {SPLIT_WORDS[split]} rows."
+    link = element("p", None, element("a", {"href": results}, "The whole report of these methods"), ": clients, groups, rounds, influence.")
+    return section("test", "On test rows", element("p", None, words), method_table(found, caption), key_of(found, UNITS), link)
+
+
+def _trials(tuning: Tuning) -> Html:
+    some, every = trials_table(tuning, most=MOST), trials_table(tuning)
+    parts = [_grid(some, "On validation rows, mean over seeds ± half of the 95 % interval for it.")]
+    if len(every.lines) > len(some.lines):
+        parts.append(folded(f"All {len(tuning.trials)} trials", _grid(every, "Every trial. The same is in tuning.csv.")))
+    return section("trials", "Trials", *parts)
+
+
+def _grid(trials: Trials, caption: str) -> Html:
+    columns = [
+        Column("Trial"),
+        *(Column(name) for name in trials.settings),
+        *(Column(title_of(short(m)), m.direction) for m in trials.metrics),
+    ]
+    rows = []
+    for line in trials.lines:
+        kind = "best" if "chosen" in line.marks else "near" if "front" in line.marks else ""
+        rows.append([line.name, *line.settings, *(Entry(cell, kind) for cell in line.cells), ", ".join(line.marks)])
+    return grid(caption, [*columns, Column("", words=True)], rows, kind="compact")
+
+
+def _how(tuning: Tuning) -> Html:
+    plan = tuning.plan
+    facts = [
+        ("Searched", plan.method),
+        ("Objectives", ", ".join(_aim(name) for name in plan.objectives)),
+        ("Baseline", plan.baseline),
+        ("Proposed by", f"{SAMPLERS[plan.sampler]}, {plan.batch} at a time"),
+        ("Trials", f"{len(tuning.trials):,}"),
+        ("Rounds", f"{plan.shared.rounds:,}"),
+        ("Seeds", ", ".join(map(str, plan.shared.seeds))),
+        ("Sampling, unless a method says otherwise", plan.shared.sampling),
+        ("Model", tuning.final.model),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in tuning.final.versions.items())),
+    ]
+    command = tuning.final.command
+    shown = [element("h3", None, "The command"), element("pre", {"tabindex": "0"}, element("code", None, command))] if command else []
+    return section("how", "How it was done", definitions(facts), *shown)

@@ -1,0 +1,91 @@
+"""The trials of a search as a table: which are worth showing, what is said of each, and its figures as text.
+
+The command line and the page both show this table, so it knows nothing of either.
+"""
+
+from math import isfinite
+from typing import NamedTuple
+
+from evenly.experiment.choose import judged_by
+from evenly.experiment.tuning import Tuning
+from evenly.experiment.tuning_study import Tried
+from evenly.metrics import EVERY_METRIC, Metric
+from evenly.report.table import format_spread
+
+MOST = 16
+BASELINE, NOTHING = "baseline", "–"
+
+
+class Line(NamedTuple):
+    """One trial: its number, its settings and its figures in the order of the columns, and what it is."""
+
+    name: str
+    settings: tuple[str, ...]
+    cells: tuple[str, ...]
+    marks: tuple[str, ...]  # of "chosen", "baseline", "front" and "outside" the margin
+
+
+class Trials(NamedTuple):
+    """The table."""
+
+    settings: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    lines: tuple[Line, ...]
+
+
+def trials_table(tuning: Tuning, *, most: int | None = None) -> Trials:
+    """The baseline, then trials in their order; with `most`, of many only the chosen one, the front and the best by the first objective."""
+    plan = tuning.plan
+    metrics = tuple(EVERY_METRIC[name] for name in judged_by(plan.objectives, plan.keep, plan.within))
+    settings, numbers = tuple(plan.space.searched), {tried.label: str(i) for i, tried in reversed(list(enumerate(tuning.trials)))}
+    lines = tuple(_line(tuning, tried, numbers.get(tried.label, BASELINE), metrics) for tried in _shown(tuning, most))
+    return Trials(settings, metrics, lines)
+
+
+def kinds_of(tuning: Tuning) -> tuple[str, str, str, str]:
+    """What trials are called in charts and their legends, from the least interesting on."""
+    return ("beaten", "on the front", "chosen", "baseline") if tuning.plan.within is None else KINDS_WITH_MARGIN
+
+
+KINDS_WITH_MARGIN = ("outside the margin", "within the margin", "chosen", "baseline")
+
+
+def kind_of(tuning: Tuning, tried: Tried) -> str:
+    choice, (no, yes, chosen, baseline) = tuning.choice, kinds_of(tuning)
+    if tried.label in (choice.chosen, choice.baseline):
+        return chosen if tried.label == choice.chosen else baseline
+    return yes if (tried.label in choice.front if tuning.plan.within is None else choice.allowed[tried.label]) else no
+
+
+def every_method(tuning: Tuning) -> dict[str, Tried]:
+    """The baseline and the trials by label, the same settings once. A trial with the baseline's settings stands for both."""
+    return {tried.label: tried for tried in (tuning.baseline, *tuning.trials)}
+
+
+def short(metric: Metric) -> str:
+    """A metric's title without what stands in brackets."""
+    return metric.title.partition(" (")[0]
+
+
+def _shown(tuning: Tuning, most: int | None) -> list[Tried]:
+    every = every_method(tuning)
+    if most is None or len(every) <= most + 1:
+        return list(every.values())
+    metric = EVERY_METRIC[tuning.plan.objectives[0]]
+    value = {label: metric.better * tried.means[metric.name] for label, tried in every.items() if tuning.choice.allowed[label]}
+    best = sorted((label for label in value if isfinite(value[label])), key=value.__getitem__, reverse=True)
+    wanted = list(dict.fromkeys([tuning.choice.baseline, tuning.choice.chosen, *tuning.choice.front, *best]))[: most + 1]
+    return [tried for label, tried in every.items() if label in wanted]
+
+
+def _line(tuning: Tuning, tried: Tried, name: str, metrics: tuple[Metric, ...]) -> Line:
+    choice, settings = tuning.choice, tuple(tuning.plan.space.searched)
+    known = tried.label in (choice.chosen, choice.baseline)
+    said = {"chosen": tried.label == choice.chosen, BASELINE: tried.label == choice.baseline and name != BASELINE}
+    said |= {"front": tried.label in choice.front and not known, "outside": not choice.allowed[tried.label]}
+    return Line(
+        name,
+        tuple(f"{value:g}" if isinstance(value := tried.settings.get(key, NOTHING), float) else str(value) for key in settings),
+        tuple(format_spread(tried.spread(metric.name), metric) for metric in metrics),
+        tuple(word for word, holds in said.items() if holds),
+    )
