@@ -148,12 +148,11 @@ def sweep(folder: Path) -> None:
 
     Only for who holds the folder: what another process is just writing looks the same.
     """
-    if not (folder / "plan.json").exists():
-        return  # not ours, or only just begun
     begun = re.compile(r"\.(?P<name>.+)\.\d+")  # as write_whole names them
+    ours = (folder / "plan.json").exists()  # without it, a folder called models may be anybody's
     for path in folder.rglob(".*"):
         inside, found = path.relative_to(folder).parts, begun.fullmatch(path.name)
-        if found and path.is_file() and (found["name"] in OWN or (len(inside) > 1 and inside[0] in OWN)):
+        if found and path.is_file() and (found["name"] in OWN if len(inside) == 1 else ours and inside[0] in OWN):
             path.unlink(missing_ok=True)
     for path in folder.rglob("checkpoints/*.npz"):
         if (path.parents[1] / "traces" / path.name).exists():
