@@ -2,8 +2,8 @@
 
 What happens to a command:
 
-- run: `evenly` commands are executed in this process, in a folder that has `table.csv`, `predictions.csv` and the files that the page
-  itself shows. The only difference to what the page says: rounds, seeds and trials are cut (`SMALL`).
+- run: `evenly` commands are executed in this process, in a folder that has `table.csv`, `predictions.csv`, `experiment.toml` and the files
+  that the page itself shows. The only difference to what the page says: rounds, seeds and trials are cut (`SMALL`).
 - planned: `reproduce` everywhere, and `compare` on the pages of methods and results and on two that vary the start page's command
   (`PLANNED_PAGES`), go as far as the plan, with every method, setting, model and data set checked. Training them all takes
   minutes: the slow tests do it.
@@ -37,6 +37,16 @@ from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 SMALL = {"--rounds": "2", "--seeds": "1", "--trials": "2"}
 PARSED = [("watch",), ("data", "fetch")]
 PLANNED_PAGES = ("docs/algorithms/", "docs/results/", "docs/choose.md", "docs/data.md")
+EXPERIMENT = """
+title = "An experiment of one's own"
+methods = ["fedavg", "q-fedavg(q=1)"]
+rounds = 2
+seeds = 1
+
+[data]
+name = "synthetic"
+clients = 6
+"""
 COMMAND: Any = typer.main.get_command(app)
 
 
@@ -58,6 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     score = np.clip(0.5 + (age - 60) / 60 + draw.normal(0, 0.1, n), 0, 1)
     answers = {"y": ill.astype(int), "p": (score > 0.5).astype(int), "s": score.round(4)}
     pd.DataFrame({**people, **answers}).to_csv("predictions.csv", index=False)
+    Path("experiment.toml").write_text(EXPERIMENT)
     before = [(registry, dict(registry)) for registry in (METHODS, DATASETS, METRICS)]
     yield tmp_path
     for registry, entries in before:
