@@ -1,0 +1,43 @@
+"""TensorBoard: event files under logs/tensorboard, a folder for each run.
+
+A run that goes on writes its event file anew, with the points of before, so nothing is there twice.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from tensorboardX import SummaryWriter
+from tensorboardX.summary import hparams
+
+from evenly.experiment.loggers.naming import metrics_of, params_of, path_of
+from evenly.experiment.observing import Point, RunId
+
+
+class ToTensorBoard:
+    """A writer for each run that is under way."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._writers = folder, dict[RunId, Any]()
+
+    def log(self, point: Point) -> None:
+        metrics = metrics_of(point)
+        writer = self._writers.get(point.run) or self._begun(point, list(metrics))
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, point.round)
+        writer.flush()
+        if point.round == point.rounds:
+            self._writers.pop(point.run).close()
+
+    def close(self, *, finished: bool) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _begun(self, point: Point, metrics: list[str]) -> Any:
+        path = self._folder / path_of(point)
+        for old in path.glob("events.out.tfevents.*"):
+            old.unlink()
+        writer: Any = SummaryWriter(str(path))
+        self._writers[point.run] = writer
+        for summary in hparams(params_of(point), dict.fromkeys(metrics, 0.0)):  # settings, for the page that compares them
+            writer.file_writer.add_summary(summary)
+        return writer
