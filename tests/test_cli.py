@@ -47,12 +47,12 @@ def table(tmp_path):
 
 
 def sentence(result):
-    """The one line an error consists of."""
-    lines = [line for line in result.stderr.splitlines() if line.strip()]
-    assert len(lines) == 1, result.stderr
-    assert lines[0].startswith("error: ")
+    """The one line an error consists of, after whatever was shown before."""
+    *_, last = (line for line in result.stderr.splitlines() if line.strip())
+    assert last.startswith("error: ")
+    assert result.stderr.count("error: ") == 1
     assert "Traceback" not in result.output
-    return lines[0]
+    return last
 
 
 def test_compare_writes_rows_traces_models_and_report(small):

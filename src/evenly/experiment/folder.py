@@ -22,11 +22,16 @@ def read_plan(folder: Path) -> Plan | StudyPlan:
         raise ValueError(f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it.")
     try:
         text = path.read_text()
-        return StudyPlan.from_json(text) if "cells" in plain(text) else Plan.from_json(text)
+        fields = plain(text)
+        if "shared" not in fields:
+            return StudyPlan.from_json(text) if "cells" in fields else Plan.from_json(text)
     except NewerError as error:
         raise ValueError(f"The folder {str(folder)!r} {error}; nothing was touched.") from None
     except ValueError as error:
         raise ValueError(f"{str(path)!r} is damaged, so it is not known what the results beside it are of: {error}") from None
+    known = record.read(folder)
+    again = f": {known.command}" if known and known.command else ""
+    raise ValueError(f"The folder {str(folder)!r} holds a search of settings; the command that began it goes on with it{again}")
 
 
 def open_results(folder: Path) -> Comparison:
