@@ -7,6 +7,7 @@ import numpy as np
 
 from evenly.auditing.estimates import LEAST_CLIENTS, NOTHING, Estimate, estimates
 from evenly.metrics import METRICS, Interval, accuracy, examples, measure
+from evenly.metrics.bootstrap import percentile_interval
 from evenly.metrics.clients import tenth
 from evenly.randomness import generator
 from evenly.report.disclosure import Hidden, hide
@@ -87,8 +88,7 @@ def _resampled(shares: Array, rows: Array) -> Interval | None:
     chance = generator(0, "audit")
     chosen = (chance.integers(clients, size=clients) for _ in range(draws))
     found = np.array([[METRICS[name].function(shares[k], rows[k]) for name in DRAWN] for k in chosen])
-    low, high = np.nanpercentile(found, [2.5, 97.5], axis=0)
-    return Interval(low, high, np.isfinite(found).mean(0))
+    return percentile_interval(found)
 
 
 def _numbered(rows: Array) -> tuple[str, ...]:

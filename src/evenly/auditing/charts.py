@@ -12,7 +12,7 @@ from evenly.report.by_group import FEW
 from evenly.report.charts.distribution import TICKS, span_of
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 
-OTHERS, MARKED = "others", "marked"
+OTHERS, CLIENTS = "others", "clients"
 LINE = 22  # pixels of a line with a name
 NARROW = 150  # pixels of a name beside the plot
 MOST_LINES = 8  # groups in a chart of curves
@@ -26,12 +26,16 @@ class Dot(NamedTuple):
     marked: bool = False
 
 
-def dots(found: Sequence[Dot], *, title: str, unit: str, middle: float, what: str) -> alt.LayerChart:
-    """One line per name, in this order: a point, its interval, and a rule at `middle`, the figure of everybody. In percent."""
-    rows = [_row(dot) for dot in found if dot.figure.known]
+def dots(found: Sequence[Dot], *, title: str, unit: str, middle: float, what: str, marked: str) -> alt.LayerChart:
+    """One line per name, in this order: a point, its interval, and a rule at `middle`, the figure of everybody. In percent.
+
+    `marked` is what a legend calls those that are set apart, `what` what it calls one of them.
+    """
+    rows = [_row(dot, marked) for dot in found if dot.figure.known]
     order = [row["name"] for row in rows]
+    colour = colour_of((OTHERS, marked) if any(dot.marked for dot in found) else (OTHERS,))
     axis = alt.Axis(title=None, labelLimit=NARROW, labelOverlap=False, grid=False)
-    base = alt.Chart(values(rows)).encode(y=alt.Y("name:N", sort=order, axis=axis), color=colour_of((OTHERS, MARKED)))
+    base = alt.Chart(values(rows)).encode(y=alt.Y("name:N", sort=order, axis=axis), color=colour)
     shown = [row["low"] for row in rows] + [row["high"] for row in rows] + [middle]
     span = span_of(np.array([value for value in shown if value is not None], np.float64))
     scale = alt.Scale(domain=[span.low, span.high], nice=False, zero=False)
@@ -55,7 +59,7 @@ def dots(found: Sequence[Dot], *, title: str, unit: str, middle: float, what: st
     return finish(layers, title=title, description=f"{title}: {len(rows)} with their intervals.", height=LINE * len(rows) + 10)
 
 
-def _row(dot: Dot) -> dict[str, Any]:
+def _row(dot: Dot, marked: str) -> dict[str, Any]:
     low, high = (dot.figure.low, dot.figure.high) if dot.figure.ranged else (dot.figure.value, dot.figure.value)
     few = dot.figure.rows < FEW
     return {
@@ -66,7 +70,7 @@ def _row(dot: Dot) -> dict[str, Any]:
         "span": f"{low:.1f} to {high:.1f}" if dot.figure.ranged else "none",
         "people": f"{dot.figure.rows:,}" + (f" (fewer than {FEW})" if few else ""),
         "few": few,
-        "method": MARKED if dot.marked else OTHERS,
+        "method": marked if dot.marked else OTHERS,
     }
 
 
@@ -75,7 +79,7 @@ def histogram(accuracies: Sequence[float], *, mean: float, worst: float) -> alt.
     span = span_of(np.array(accuracies))
     heights, edges = np.histogram(np.array(accuracies).round(9), span.edges)
     rows = [
-        {"from": edges[i], "to": edges[i + 1], "clients": int(n), "base": 0, "bin": f"{edges[i]} to {edges[i + 1]} %", "method": OTHERS}
+        {"from": edges[i], "to": edges[i + 1], "clients": int(n), "base": 0, "bin": f"{edges[i]} to {edges[i + 1]} %", "method": CLIENTS}
         for i, n in enumerate(heights)
         if n
     ]
@@ -86,7 +90,7 @@ def histogram(accuracies: Sequence[float], *, mean: float, worst: float) -> alt.
         x2="to:Q",
         y=alt.Y("base:Q", axis=alt.Axis(title="Clients", tickMinStep=1, tickCount=4)),
         y2="clients:Q",
-        color=colour_of((OTHERS, MARKED)),
+        color=colour_of((CLIENTS,)),
         tooltip=[alt.Tooltip("bin:N", title="Accuracy"), alt.Tooltip("clients:Q", title="Clients", format=",d")],
     )  # fmt: skip
     lines = [{"value": mean, "what": "mean of all clients"}, {"value": worst, "what": "mean of the worst tenth"}]
@@ -110,7 +114,10 @@ def calibration(names: Sequence[str], groups: Sequence[int], curves: Curves) -> 
     ]
     labels = [names[g] for g in groups]
     scale = alt.Scale(domain=[0, 100])
-    x, y = alt.X("stated:Q", scale=scale, title="Mean score (%)"), alt.Y("seen:Q", scale=scale, title="Labelled favourable (%)")
+    x, y = (
+        alt.X("stated:Q", scale=scale, axis=alt.Axis(title="Mean score (%)", tickCount=5)),
+        alt.Y("seen:Q", scale=scale, title="Labelled favourable (%)"),
+    )
     even = alt.Chart(values([{"stated": 0, "seen": 0}, {"stated": 100, "seen": 100}]))
     base = alt.Chart(values(rows)).encode(x=x, y=y, color=colour_of(labels))
     tooltip = [
@@ -137,8 +144,8 @@ def thresholds(name: str, spd: np.ndarray, eod: np.ndarray) -> alt.LayerChart:
         for t, gap in zip(at, gaps, strict=True)
         if np.isfinite(gap)
     ]
-    x = alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), title="Score from which on people are selected")
-    y = alt.Y("gap:Q", title=f"“{name}” less all others (points)")
+    x = alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(title="Score from which on people are selected", tickCount=5))
+    y = alt.Y("gap:Q", axis=alt.Axis(title=f"“{name}” less all others (points)", tickCount=5))
     base = alt.Chart(values(rows)).encode(x=x, y=y, color=colour_of(labels))
     tooltip = [
         alt.Tooltip("method:N", title="Gap in"),

@@ -37,12 +37,12 @@ def judged(label: Coded, prediction: Coded) -> Judged:
         )
     own, predicted, notes = _alike(label, prediction)
     _refuse_regression(label, own)
-    if not set(own) & set(predicted):
+    if not set(own) & set(predicted) or _fractions(predicted):
         scores = (
             "It seems to hold scores: give it as the score, and a column of decisions as the prediction. " if _fractions(predicted) else ""
         )
         raise ValueError(
-            f"No value of {prediction.name!r} ({_some(predicted)}) is a value of {label.name!r} ({_some(own)}). {scores}"
+            f"The values of {prediction.name!r} ({_some(predicted)}) are not those of {label.name!r} ({_some(own)}). {scores}"
             "Write predictions in the words of the labels."
         )
     words = [*dict.fromkeys([*own, *predicted])]

@@ -5,7 +5,7 @@ from typing import Any
 from evenly.auditing.by_group import AGAINST, GroupView
 from evenly.auditing.page_clients import client_section
 from evenly.auditing.page_groups import group_section
-from evenly.auditing.page_parts import Part
+from evenly.auditing.page_parts import Part, apart
 from evenly.auditing.page_scores import score_section
 from evenly.auditing.result import Audit
 from evenly.auditing.scores import SCORES
@@ -45,8 +45,8 @@ def _opening(audit: Audit) -> Html:
         element("p", {"class": "kicker"}, KICKER),
         element("h1", None, f"Audit of {audit.about.source}"),
         element("p", {"class": "lead"}, unbroken(first)),
-        element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in rest)),
         element("div", {"class": "tiles"}, *_tiles(audit)),
+        apart(element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in rest))),
         *_cautions(audit),
     )
 
@@ -54,8 +54,7 @@ def _opening(audit: Audit) -> Html:
 def _cautions(audit: Audit) -> list[Html]:
     if not audit.warnings:
         return []
-    items = [element("li", None, unbroken(text)) for text in audit.warnings]
-    return [element("aside", None, element("strong", None, "Read with care"), element("ul", {"class": "words"}, *items))]
+    return [element("aside", None, element("strong", None, "Read with care"), *(element("p", None, unbroken(w)) for w in audit.warnings))]
 
 
 def _tiles(audit: Audit) -> list[Html]:

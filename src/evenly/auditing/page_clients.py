@@ -2,8 +2,8 @@
 
 from evenly.auditing.by_client import ClientView
 from evenly.auditing.charts import Dot, dots, histogram
-from evenly.auditing.page_parts import Part, figures, gap, identifier, rate, specs
-from evenly.auditing.result import PERCENT, Audit, unit_of
+from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, points, rate, specs
+from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
 from evenly.metrics import METRICS
 from evenly.report.by_group import FEW
 from evenly.report.disclosure import hidden_words
@@ -13,7 +13,7 @@ from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, title_of
 
 MAIN = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "gini")
-DRAWN = 30  # worst-served clients in the chart
+DRAWN = 20  # worst-served clients in the chart
 WORST = 10
 MOST_ROWS = 500  # of the table of all clients; audit.csv has more
 SPREAD_FROM = 8  # clients from which on a histogram says something
@@ -33,20 +33,19 @@ def client_section(audit: Audit) -> Part:
 
 
 def _metrics(view: ClientView, names: list[str] | tuple[str, ...], caption: str) -> Html:
-    columns = [Column("Metric"), Column("Value"), Column("How to read it", words=True)]
-    rows = [[title_of(METRICS[name].title), _value(view, name), _direction(name)] for name in names]
-    return grid(f"{caption} Below a value its 95 % interval, from resampling clients.", columns, rows)
+    columns = [Column("Clients"), *(Column(title_of(METRICS[name].title), _hint(name)) for name in names)]
+    row = [f"{view.clients:,} by {view.column}", *(_value(view, name) for name in names)]
+    return grid(f"{caption} Below a value its 95 % interval, from resampling clients.", columns, [row], kind="compact")
 
 
 def _value(view: ClientView, name: str) -> Entry:
     found = view.summary[name]
-    return rate(found._replace(rows=FEW), hidden=True) if unit_of(name) != "fraction" else gap(found, hidden=True)
+    return rate(found._replace(rows=FEW), hidden=True) if unit_of(name) != FRACTION else plain(found, hidden=True)
 
 
-def _direction(name: str) -> str:
-    unit = {PERCENT: "%", "percent²": "%²", "degrees": "°"}.get(unit_of(name), "")
-    what = "what chance alone would cause" if name == "variance_noise" else METRICS[name].direction
-    return f"{unit}; {what}" if unit else what
+def _hint(name: str) -> str:
+    unit = {PERCENT: "%; ", "percent²": "%²; ", "degrees": "°; "}.get(unit_of(name), "")
+    return unit + ("chance alone" if name == "variance_noise" else METRICS[name].direction)
 
 
 def _hidden(view: ClientView, least: int) -> list[Html]:
@@ -65,9 +64,12 @@ def _figures(view: ClientView, audit: Audit) -> list[Figure]:
     if view.listed and len(order) > 1:
         chosen = [Dot(view.names[k], view.accuracy[k], marked=i < WORST) for i, k in enumerate(order[:DRAWN])]
         everybody = audit.whole["accuracy"].value
-        chart = dots(chosen, title="Accuracy by client", unit="Accuracy (%)", middle=everybody, what="Client")
+        chart = dots(
+            chosen, title="Accuracy by client", unit="Accuracy (%)", middle=everybody, what="Client", marked=f"the {WORST} served worst"
+        )
         part = f"The {DRAWN} that are served worst of {len(order):,}. " if len(order) > DRAWN else ""
-        caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. Hollow: fewer than {FEW} people."
+        colour = f"In colour: the {WORST} served worst. Hollow: fewer than {FEW} people."
+        caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. {colour}"
         found.append(Figure(identifier("clients", "each"), chart, unbroken(caption)))
     return found
 
@@ -76,7 +78,7 @@ def _tables(view: ClientView) -> list[Html]:
     order = view.ordered()
     if not view.listed or len(order) < 2:
         return []
-    parts = [_listed(view, order[:WORST], f"The {min(WORST, len(order))} clients that are served worst.")]
+    parts = [apart(_listed(view, order[:WORST], f"The {min(WORST, len(order))} clients that are served worst."))]
     if len(order) > WORST:
         more = f" The first {MOST_ROWS:,}; audit.csv has all." if len(order) > MOST_ROWS else ""
         parts.append(folded(f"All {len(order):,} clients", _listed(view, order[:MOST_ROWS], f"The worst served first.{more}")))
@@ -85,12 +87,15 @@ def _tables(view: ClientView) -> list[Html]:
 
 def _listed(view: ClientView, order: list[int], caption: str) -> Html:
     columns = [Column("Client"), Column("People"), Column("Accuracy", "%"), *(Column(name, hint) for name, hint in _score_columns(view))]
-    rows = [
-        [view.names[k], f"{view.rows[k]:,}", rate(view.accuracy[k]), *(gap(found[k], hidden=True) for found in view.scores.values())]
-        for k in order
-    ]
+    rows = [[view.names[k], f"{view.rows[k]:,}", rate(view.accuracy[k]), *_scores(view, k)] for k in order]
     return grid(unbroken(f"{caption} * marks fewer than {FEW} people."), columns, rows, kind="compact")
 
 
 def _score_columns(view: ClientView) -> list[tuple[str, str]]:
-    return [("AUC", ""), ("Calibration error", "lower is better"), ("Score bias", "0 is best")] if view.scores else []
+    return [("AUC", ""), ("Calibration error", "points"), ("Score bias", "points")] if view.scores else []
+
+
+def _scores(view: ClientView, k: int) -> list[Entry]:
+    if not view.scores:
+        return []
+    return [plain(view.scores["auc"][k], hidden=True), *(points(view.scores[name][k], hidden=True) for name in ("ece", "bias"))]

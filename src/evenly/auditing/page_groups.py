@@ -4,7 +4,8 @@ import numpy as np
 
 from evenly.auditing.by_group import AGAINST, RATES, GroupView
 from evenly.auditing.charts import Dot, dots
-from evenly.auditing.page_parts import Part, figures, gap, identifier, rate, specs
+from evenly.auditing.estimates import Estimate
+from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, points, rate, specs
 from evenly.auditing.result import Audit
 from evenly.metrics import GROUP_METRICS
 from evenly.report.by_group import FEW
@@ -16,9 +17,12 @@ from evenly.report.method_table import title_of
 TITLES = {"accuracy": "Accuracy by group", "selection_rate": "Selection by group", "tpr": "TPR by group"}
 MOST_DRAWN, MOST_LISTED = 20, 60  # groups: the largest
 RANGES = {
-    "spd_range": "selection rate", "eod_range": "true positive rate", "odds_range": "the larger of true and false positive rate",
     "acc_range": "accuracy",
-}  # fmt: skip
+    "spd_range": "selection rate",
+    "eod_range": "true positive rate",
+    "odds_range": "odds: true or false positive rate",
+}
+WORST = ("worst_accuracy", "worst_tpr")
 HINTS = {"selection_rate": "predicted favourable", "tpr": "of those labelled so", "fpr": "of those labelled otherwise"}
 
 
@@ -49,7 +53,7 @@ def _view(view: GroupView, drawn: list[Figure], audit: Audit) -> list[Html]:
     if not crossed:
         parts.append(_who(view))
     parts += [figures(drawn)] if drawn else []
-    parts += [_rates(view), *([_against(view)] if view.against else []), _ranges(view)]
+    parts += [apart(_rates(view)), *([_against(view)] if view.against else []), _ranges(view)]
     return parts
 
 
@@ -67,13 +71,14 @@ def _order(view: GroupView, most: int) -> list[int]:
 
 def _figures(view: GroupView, audit: Audit, number: int) -> list[Figure]:
     order = [g for g in _order(view, MOST_DRAWN) if view.rows[g]]
+    marked = "" if view.unprivileged is None else view.names[view.unprivileged]
     found = []
     for name, title in TITLES.items():
         rates = view.rates.get(name)
         if rates is None or sum(rates[g].known for g in order) < 2:
             continue
         chosen = [Dot(view.names[g], rates[g], marked=g == view.unprivileged) for g in order]
-        chart = dots(chosen, title=title, unit=f"{RATES[name]} (%)", middle=audit.whole[name].value, what="Group")
+        chart = dots(chosen, title=title, unit=f"{RATES[name]} (%)", middle=audit.whole[name].value, what="Group", marked=marked)
         more = f" The {MOST_DRAWN} largest groups." if len(view.names) > MOST_DRAWN else ""
         caption = f"{_caption(name, audit.about.favourable)} The dashed line is everybody.{more}"
         found.append(Figure(identifier("groups", str(number), name.replace("_", "-")), chart, caption))
@@ -108,26 +113,30 @@ def _against(view: GroupView) -> Html:
     """Every group against all others."""
     columns = [Column("Group"), *(Column(title_of(AGAINST[name].title), _hint(name)) for name in view.against)]
     shown = [g for g in _order(view, MOST_LISTED) if any(found[g].known for found in view.against.values())]
-    rows = [[_name(view, g), *(gap(found[g], hidden=True) for found in view.against.values())] for g in shown]
+    rows = [[_name(view, g), *(_gap(name, found[g]) for name, found in view.against.items())] for g in shown]
     if not rows:
         return element("p", {"class": "soft"}, "No group can be compared with all others: there are too few people on one side.")
-    return grid("Every group less all others, as fractions; below 0 is to the group's disadvantage.", columns, rows, kind="compact")
+    return grid("Every group less all others, in points; below 0 is to the group's disadvantage.", columns, rows, kind="compact")
+
+
+def _gap(name: str, found: Estimate) -> Entry:
+    return plain(found, hidden=True, digits=2) if name == "impact_ratio" else points(found, hidden=True)
 
 
 def _hint(name: str) -> str:
-    return "1 is even, below 0.8 is marked" if name == "impact_ratio" else AGAINST[name].direction
+    return "ratio; 1 is even" if name == "impact_ratio" else AGAINST[name].direction
 
 
 def _ranges(view: GroupView) -> Html:
     """The best group against the worst."""
-    ranged = [(RANGES[name], view.ranges[name]) for name in RANGES if name in view.ranges and view.ranges[name].known]
+    ranged = [(RANGES[name], view.ranges[name]) for name in RANGES if _known(view, name)]
     if not ranged:
         return element("p", {"class": "soft"}, "There are not two groups whose rates may be shown.")
-    columns = [Column("The best group less the worst"), Column("Difference", "lower is fairer")]
-    rows = [[title_of(words), gap(found)] for words, found in ranged]
-    worst = [
-        f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %"
-        for name in ("worst_accuracy", "worst_tpr")
-        if view.ranges.get(name) and view.ranges[name].known
-    ]
-    return grid(unbroken(f"Single groups that are shown; {', '.join(worst)}."), columns, rows)
+    columns = [Column("The best less the worst"), *(Column(title_of(words), "lower is fairer") for words, _ in ranged)]
+    worst = (f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %" for name in WORST if _known(view, name))
+    caption = f"Among the groups that are shown, in points; {', '.join(worst)}."
+    return grid(unbroken(caption), columns, [[f"{int(np.count_nonzero(view.rows))} groups", *(points(found) for _, found in ranged)]])
+
+
+def _known(view: GroupView, name: str) -> bool:
+    return name in view.ranges and view.ranges[name].known

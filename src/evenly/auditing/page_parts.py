@@ -37,12 +37,34 @@ def rate(found: Estimate, *, hidden: bool = False) -> Entry:
     return _entry(f"{found.value:.1f}{star}", f"{found.low:.1f} to {found.high:.1f}" if found.ranged else "")
 
 
-def gap(found: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
-    """A difference, ratio or score as a fraction above its interval."""
+def points(found: Estimate, *, hidden: bool = False) -> Entry:
+    """A difference in points above its interval."""
     if not found.known:
         return dash(HIDDEN if hidden else "there is nothing to divide by")
-    ends = f"{_number(found.low, digits)} to {_number(found.high, digits)}" if found.ranged else ""
-    return _entry(_number(found.value, digits), ends)
+    value, *ends = (proper(f"{100 * end:.1f}") for end in found[:3])
+    return _entry(value, " to ".join(ends) if found.ranged else "")
+
+
+def plain(found: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
+    """An index or a ratio above its interval."""
+    if not found.known:
+        return dash(HIDDEN if hidden else "there is nothing to divide by")
+    value, *ends = (proper(f"{end:.{digits}f}") for end in found[:3])
+    return _entry(value, " to ".join(ends) if found.ranged else "")
+
+
+def proper(number: str) -> str:
+    """A number with a minus sign, and without one where it is 0.
+
+    >>> proper("-0.0")
+    '0.0'
+    """
+    return number.lstrip("-") if not number.strip("-0.") else number.replace("-", "−")
+
+
+def apart(content: Html) -> Html:
+    """With some space above."""
+    return element("div", {"class": "later"}, content)
 
 
 def identifier(*words: str) -> str:
@@ -53,7 +75,3 @@ def identifier(*words: str) -> str:
 def _entry(value: str, ends: str) -> Entry:
     interval = [element("small", {"class": "interval"}, ends)] if ends else []
     return Entry(join([element("span", {"class": "nowrap"}, value), *interval]), "")
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".replace("-", "−")

@@ -1,44 +1,50 @@
 """The page's section on scores: how well they rank, and whether they keep their word, for every group."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from evenly.auditing.by_group import GroupView
 from evenly.auditing.charts import MOST_LINES, calibration, thresholds
-from evenly.auditing.page_parts import Part, figures, gap, identifier, specs
+from evenly.auditing.estimates import Estimate
+from evenly.auditing.page_parts import Part, identifier, plain, points, specs
 from evenly.auditing.result import Audit
 from evenly.auditing.scores import SCORES
-from evenly.report.figures import Figure, legend_of
-from evenly.report.grid import Column, grid
+from evenly.report.figures import Figure, figure_html, legend_of
+from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, section, unbroken
+from evenly.report.method_table import folded
 
-HINTS = {"auc": "1 is best, 0.5 is chance", "ece": "lower is better", "bias": "0 is best; above 0 the score promises too much"}
+HINTS = {"auc": "1 is best, 0.5 is chance", "ece": "points; lower is better", "bias": "points; above 0 the score promises too much"}
 GAPS = ("selection rate", "true positive rate")
 
 
 def score_section(audit: Audit) -> Part:
-    parts, found = [_table(audit)], []
+    tables = [_table(audit, [(view, f"{view.title}=") for view in audit.groups], everybody=True)]
+    if audit.crossed is not None:
+        tables.append(folded("Scores of intersections", _table(audit, [(audit.crossed, "")], everybody=False)))
+    parts, found = [*tables], []
     for number, view in enumerate(audit.groups):
-        drawn = _calibration(view, number)
-        gaps = _thresholds(view, number)
-        if drawn or gaps:
-            parts.append(element("h3", {"class": "later"}, f"By {view.title}"))
+        drawn = [*_calibration(view, number), *_thresholds(view, number)]
         if drawn:
-            parts += [legend_of([view.names[g] for g in _drawn(view)], others=False), figures(drawn)]
-        if gaps:
-            parts += [legend_of(GAPS, others=False), figures(gaps)]
-        found += [*drawn, *gaps]
+            side_by_side = [element("div", None, legend_of(figure.legend, others=False), figure_html(figure)) for figure in drawn]
+            parts += [element("h3", {"class": "later"}, f"By {view.title}"), element("div", {"class": "figures of-2"}, *side_by_side)]
+        found += drawn
     return Part(section("scores", "How good are the scores?", *parts), specs(found))
 
 
-def _table(audit: Audit) -> Html:
+def _table(audit: Audit, views: Sequence[tuple[GroupView, str]], *, everybody: bool) -> Html:
     columns = [Column("Group"), Column("People"), *(Column(title, HINTS[name]) for name, title in SCORES.items())]
-    rows = [["everybody", f"{audit.about.rows:,}", *(gap(audit.whole[name]) for name in SCORES)]]
-    views = [(view, f"{view.title}=") for view in audit.groups] + ([(audit.crossed, "")] if audit.crossed is not None else [])
+    rows = [_row("everybody", audit.about.rows, audit.whole)] if everybody else []
     for view, prefix in views:
-        for g in np.flatnonzero(view.rows).tolist():
-            rows.append([f"{prefix}{view.names[g]}", f"{view.rows[g]:,}", *(gap(view.scores[name][g], hidden=True) for name in SCORES)])
-    text = "As fractions, with 95 % intervals that take people for independent of each other."
+        own = [{name: found[g] for name, found in view.scores.items()} for g in range(len(view.names))]
+        rows += [_row(f"{prefix}{view.names[g]}", view.rows[g], own[g]) for g in np.flatnonzero(view.rows).tolist()]
+    text = "With 95 % intervals that take people for independent of each other."
     return grid(unbroken(text), columns, rows, kind="compact")
+
+
+def _row(name: str, rows: int, found: Mapping[str, Estimate]) -> list[str | Entry]:
+    return [name, f"{rows:,}", plain(found["auc"], hidden=True), points(found["ece"], hidden=True), points(found["bias"], hidden=True)]
 
 
 def _drawn(view: GroupView) -> list[int]:
@@ -54,7 +60,11 @@ def _calibration(view: GroupView, number: int) -> list[Figure]:
     caption = (
         "Above the dashed line people have the favourable label more often than their scores say. Bins with too few people are left out."
     )
-    return [Figure(identifier("scores", str(number)), calibration(view.names, chosen, view.curves), caption)]
+    return [
+        Figure(
+            identifier("scores", str(number)), calibration(view.names, chosen, view.curves), caption, tuple(view.names[g] for g in chosen)
+        )
+    ]
 
 
 def _thresholds(view: GroupView, number: int) -> list[Figure]:
@@ -63,4 +73,4 @@ def _thresholds(view: GroupView, number: int) -> list[Figure]:
         return []
     chart = thresholds(view.names[g], view.curves.spd[g], view.curves.eod[g])
     caption = f"If everybody from a score on were selected: how much more often “{view.names[g]}” would be than all others."
-    return [Figure(identifier("thresholds", str(number)), chart, caption)]
+    return [Figure(identifier("thresholds", str(number)), chart, caption, GAPS)]

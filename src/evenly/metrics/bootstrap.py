@@ -62,7 +62,7 @@ def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: i
     """
     _check(draws, level)
     found = [np.asarray(statistic(part), np.float64) for part in resampled(tables, draws, seed)]
-    return _interval(np.concatenate(found), level, known=len(tables) > 1)
+    return percentile_interval(np.concatenate(found), level=level, known=len(tables) > 1)
 
 
 def over_people(table: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
@@ -78,7 +78,7 @@ def over_people(table: Array, statistic: Callable[[Array], Array], *, draws: int
     _check(draws, level)
     people = int(table.sum())
     drawn = generator(seed, "bootstrap").multinomial(people, table.ravel() / max(1, people), size=draws).reshape(draws, *table.shape)
-    return _interval(np.asarray(statistic(drawn), np.float64), level, known=people > 1)
+    return percentile_interval(np.asarray(statistic(drawn), np.float64), level=level, known=people > 1)
 
 
 def _check(draws: int, level: float) -> None:
@@ -86,7 +86,8 @@ def _check(draws: int, level: float) -> None:
         raise ValueError(f"draws must be at least 1 and level between 0 and 1, got draws = {draws} and level = {level}.")
 
 
-def _interval(found: Array, level: float, *, known: bool) -> Interval:
+def percentile_interval(found: Array, *, level: float = 0.95, known: bool = True) -> Interval:
+    """The interval of resampled figures [draws, ...] where they are defined; NaN where none is, or nothing is known of them."""
     defined = np.isfinite(found) & known
     ends = _percentiles(np.where(defined, found, np.inf), defined.sum(0), ((1 - level) / 2, (1 + level) / 2))
     return Interval(ends[0], ends[1], defined.mean(0))

@@ -1,0 +1,62 @@
+"""`evenly audit` from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evenly.cli import app
+from tests.auditing.invented import predictions
+
+ASKED = ["--client", "hospital", "--label", "y", "--prediction", "p", "--sensitive", "sex,race", "--score", "s"]
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    predictions(800).to_csv(tmp_path / "predictions.csv", index=False)
+    return Path("predictions.csv")
+
+
+def ran(*arguments: str, code: int = 0):
+    done = CliRunner().invoke(app, ["audit", *arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_one_file_in_and_one_report_out(table: Path):
+    done = ran(str(table), *ASKED, "--unprivileged", "sex=female", "--unprivileged", "race=B")
+    folder = Path("results/audit-predictions")
+    assert {path.name for path in folder.iterdir()} == {"audit.csv", "audit.json", "report.html"}
+    assert "The model is right for" in done.output
+    assert "People with sex “female” are predicted “1”" in done.output
+    assert str(folder / "report.html") in done.output
+    ran(str(table), *ASKED)  # an audit may replace an audit
+
+
+def test_json_is_all_there_is_on_stdout(table: Path):
+    done = ran(str(table), *ASKED, "--json", "--out", "out", "--min-cell", "0", "--anonymous", "--favourable", "0")
+    found = json.loads(done.stdout)
+    assert found["schema"] == 1
+    assert found["audited"]["favourable"] == "0"
+    assert found["report"] == "out/report.html"
+    assert {row["level"] for row in found["rows"]} == {"model", "clients", "client", "column", "group", "intersections", "intersection"}
+    assert not [row for row in found["rows"] if row["name"].startswith("hospital 0")]
+
+
+def test_mistakes_are_one_sentence_and_nothing_is_lost(table: Path):
+    done = ran(str(table), "--label", "y", "--prediction", "q", "--client", "hospital", code=2)
+    assert "There is no column 'q'." in done.output
+    assert not Path("results").exists()
+    Path("out").mkdir()
+    Path("out/report.html").write_text("of an experiment")
+    assert "not of an audit" in ran(str(table), *ASKED, "--out", "out", code=2).output
+    assert Path("out/report.html").read_text() == "of an experiment"
+    assert "must be given once for each" in ran(str(table), *ASKED, "--unprivileged", "a", "--unprivileged", "b", code=2).output
+
+
+def test_the_audited_file_is_never_replaced(table: Path):
+    ran(str(table), *ASKED, "--out", "out")
+    predictions(400).to_csv("out/audit.csv", index=False)
+    assert "would be replaced" in ran("out/audit.csv", *ASKED, "--out", "out", code=2).output

@@ -1,0 +1,108 @@
+"""What rests on too few people is nowhere: not in the figures, not in the files, and not to be had by subtraction."""
+
+import numpy as np
+import pandas as pd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import evenly
+from evenly.auditing.hiding import crossed, label_counts, veil
+from evenly.sensitive import Attribute
+from tests.auditing.invented import WHO, predictions
+
+LEAST = 10
+
+
+def tables(groups: int):
+    """Small tables of groups, so that many cells are hidden."""
+    return st.lists(st.integers(0, 25), min_size=4 * groups, max_size=4 * groups).map(lambda n: np.array(n).reshape(groups, 2, 2))
+
+
+def cannot_be_had(hidden: np.ndarray, counts: np.ndarray, axis: int) -> bool:
+    """In every line whose total is at least what may be shown: nothing is hidden, or several cells with enough people."""
+    people, cells = np.where(hidden, counts, 0).sum(axis), (hidden & (counts > 0)).sum(axis)
+    exhausted = (~hidden & (counts > 0)).sum(axis) == 0  # everything in the line is hidden already
+    return bool(((people == 0) | ((people >= LEAST) & (cells > 1)) | exhausted).all())
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(5))
+def test_no_group_and_no_label_of_one_follows_from_the_totals(table: np.ndarray):
+    found, counts = veil(table, LEAST), label_counts(table)
+    assert not ((counts.sum(-1) > 0) & (counts.sum(-1) < LEAST) & ~found.groups.cells).any()
+    assert not ((counts > 0) & (counts < LEAST) & ~found.labels.cells).any()
+    assert cannot_be_had(found.groups.cells, counts.sum(-1), 0)
+    assert all(cannot_be_had(found.labels.cells, counts, axis) for axis in (0, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables(6))
+def test_no_intersection_follows_from_what_is_shown_of_each_column(table: np.ndarray):
+    sex, race = Attribute("sex", ("f", "m"), (0, 0, 0, 1, 1, 1)), Attribute("race", ("a", "b", "c"), (0, 1, 2, 0, 1, 2))
+    single = [veil(table.reshape(2, 3, 2, 2).sum(axis), LEAST) for axis in (1, 0)]
+    found = crossed(table, (sex, race), single, LEAST)
+    counts, hidden = label_counts(table).sum(-1).reshape(2, 3), found.groups.cells.reshape(2, 3)
+    assert not ((counts > 0) & (counts < LEAST) & ~hidden).any()
+    assert all(cannot_be_had(hidden, counts, axis) for axis in (0, 1))
+    # What is hidden of a column on its own is hidden in all of its intersections.
+    for axis, own in enumerate(single):
+        lines = np.moveaxis(hidden | (counts == 0), axis, 0)
+        assert lines[own.groups.cells].all()
+
+
+def few(rows: int = 1500) -> pd.DataFrame:
+    """Race Z has six people, and one hospital four."""
+    frame = predictions(rows)
+    frame.loc[frame.index[:6], "race"] = "Z"
+    frame.loc[frame.index[:4], "hospital"] = "tiny clinic"
+    return frame
+
+
+def test_small_groups_and_clients_are_nowhere(tmp_path):
+    found = evenly.audit(few(), **WHO, score="s")
+    assert (found.table["rows"] >= LEAST).all()
+    shown = set(found.table["name"])
+    assert "race=Z" not in shown
+    assert "tiny clinic" not in shown
+    races = found.groups[1]
+    hidden = [name for name, gone in zip(races.names, races.veil.groups.cells, strict=True) if gone]
+    assert len(hidden) == 2  # another one as well, or its people would follow from the total
+    assert "Z" in hidden
+    folder = found.write(tmp_path / "out")
+    for name in ("audit.csv", "audit.json", "report.html"):
+        assert "tiny clinic" not in (folder / name).read_text()
+    assert any("fewer than 10 people" in warning for warning in found.warnings)
+
+
+def test_everything_is_shown_if_nobody_is_to_be_hidden():
+    found = evenly.audit(few(), **WHO, min_cell=0)
+    assert {"race=Z", "tiny clinic"} <= set(found.table["name"])
+    assert not any("not shown" in warning for warning in found.warnings)
+
+
+def test_few_people_with_one_label_hide_the_rates_that_rest_on_them():
+    frame = predictions(1500)
+    favoured = frame.index[(frame["race"] == "C") & (frame["y"] == 1)]
+    frame = frame.drop(favoured[5:])  # five people of race C have the favourable label
+    found = evenly.audit(frame, **WHO)
+    races = dict(zip(found.groups[1].names, range(3), strict=True))
+    of = {rate: each[races["C"]].known for rate, each in found.groups[1].rates.items()}
+    assert of == {"accuracy": True, "selection_rate": True, "tpr": False, "fpr": False, "base_rate": False}
+    assert not found.groups[1].against["eod"][races["C"]].known
+    assert found.groups[1].against["spd"][races["C"]].known
+
+
+def test_a_single_client_at_the_end_is_not_given_away():
+    frame = few()
+    frame.loc[frame["hospital"] == "tiny clinic", "p"] = 1 - frame["y"]  # always wrong: the worst client
+    found = evenly.audit(frame, **WHO)
+    assert found.clients is not None
+    assert not found.clients.summary["min"].known
+    assert found.clients.summary["max"].known
+
+
+def test_names_of_clients_can_be_left_out():
+    found = evenly.audit(predictions(), **WHO, anonymous=True)
+    assert not any("hospital 0" in name for name in found.table["name"])
+    largest = predictions()["hospital"].value_counts().iloc[0]
+    assert found.client_table.loc["client 01", "rows"] == largest

@@ -1,0 +1,124 @@
+"""What an audit measures: clients, groups, scores and their intervals."""
+
+import numpy as np
+import pytest
+
+import evenly
+from evenly.auditing.labels import Judged, outcomes
+from evenly.auditing.scores import at_thresholds, scored, scores
+from evenly.metrics import accuracy, examples, measure, rates
+from tests.auditing.invented import WHO, predictions
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return predictions()
+
+
+@pytest.fixture(scope="module")
+def found(frame):
+    return evenly.audit(frame, **WHO, score="s")
+
+
+def test_client_metrics_are_those_of_the_package(frame, found):
+    own = frame.assign(right=frame["y"] == frame["p"]).groupby("hospital")["right"]
+    expected = measure(own.mean().to_numpy(), own.count().to_numpy())
+    assert {name: each.value for name, each in found.clients.summary.items()} == pytest.approx(expected, nan_ok=True)
+    assert found.clients.ordered()[0] == 0
+    assert found.client_table.index[0] == "hospital 00"
+
+
+def test_intervals_hold_their_figures_and_are_as_wide_as_the_data_are_few(frame, found):
+    few = evenly.audit(frame.head(300), **WHO)
+    for name in ("accuracy", "selection_rate", "tpr", "fpr", "base_rate"):
+        large, small = found.groups[0].rates[name][0], few.groups[0].rates[name][0]
+        assert large.low < large.value < large.high
+        assert large.high - large.low < small.high - small.low
+    gap = found.groups[0].against["spd"][0]
+    assert gap.low < gap.value < gap.high < 0
+
+
+def test_without_enough_clients_people_are_resampled(frame):
+    alone = evenly.audit(frame, label="y", prediction="p", sensitive="sex")
+    assert alone.clients is None
+    assert alone.crossed is None
+    gap, rows = alone.groups[0].against["spd"][0], frame.groupby("sex")["p"].agg(["mean", "count"])
+    half = 1.96 * np.sqrt((rows["mean"] * (1 - rows["mean"]) / rows["count"]).sum())  # of two independent shares
+    assert (gap.high - gap.low) / 2 == pytest.approx(half, rel=0.1)
+
+
+def test_only_clients_can_be_looked_at(frame):
+    found = evenly.audit(frame, label="y", prediction="p", client="hospital")
+    assert found.groups == ()
+    assert {figure.level for figure in found.figures} == {"model", "clients", "client"}
+
+
+def test_the_order_of_rows_does_not_matter(frame, found):
+    shuffled = evenly.audit(frame.sample(frac=1, random_state=1), **WHO, score="s")
+    assert [each[:3] for each in shuffled.figures] == [each[:3] for each in found.figures]
+    np.testing.assert_allclose([each.value for each in shuffled.figures], [each.value for each in found.figures], rtol=1e-9)
+
+
+def test_people_without_a_value_are_shown_but_compared_with_nobody(frame, found):
+    some = frame.copy()
+    some.loc[some.index[:200], "sex"] = None
+    with_gaps = evenly.audit(some, **WHO)
+    assert with_gaps.groups[0].names == ("female", "male", "(missing)")
+    assert not with_gaps.groups[0].against["spd"][2].known
+    known = evenly.audit(some.iloc[200:], **WHO)
+    assert with_gaps.groups[0].against["spd"][0].value == pytest.approx(known.groups[0].against["spd"][0].value)
+    assert "200 rows have no value of sex" in with_gaps.warnings[-1]
+
+
+def test_the_unprivileged_value_can_be_named(frame):
+    found = evenly.audit(frame, **WHO, unprivileged={"race": "C"})
+    assert [view.names[view.unprivileged or 0] for view in found.groups] == ["female", "C"]
+    assert [view.chosen for view in found.groups] == [True, False]
+    column = {figure.metric: figure.value for figure in found.figures if (figure.level, figure.name) == ("column", "race")}
+    assert column["spd"] == found.groups[1].against["spd"][2].value
+
+
+def test_without_a_favourable_label_only_accuracy_is_compared(frame):
+    three = frame.assign(y=frame["y"] + 2 * (frame["s"] > 0.9), p=frame["p"])
+    found = evenly.audit(three, **WHO)
+    assert set(found.groups[0].rates) == {"accuracy"}
+    assert set(found.groups[0].against) == {"acc_diff"}
+    assert "none is named as favourable" in found.warnings[-1]
+
+
+def test_few_outcomes_tell_as_much_as_all_labels():
+    draw = np.random.default_rng(0)
+    label, prediction = draw.integers(0, 4, (2, 500))
+    full = np.zeros((1, 4, 4), int)
+    np.add.at(full[0], (label, prediction), 1)
+    few = np.zeros((1, 3, 3), int)
+    np.add.at(few[0], outcomes(Judged(("a", "b", "c", "d"), label, prediction, ()), 2)[:2], 1)
+    for one, other in zip(rates(full, 2), rates(few, 1), strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_calibration_error_is_the_weighted_distance_in_every_bin():
+    label, score = np.array([0, 1, 1, 0]), np.array([0.05, 0.05, 0.91, 0.97])
+    found = scored(scores("s", score, label), None, 1)
+    assert found.ece[0] == pytest.approx(0.5 * abs(0.05 - 0.5) + 0.5 * abs(0.94 - 0.5))
+    assert found.bias[0] == pytest.approx(score.mean() - label.mean())
+    assert found.auc[0] == pytest.approx((0.5 + 0 + 1 + 0) / 4)  # pairs: a tie, lost, won, lost
+
+
+def test_thresholds_select_everybody_from_a_score_on(frame):
+    found = scored(scores("s", frame["s"].to_numpy(), frame["y"].to_numpy()), None, 1)
+    selected, right = at_thresholds(found.steps)
+    assert selected[0, 10] == pytest.approx((frame["s"] >= 0.5).mean())
+    assert right[0, 10] == pytest.approx((frame["s"] >= 0.5)[frame["y"] == 1].mean())
+
+
+def test_very_many_clients_are_measured_but_not_listed():
+    frame = predictions(24_000, clients=12_000)
+    found = evenly.audit(frame, **WHO, min_cell=0)
+    assert found.clients is not None
+    assert not found.clients.listed
+    assert "client" not in {figure.level for figure in found.figures}
+    assert "more than 10,000" in found.warnings[0]
+    tables = np.zeros((found.clients.clients, 1, 2, 2), int)
+    np.add.at(tables, (frame["hospital"].astype("category").cat.codes, 0, frame["y"], frame["p"]), 1)
+    assert found.clients.summary["average_devices"].value == pytest.approx(measure(accuracy(tables), examples(tables))["average_devices"])

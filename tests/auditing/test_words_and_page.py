@@ -1,0 +1,81 @@
+"""The sentences say what the numbers bear, and the page shows them, whatever the table's words are."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import evenly
+from tests.auditing.invented import WHO, predictions
+
+HOSTILE = "<script>alert(1)</script> & \"'"
+
+
+@pytest.fixture(scope="module")
+def found():
+    return evenly.audit(predictions(), **WHO, score="s")
+
+
+def test_the_sentences_name_whom_the_model_fails(found):
+    text = " ".join(found.sentences)
+    accuracy = found.whole["accuracy"]
+    assert (
+        f"The model is right for {accuracy.value:.1f} % of 3,000 people (95 % interval {accuracy.low:.1f} to {accuracy.high:.1f})." in text
+    )
+    assert "For the tenth of clients that it serves worst (1 of 12 by hospital)" in text
+    assert "Served worst is hospital “hospital 00”" in text
+    assert re.search(r"People with sex “female” are predicted “1” \d+\.\d points less often than all others \(95 % interval −", text)
+    assert "the extremes of 6 intersections" in text
+    assert "The score's AUC is 0." in text
+
+
+def test_a_gap_that_chance_explains_is_said_to_be_so():
+    frame = predictions(300)
+    fair = frame.assign(sex=np.where(np.arange(300) % 2, "female", "male"), p=frame["y"].where(frame.index % 7 != 0, 1 - frame["y"]))
+    gaps = [sentence for sentence in evenly.audit(fair, **WHO).sentences if "sex" in sentence and "less often" in sentence]
+    assert gaps
+    assert all("which chance alone could explain" in sentence for sentence in gaps)
+
+
+def test_small_samples_are_warned_of():
+    text = " ".join(evenly.audit(predictions(200), **WHO).warnings)
+    assert "clients have fewer than 30 rows" in text
+    assert "rest on fewer than 30 people" in text
+    assert "is what so few rows cause by chance" in text
+
+
+def test_the_files_hold_the_figures_and_no_rows(found, tmp_path):
+    folder = found.write(tmp_path / "a")
+    table = pd.read_csv(folder / "audit.csv")
+    assert list(table.columns) == ["level", "name", "metric", "value", "low", "high", "rows", "unit"]
+    assert len(table) == len(found.figures)
+    assert set(table["unit"]) == {"percent", "percent²", "degrees", "fraction"}
+    kept = json.loads((folder / "audit.json").read_text())
+    assert kept["sentences"] == found.sentences
+    assert len(kept["rows"]) == len(table)
+    page = (folder / "report.html").read_text()
+    assert all(name in page for name in ("hospital 00", "sex=female, race=B", "Calibration error", "Disparate impact"))
+
+
+def test_words_of_the_table_cannot_become_markup(tmp_path):
+    frame = predictions(600).rename(columns={"sex": HOSTILE, "hospital": "<b>"})
+    frame[HOSTILE] = frame[HOSTILE].replace("female", HOSTILE)
+    found = evenly.audit(frame, label="y", prediction="p", client="<b>", sensitive=HOSTILE, score="s", name=HOSTILE)
+    page = found.report(tmp_path / "page.html").read_text()
+    body = page[page.index("<main>") : page.index("</main>")]
+    assert "alert(1)</script>" not in body
+    assert "&lt;script&gt;alert(1)" in body
+
+
+def test_the_same_audit_gives_the_same_page(found, tmp_path):
+    again = evenly.audit(predictions(), **WHO, score="s")
+    assert found.report(tmp_path / "one.html").read_bytes() == again.report(tmp_path / "two.html").read_bytes()
+
+
+@pytest.mark.parametrize("who", [{"client": "hospital"}, {"sensitive": "sex"}, {"client": "sex"}])
+def test_a_page_can_be_of_clients_or_groups_alone(who: dict, tmp_path):
+    page = evenly.audit(predictions(400), label="y", prediction="p", **who).report(tmp_path / "page.html").read_text()
+    assert ('id="clients"' in page) == ("client" in who)
+    assert ('id="groups"' in page) == ("sensitive" in who)
