@@ -8,6 +8,7 @@ import numpy as np
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import CENTRAL, SPLITS, Attribute, Federation
 from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
+from evenly.report.hiding import RESTS_ON, HiddenGroups, hidden_groups
 from evenly.report.served import wilson
 from evenly.report.table import Values, clients_split
 
@@ -37,6 +38,7 @@ class GroupRate(NamedTuple):
     low: float
     high: float
     rows: float  # that the rate is a share of
+    hidden: bool = False  # because it rests on too few people, or would give another away
 
     @property
     def few(self) -> bool:
@@ -58,19 +60,23 @@ def rows_shown(comparison: Comparison) -> str:
     return CENTRAL if len(comparison.federation.central) else clients_split(comparison)
 
 
-def group_values(comparison: Comparison, grouping: Grouping, split: str) -> Values:
-    """Every group metric of every run after its last round."""
+def group_values(comparison: Comparison, grouping: Grouping, split: str, withheld: frozenset[str] = frozenset()) -> Values:
+    """Every group metric of every run after its last round; those that are withheld are undefined."""
     values: Values = {label: {} for label in comparison.labels}
     for run in comparison.runs:
         found = _measured(grouping, grouping.pool(pooled(run.trace, split)[-1]))
-        values[run.label][run.seed] = {name: float(value) for name, value in found.items()}
+        values[run.label][run.seed] = {name: float("nan") if name in withheld else float(value) for name, value in found.items()}
     return values
 
 
-def with_groups(comparison: Comparison, values: Values) -> Values:
-    """Values of clients together with those of the groups, on the rows that groups are shown on; the same where there are no groups."""
+def with_groups(comparison: Comparison, values: Values, least: int = 0) -> Values:
+    """Values of clients together with those of the groups, on the rows that groups are shown on; the same where there are no groups.
+
+    Metrics that would tell of fewer than `least` people are undefined.
+    """
     for grouping in groupings(comparison.federation)[:1]:
-        found = group_values(comparison, grouping, rows_shown(comparison))
+        split = rows_shown(comparison)
+        found = group_values(comparison, grouping, split, hidden_groups(comparison, split, least).withheld)
         return {label: {seed: {**found[label][seed], **own} for seed, own in seeds.items()} for label, seeds in values.items()}
     return values
 
@@ -85,7 +91,9 @@ def metric_intervals(comparison: Comparison, grouping: Grouping, label: str, spl
     return {name: (float(low), float(high)) for name, low, high in zip(GROUP_METRICS, interval.low, interval.high, strict=True)}
 
 
-def group_rates(comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str) -> list[GroupRate]:
+def group_rates(
+    comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str, hidden: HiddenGroups | None = None
+) -> list[GroupRate]:
     """One rate of every group. From the lowest seed to the highest; with one seed a 95 % interval."""
     runs = comparison.of(label)
     tables = np.stack([grouping.pool(pooled(run.trace, split)[-1]) for run in runs])  # [seeds, groups, labels, outcomes]
@@ -95,7 +103,11 @@ def group_rates(comparison: Comparison, grouping: Grouping, label: str, split: s
     mean = ratio(np.where(known, seen, 0).sum(0), known.sum(0))
     low, high = _ends(runs[0], grouping, split, rate) if len(runs) == 1 else _extremes(seen)
     numbers = zip(grouping.names, 100 * mean, 100 * low, 100 * high, rows, strict=True)
-    return [GroupRate(name, *map(float, rest)) for name, *rest in numbers]
+    found = [GroupRate(name, float(v), float(a), float(b), float(n)) for name, v, a, b, n in numbers]
+    if hidden is None:
+        return found
+    unknown, cells = float("nan"), hidden.cells[:, RESTS_ON[rate]]
+    return [GroupRate(own.group, unknown, unknown, unknown, unknown, True) if cells[g] else own for g, own in enumerate(found)]
 
 
 def side_rates(comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str) -> tuple[float, float]:

@@ -58,7 +58,7 @@ def _distribution(comparison: Comparison, choice: Choice, methods: int) -> Chart
         "clients. The solid line is the mean of all clients, the dashed line that of the worst-served 10 %. The narrower and the further "
         f"right, the better.{part}"
     )
-    spread = Figure("chart-distribution", distribution(comparison, choice.coloured, choice.split), caption)
+    spread = Figure("chart-distribution", distribution(comparison, choice.coloured, choice.split, choice.hidden), caption)
     ginis = {label: gini_of(comparison, label, choice.split) for label in choice.coloured}
     known = "; ".join(f"{label}: {gini:.3f}" for label, gini in ginis.items() if np.isfinite(gini))
     caption = (
@@ -100,7 +100,7 @@ def _rounds(comparison: Comparison, choice: Choice, methods: int) -> Charts:
 
 
 def _influence(comparison: Comparison, choice: Choice, methods: int) -> Charts:
-    chart = influence_chart(comparison, choice.coloured)
+    chart = influence_chart(comparison, choice.coloured, choice.hidden)
     if chart is None:
         return Charts({}, {})
     whole = Figure("chart-influence", chart, _influence_words(comparison, choice))
@@ -117,7 +117,7 @@ def _influence(comparison: Comparison, choice: Choice, methods: int) -> Charts:
 def _history(comparison: Comparison, choice: Choice) -> tuple[Figure, dict[str, str]] | None:
     """The weights over the rounds: of the leading method first, the others by choice."""
     order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
-    found = {label: history for label in order if (history := weight_history(comparison, label)) is not None}
+    found = {label: history for label in order if (history := weight_history(comparison, label, choice.hidden)) is not None}
     if not found:
         return None
     charts = {label: weight_history_chart(history, label) for label, history in found.items()}

@@ -8,6 +8,7 @@ import numpy as np
 from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC
 from evenly.report.by_group import with_groups
+from evenly.report.hiding import hidden_clients
 from evenly.report.table import Values, clients_split, final_values, known_of, over_seeds
 
 MOST_COLOURED = 8  # more colours and shapes cannot be told apart
@@ -22,9 +23,11 @@ class Choice(NamedTuple):
     coloured: tuple[str, ...]  # in the order of the comparison
     split: str = "test"  # the rows that clients are compared on
     alike: str = ""  # the method with the least |EOD| on the rows that groups are shown on; "" where there are no groups
+    least: int = 0  # what rests on fewer people is hidden
+    hidden: frozenset[int] = frozenset()  # clients that are therefore not named
 
 
-def choose(comparison: Comparison, values: Values) -> Choice:
+def choose(comparison: Comparison, values: Values, least: int = 0) -> Choice:
     """Compare with the first method; lead with the method that serves the worst tenth best on validation rows.
 
     Choosing on the test rows would flatter the lead; they are used only where there are no validation rows.
@@ -34,13 +37,15 @@ def choose(comparison: Comparison, values: Values) -> Choice:
     valid = final_values(comparison, "valid") if len(others) > 1 else values
     split = "" if len(others) < 2 else "valid" if _defined(valid, others) else "test"
     lead = best_of(valid if split == "valid" else values, others, "worst10") if others else baseline
-    alike = _most_alike(comparison, values)
+    alike = _most_alike(comparison, values, least)
     coloured = _coloured(values, labels, [baseline, lead, *([alike] if alike else [])])
-    return Choice(baseline, lead, split, coloured, clients_split(comparison), alike)
+    shown_on = clients_split(comparison)
+    hidden = np.flatnonzero(hidden_clients(comparison, shown_on, least).cells).tolist() if least > 1 else ()
+    return Choice(baseline, lead, split, coloured, shown_on, alike, least, frozenset(hidden))
 
 
-def _most_alike(comparison: Comparison, values: Values) -> str:
-    whole = with_groups(comparison, values)
+def _most_alike(comparison: Comparison, values: Values, least: int) -> str:
+    whole = with_groups(comparison, values, least)
     known = len(comparison.federation.groups) > 1 and known_of(whole, ("eod_abs",))
     return best_of(whole, comparison.labels, "eod_abs") if known else ""
 

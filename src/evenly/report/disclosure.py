@@ -65,7 +65,7 @@ def _protect(cells: Array, counts: Array, least: int, axis: int) -> bool:
     lines, own = np.moveaxis(cells, axis, -1), np.moveaxis(counts, axis, -1)  # views
     changed = False
     for at in np.ndindex(lines.shape[:-1]):
-        while not _safe(lines[at], own[at], least):
+        while not is_safe(lines[at], own[at], least):
             free = np.flatnonzero(~lines[at] & (own[at] > 0))
             if not len(free):
                 break
@@ -73,8 +73,8 @@ def _protect(cells: Array, counts: Array, least: int, axis: int) -> bool:
     return changed
 
 
-def _safe(hidden: Array, counts: Array, least: int) -> bool:
-    """Whether nothing is hidden in a line, or enough that the total tells neither a cell nor a small sum."""
+def is_safe(hidden: Array, counts: Array, least: int) -> bool:
+    """Whether nothing is hidden in a line, or enough that its total tells neither a cell nor a small sum."""
     counted = hidden & (counts > 0)
     return not counted.any() or (int(counted.sum()) > 1 and counts[counted].sum() >= least)
 
@@ -83,7 +83,7 @@ def _withheld(cells: Array, counts: Array, least: int, axis: int) -> Array:
     lines, own = np.moveaxis(cells, axis, -1), np.moveaxis(counts, axis, -1)
     found = np.zeros(lines.shape[:-1], bool)
     for at in np.ndindex(found.shape):
-        found[at] = not _safe(lines[at], own[at], least)
+        found[at] = not is_safe(lines[at], own[at], least)
     return found
 
 

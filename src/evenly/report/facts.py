@@ -1,5 +1,7 @@
 """The sections that let a reader judge and repeat the results: the data, the settings, the command."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from evenly.experiment.results import Comparison
@@ -13,8 +15,8 @@ MOST_EXCLUDED = 20
 MOST_SETTINGS = 200
 
 
-def data_card(comparison: Comparison) -> Html:
-    """What the clients hold."""
+def data_card(comparison: Comparison, least: int = 0) -> Html:
+    """What the clients hold. Sizes of fewer than `least` rows are not told."""
     federation = comparison.federation
     rows = {name: federation.split(name).counts for name in SPLITS}
     total = sum(int(counts.sum()) for counts in rows.values())
@@ -24,8 +26,8 @@ def data_card(comparison: Comparison) -> Html:
         ("Clients by", comparison.partition),
         ("Clients", f"{federation.clients:,}"),
         ("Rows", f"{total:,} ({parts})"),
-        ("Training rows of a client", _sizes(rows["train"])),
-        ("Test rows of a client", _sizes(rows["test"])),
+        ("Training rows of a client", _sizes(rows["train"], least)),
+        ("Test rows of a client", _sizes(rows["test"], least)),
         ("Classes", _names(federation.labels)),
         ("Groups", _names(federation.groups) if len(federation.groups) > 1 else "none given"),
     ]
@@ -38,10 +40,15 @@ def data_card(comparison: Comparison) -> Html:
     return section("data", "Data", definitions(pairs))
 
 
-def _sizes(counts: np.ndarray) -> str:
+def _sizes(counts: np.ndarray, least: int) -> str:
     if not len(counts):
         return "none"
-    return f"{counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
+    low, high, middle = (_told(float(size), least) for size in (counts.min(), counts.max(), np.median(counts)))
+    return f"{low} to {high}, median {middle}"
+
+
+def _told(size: float, least: int) -> str:
+    return f"fewer than {least}" if 0 < size < least else f"{size:,.0f}"
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -83,14 +90,15 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def excluded(comparison: Comparison) -> Html:
-    """Updates that were left out because they were not finite; nothing where there were none."""
+def excluded(comparison: Comparison, hidden: Collection[int] = ()) -> Html:
+    """Updates that were left out because they were not finite; nothing where there were none. Hidden clients are not named."""
     found = {label: np.sum([run.trace.excluded for run in comparison.of(label)], axis=0) for label in comparison.labels}
     entries = [(label, k, int(times[k])) for label, times in found.items() for k in np.flatnonzero(times)]
     if not entries:
         return Html("")
     entries.sort(key=lambda entry: -entry[2])
-    rows = [(label, comparison.federation.names[k], f"{times:,}") for label, k, times in entries[:MOST_EXCLUDED]]
+    names = {k: "a client that is not named" if k in hidden else comparison.federation.names[k] for _, k, _ in entries}
+    rows = [(label, names[k], f"{times:,}") for label, k, times in entries[:MOST_EXCLUDED]]
     words = (
         f"{sum(times for _, _, times in entries):,} updates or losses were not finite numbers and did not count, over all seeds. "
         "That usually means that training diverged there; a smaller learning rate helps."

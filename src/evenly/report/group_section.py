@@ -23,8 +23,9 @@ from evenly.report.charts.rates import MOST_GROUPS, largest, rates_chart
 from evenly.report.choice import Choice
 from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_of
 from evenly.report.grid import Column, Entry, grid
+from evenly.report.hiding import HiddenGroups, hidden_groups
 from evenly.report.markup import Html, definitions, element, section, unbroken
-from evenly.report.method_table import dash, folded, key_of, method_table, title_of
+from evenly.report.method_table import Intervals, dash, folded, hidden_dash, key_of, method_table, title_of
 from evenly.report.table import SPLIT_WORDS, Values, table_of
 from evenly.types import Trace
 
@@ -48,13 +49,14 @@ def group_section(comparison: Comparison, choice: Choice) -> Charts:
     if not found or not any(_tested(run.trace, split) for run in comparison.runs):
         return Charts({}, {})
     whole, *attributes = found
-    values = group_values(comparison, whole, split)
-    rates = _rates(comparison, whole, choice.coloured, split)
+    hidden = hidden_groups(comparison, split, choice.least)
+    values = group_values(comparison, whole, split, hidden.withheld)
+    rates = _rates(comparison, whole, choice.coloured, split, hidden)
     bars = _figures(comparison, rates, choice)
     parts = [
         definitions(_who(comparison, whole, split)),
-        *_findings(comparison, whole, choice, split),
-        *_tables(comparison, whole, choice, values, split),
+        *([] if "eod" in hidden.withheld else _findings(comparison, whole, choice, split)),
+        *_tables(comparison, whole, choice, values, split, hidden),
         legend_of(choice.coloured, others=False),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
         element("h3", {"class": "later"}, "Every group"),
@@ -69,8 +71,8 @@ def _tested(trace: Trace, split: str) -> bool:
     return bool((trace.central if split == CENTRAL else trace.tables[-1, SPLITS.index(split)]).any())
 
 
-def _rates(comparison: Comparison, grouping: Grouping, labels: Sequence[str], split: str) -> Rates:
-    return {rate: {label: group_rates(comparison, grouping, label, split, rate) for label in labels} for rate in RATES}
+def _rates(comparison: Comparison, grouping: Grouping, labels: Sequence[str], split: str, hidden: HiddenGroups) -> Rates:
+    return {rate: {label: group_rates(comparison, grouping, label, split, rate, hidden) for label in labels} for rate in RATES}
 
 
 def _who(comparison: Comparison, grouping: Grouping, split: str) -> list[tuple[str, str]]:
@@ -106,23 +108,33 @@ def _findings(comparison: Comparison, grouping: Grouping, choice: Choice, split:
     return [element("ul", {"class": "words"}, *items)] if items else []
 
 
-def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: Values, split: str) -> list[Html]:
-    main = table_of(values, metrics=MAIN, split=split)
-    intervals = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
+def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: Values, split: str, hidden: HiddenGroups) -> list[Html]:
+    main, withheld = table_of(values, metrics=MAIN, split=split), hidden.withheld
+    intervals = _intervals(comparison, grouping, choice, split, withheld)
     shown = tuple(row for row in main.rows if row.label in choice.coloured)
     single = RESAMPLED if any(intervals.values()) else "One seed, so there are no intervals. "
     caption = f"After {comparison.rounds:,} rounds."
-    parts = [method_table(main._replace(rows=shown), caption, intervals=intervals), key_of(main, UNITS, single)]
+    parts = [method_table(main._replace(rows=shown), caption, intervals=intervals, withheld=withheld), key_of(main, UNITS, single)]
     if len(shown) < len(main.rows):
-        parts.append(folded(f"Groups: all {len(main.rows)} methods", method_table(main, "Every method, the same columns.")))
+        every = method_table(main, "Every method, the same columns.", withheld=withheld)
+        parts.append(folded(f"Groups: all {len(main.rows)} methods", every))
     kept = {label: values[label] for label in choice.coloured}
-    further = [method_table(table_of(kept, metrics=names), title, intervals=intervals) for title, names in FURTHER.items()]
+    further = [
+        method_table(table_of(kept, metrics=names), title, intervals=intervals, withheld=withheld) for title, names in FURTHER.items()
+    ]
     parts.append(folded("More group metrics", *further, _formulas()))
     if split == CENTRAL and any(_tested(run.trace, "test") for run in comparison.runs):
-        own = group_values(comparison, grouping, "test")
+        withheld = hidden_groups(comparison, "test", choice.least).withheld
+        own = group_values(comparison, grouping, "test", withheld)
         table = table_of({label: own[label] for label in choice.coloured}, metrics=MAIN)
-        parts.append(folded("On the clients' own test rows", method_table(table, "The test rows of all clients together.")))
+        apart = method_table(table, "The test rows of all clients together.", withheld=withheld)
+        parts.append(folded("On the clients' own test rows", apart))
     return parts
+
+
+def _intervals(comparison: Comparison, grouping: Grouping, choice: Choice, split: str, withheld: frozenset[str]) -> Intervals:
+    found = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
+    return {label: {name: ends for name, ends in own.items() if name not in withheld} for label, own in found.items()}
 
 
 def _formulas() -> Html:
@@ -163,10 +175,10 @@ def _dashes(comparison: Comparison) -> Html:
 
 def _listed(grouping: Grouping, rates: Rates, label: str) -> Html:
     by_rate = {rate: rates[rate][label] for rate in RATES}
-    order = np.argsort([-group.rows for group in by_rate["accuracy"]], kind="stable")[:MOST_LISTED]
+    order = np.argsort([0 if group.hidden else -group.rows for group in by_rate["accuracy"]], kind="stable")[:MOST_LISTED]
     columns = [Column("Group"), Column("Rows"), *(Column(title, "%") for title in RATES.values())]
     rows = [
-        [_name(grouping, g), f"{by_rate['accuracy'][g].rows:,.0f}", *(_rate(rate, found[g]) for rate, found in by_rate.items())]
+        [_name(grouping, g), _rows(by_rate["accuracy"][g]), *(_rate(rate, found[g]) for rate, found in by_rate.items())]
         for g in sorted(order.tolist())
     ]
     caption = f"Served by {label}." + (f" The {MOST_LISTED} largest groups." if len(grouping.names) > MOST_LISTED else "")
@@ -177,7 +189,13 @@ def _name(grouping: Grouping, g: int) -> str:
     return f"{grouping.names[g]} (unprivileged)" if g in grouping.unprivileged else grouping.names[g]
 
 
+def _rows(found: GroupRate) -> str | Entry:
+    return hidden_dash() if found.hidden else f"{found.rows:,.0f}"
+
+
 def _rate(rate: str, found: GroupRate) -> str | Entry:
+    if found.hidden:
+        return hidden_dash()
     if not np.isfinite(found.value):
         return dash({"tpr": "no rows with the favourable label", "fpr": "no rows with another label"}.get(rate, "no rows"))
     return f"{found.value:.1f}{' *' if found.few else ''}"
@@ -190,10 +208,12 @@ def _attributes(comparison: Comparison, attributes: Sequence[Grouping], choice: 
     intro = "Above, groups are intersections. Here is one attribute at a time; a model can be even over each and not over all together."
     parts = [element("h3", {"class": "later"}, "One attribute at a time"), element("p", {"class": "soft"}, intro)]
     for grouping in attributes:
-        rates = _rates(comparison, grouping, choice.coloured, split)
-        values = {label: seeds for label, seeds in group_values(comparison, grouping, split).items() if label in choice.coloured}
-        intervals = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
+        hidden = hidden_groups(comparison, split, choice.least, grouping.attribute)
+        rates = _rates(comparison, grouping, choice.coloured, split, hidden)
+        every = group_values(comparison, grouping, split, hidden.withheld)
+        main = table_of({label: every[label] for label in choice.coloured}, metrics=MAIN, split=split)
+        intervals = _intervals(comparison, grouping, choice, split, hidden.withheld)
         about = f"{_names(grouping, unprivileged=True)} against {_names(grouping, unprivileged=False)}."
-        table = method_table(table_of(values, metrics=MAIN, split=split), about, intervals=intervals)
+        table = method_table(main, about, intervals=intervals, withheld=hidden.withheld)
         parts.append(folded(f"By {grouping.title}", table, *(_listed(grouping, rates, label) for label in choice.coloured)))
     return parts

@@ -12,10 +12,22 @@ from evenly.report.table import Cell, Table, format_value
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]  # label -> metric -> ends, where seeds give none
 
 
-def method_table(table: Table, caption: str, kind: str = "", intervals: Intervals | None = None) -> Html:
+def method_table(
+    table: Table, caption: str, kind: str = "", *, intervals: Intervals | None = None, withheld: frozenset[str] = frozenset()
+) -> Html:
+    """One row per method. Metrics in `withheld` rest on too few people to be shown."""
     columns = [Column("Method"), *(Column(title_of(m.title), _hint(m)) for m in table.metrics)]
     own = intervals or {}
-    rows = [[row.label, *(_entry(row.cells[m.name], own.get(row.label, {}).get(m.name)) for m in table.metrics)] for row in table.rows]
+    rows = [
+        [
+            row.label,
+            *(
+                hidden_dash() if m.name in withheld else _entry(row.cells[m.name], own.get(row.label, {}).get(m.name))
+                for m in table.metrics
+            ),
+        ]
+        for row in table.rows
+    ]
     return grid(caption, columns, rows, kind=kind, methods=True)
 
 
@@ -40,9 +52,17 @@ def _entry(cell: Cell, interval: tuple[float, float] | None) -> Entry:
     return Entry(join([*parts, element("span", {"class": "spoken"}, spoken)]), "best" if cell.best else "near" if cell.near else "")
 
 
+def hidden_dash() -> Entry:
+    """A cell that is not shown because it rests on too few people, or would give such a one away."""
+    return _dash("hidden: too few people")
+
+
 def dash(reason: str) -> Entry:
     """A cell without a value, and why."""
-    why = f"undefined: {reason}"
+    return _dash(f"undefined: {reason}")
+
+
+def _dash(why: str) -> Entry:
     return Entry(join([element("span", {"title": why, "aria-hidden": "true"}, "–"), element("span", {"class": "spoken"}, why)]), "")
 
 

@@ -26,7 +26,7 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
     summary = summarise(values, choice)
     known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
     tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in known))] if known else []
-    groups = summarise_groups(with_groups(comparison, values), choice, rows_shown(comparison))
+    groups = summarise_groups(with_groups(comparison, values, choice.least), choice, rows_shown(comparison))
     words = {"lead": summary.finding, "soft": summary.cautions}, {"lead": groups.finding, "soft": groups.cautions}
     return element(
         "header",

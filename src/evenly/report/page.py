@@ -1,17 +1,19 @@
 """The report: one HTML file that needs nothing else, not even a network."""
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from evenly.experiment.reproduce import Line
 from evenly.experiment.results import Comparison
 from evenly.report.beside import beside
 from evenly.report.by_group import with_groups
 from evenly.report.chart_sections import charts
-from evenly.report.choice import choose
+from evenly.report.choice import Choice, choose
 from evenly.report.document import contents, document
 from evenly.report.facts import data_card, excluded, settings
 from evenly.report.group_section import group_section
-from evenly.report.markup import join
+from evenly.report.hidden_section import hidden_section
+from evenly.report.markup import Html, join
 from evenly.report.opening import opening
 from evenly.report.paired_section import paired_section
 from evenly.report.sections import privacy, results, worst_served
@@ -33,40 +35,67 @@ CONTENTS = {
     "data": "Data",
     "settings": "Settings",
     "excluded": "Excluded",
+    "hidden": "Hidden",
 }
 
 
-def write_report(comparison: Comparison, path: str | Path, lines: list[Line] | None = None) -> Path:
-    """Write the report of a comparison, with the paper's figures where there are any (`lines`)."""
-    text = render(comparison, lines)
+def write_report(comparison: Comparison, path: str | Path, lines: list[Line] | None = None, *, least: int = 0) -> Path:
+    """Write the report of a comparison, with the paper's figures where there are any (`lines`).
+
+    What rests on fewer than `least` people is hidden.
+    """
+    text = render(comparison, lines, least=least)
     return write_whole(Path(path), lambda file: file.write(text.encode()))
 
 
-def render(comparison: Comparison, lines: list[Line] | None = None) -> str:
+def render(comparison: Comparison, lines: list[Line] | None = None, *, least: int = 0) -> str:
     """The page as text. The same results give the same page."""
-    _check(comparison)
+    built = build(comparison, lines, least=least)
+    shown = {key: built.sections[key] for key in CONTENTS if built.sections.get(key)}
+    body = [built.opening, contents({key: CONTENTS[key] for key in shown}), *shown.values()]
+    return document(comparison.title or comparison.name, join(body), built.specs)
+
+
+class Built(NamedTuple):
+    """Everything on the page."""
+
+    opening: Html
+    sections: dict[str, Html]
+    specs: dict[str, dict[str, Any]]  # charts; NAME@VARIANT is what can be shown instead of NAME
+
+
+def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int = 0) -> Built:
+    _check(comparison, least)
     values = final_values(comparison, clients_split(comparison))
-    choice = choose(comparison, values)
-    whole = with_groups(comparison, values)
+    choice, whole = choose(comparison, values, least), with_groups(comparison, values, least)
     drawn, groups = charts(comparison, whole, choice), group_section(comparison, choice)
     sections = {
         "results": results(comparison, values, choice),
-        "paper": beside(lines or []),
-        **groups.sections,
+        "paper": beside([line for line in lines or [] if _named(line.metric) not in _unnamed(comparison, choice)]),
         **drawn.sections,
+        **groups.sections,
         "chance": paired_section(comparison, whole, choice),
         "clients": worst_served(comparison, choice),
         "privacy": privacy(comparison),
-        "data": data_card(comparison),
+        "data": data_card(comparison, least),
         "settings": settings(comparison),
-        "excluded": excluded(comparison),
+        "excluded": excluded(comparison, choice.hidden),
+        "hidden": hidden_section(comparison, choice),
     }
-    shown = {key: sections[key] for key in CONTENTS if sections.get(key)}
-    body = [opening(comparison, values, choice), contents({key: CONTENTS[key] for key in shown}), *shown.values()]
-    return document(comparison.title or comparison.name, join(body), groups.specs | drawn.specs)
+    return Built(opening(comparison, values, choice), sections, drawn.specs | groups.specs)
 
 
-def _check(comparison: Comparison) -> None:
+def _named(metric: str) -> str:
+    return metric.removeprefix("client:") if metric.startswith("client:") else ""
+
+
+def _unnamed(comparison: Comparison, choice: Choice) -> set[str]:
+    return {comparison.federation.names[k] for k in choice.hidden}
+
+
+def _check(comparison: Comparison, least: int) -> None:
+    if least < 0:
+        raise ValueError(f"The least number of people in a cell must be at least 0, got {least}. 0 hides nothing.")
     if not comparison.runs:
         raise ValueError("A report needs at least one run, got none.")
     for run in comparison.runs:

@@ -6,6 +6,7 @@ from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
 from evenly.report.choice import Choice
+from evenly.report.client_groups import client_groups
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, key_of, method_table, title_of
@@ -95,6 +96,8 @@ def worst_served(comparison: Comparison, choice: Choice) -> Html:
         f"The clients with the lowest {word} accuracy, means over seeds. The range behind an accuracy is what chance alone allows "
         f"with that many {word} rows (Wilson's 95 % interval): where it is wide, the client may be served better than it looks."
     )
+    if choice.hidden:
+        intro += f" {len(choice.hidden):,} of {comparison.federation.clients:,} clients are not named: too few people."
     order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
     parts = [_clients(comparison, label, choice) for label in order]
     return section("clients", "Worst-served clients", element("p", None, intro), *parts)
@@ -102,12 +105,15 @@ def worst_served(comparison: Comparison, choice: Choice) -> Html:
 
 def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:
     other = choice.baseline if label != choice.baseline else choice.lead
-    found = worst_clients(comparison, label, other, limit=MOST_CLIENTS, split=choice.split)
+    found = worst_clients(comparison, label, other, limit=MOST_CLIENTS, split=choice.split, hidden=choice.hidden)
+    groups = client_groups(comparison, choice.least)
     tested = Column(f"{SPLIT_WORDS[choice.split].capitalize()} rows")
     columns = [Column("Client"), Column("Training rows"), tested, Column("Accuracy", "%"), Column("Chance allows", "%")]
     columns += [Column(f"With {other}", "%")] if other != label else []
-    rows = [_client(client, other != label) for client in found]
-    table = grid(f"Worst served by {label}.", columns, rows, kind="compact") if rows else element("p", None, "No client has test rows.")
+    columns += [Column("Groups", words=True)] if groups else []
+    rows = [[*_client(client, other != label), *([unbroken(groups[client.number])] if groups else [])] for client in found]
+    nobody = "No client has test rows." if not choice.hidden else "Every client with test rows is hidden: too few people."
+    table = grid(f"Worst served by {label}.", columns, rows, kind="compact") if rows else element("p", None, nobody)
     open_ = {"open": ""} if label == choice.lead else {}
     return element("details", open_, element("summary", None, f"Under {label}"), table)
 

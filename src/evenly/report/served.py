@@ -1,5 +1,6 @@
 """How each client is served: its accuracy, its rows and the weight that it got, averaged over seeds."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ class Client(NamedTuple):
     low: float
     high: float
     elsewhere: float  # its accuracy under the method that is compared with
+    number: int = -1  # among the federation's clients
 
 
 class Influence(NamedTuple):
@@ -55,13 +57,15 @@ def served(comparison: Comparison, label: str, split: str = "test") -> Served:
     return Served(means, np.mean([n for _, n in runs], axis=0), np.mean(train, axis=0))
 
 
-def worst_clients(comparison: Comparison, label: str, other: str, *, limit: int = 10, split: str = "test") -> list[Client]:
-    """The clients with the lowest accuracy under `label`, worst first, with their accuracy under `other`.
+def worst_clients(
+    comparison: Comparison, label: str, other: str, *, limit: int = 10, split: str = "test", hidden: Collection[int] = ()
+) -> list[Client]:
+    """The clients with the lowest accuracy under `label`, worst first, with their accuracy under `other`; without the hidden ones.
 
     Among equals the client with more rows comes first: there the evidence is stronger.
     """
     own, elsewhere = served(comparison, label, split), served(comparison, other, split)
-    known = np.flatnonzero(np.isfinite(own.accuracy))
+    known = np.array([k for k in np.flatnonzero(np.isfinite(own.accuracy)).tolist() if k not in hidden], int)
     order = known[np.lexsort((known, -own.rows[known], own.accuracy[known]))][:limit]
     low, high = wilson(own.accuracy / 100, own.rows)
     return [
@@ -73,6 +77,7 @@ def worst_clients(comparison: Comparison, label: str, other: str, *, limit: int 
             float(100 * low[k]),
             float(100 * high[k]),
             float(elsewhere.accuracy[k]),
+            int(k),
         )
         for k in order
     ]

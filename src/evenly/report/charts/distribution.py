@@ -1,6 +1,6 @@
 """How client accuracy is distributed under each method: a histogram, the clients below it, and two lines to compare."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -60,12 +60,15 @@ def shown_span(comparison: Comparison, labels: Sequence[str], split: str = "test
     return span_of(np.concatenate(found))
 
 
-def distribution(comparison: Comparison, labels: Sequence[str], split: str = "test") -> alt.LayerChart:
-    """One row per method. Bars: clients per step of accuracy, mean over seeds. Dots: single clients, where they can be seen."""
+def distribution(comparison: Comparison, labels: Sequence[str], split: str = "test", hidden: Collection[int] = ()) -> alt.LayerChart:
+    """One row per method. Bars: clients per step of accuracy, mean over seeds. Dots: single clients, where they can be seen.
+
+    Hidden clients are counted and have no dot.
+    """
     span, word = shown_span(comparison, labels, split), SPLIT_WORDS[split]
     layers = [_bars(comparison, labels, split, span)]
     if sum(len(comparison.of(label)) for label in labels) * comparison.federation.clients <= MOST_POINTS:
-        layers.append(_clients(comparison, labels, split, span))
+        layers.append(_clients(comparison, labels, split, span, hidden))
     layers += [_marks(comparison, labels, split, span), _names(labels, span)]
     return finish(
         layers,
@@ -127,8 +130,8 @@ def _heights(seeds: list[np.ndarray], edges: np.ndarray) -> np.ndarray:
     return np.mean([np.histogram(a[np.isfinite(a)].round(9), edges)[0] for a in seeds], axis=0)
 
 
-def _clients(comparison: Comparison, labels: Sequence[str], split: str, span: Span) -> alt.Chart:
-    rows = [row for i, label in enumerate(labels) for run in comparison.of(label) for row in _points(comparison, run, i, split)]
+def _clients(comparison: Comparison, labels: Sequence[str], split: str, span: Span, hidden: Collection[int]) -> alt.Chart:
+    rows = [row for i, label in enumerate(labels) for run in comparison.of(label) for row in _points(comparison, run, i, split, hidden)]
     return (
         alt.Chart(values(rows))
         .mark_circle(size=22, opacity=0.45)
@@ -147,13 +150,14 @@ def _clients(comparison: Comparison, labels: Sequence[str], split: str, span: Sp
     )
 
 
-def _points(comparison: Comparison, run: Run, row: int, split: str) -> list[dict[str, Any]]:
+def _points(comparison: Comparison, run: Run, row: int, split: str, hidden: Collection[int]) -> list[dict[str, Any]]:
     accuracies, counts = client_accuracy(run, split)
     names = comparison.federation.names
     # Spread evenly instead of at random, so that the same results give the same page.
     return [
         {"method": run.label, "client": names[k], "accuracy": accuracies[k], "rows": counts[k], "seed": run.seed, "y": _strip(row, k)}
         for k in np.flatnonzero(np.isfinite(accuracies)).tolist()
+        if k not in hidden
     ]
 
 

@@ -1,6 +1,7 @@
 """Who shaped the model: each client's share of all weight given in training, against its share of the training rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import altair as alt
@@ -15,17 +16,20 @@ BINS = 40
 ROWS, WEIGHT = "Share of all training rows (%)", "Share of all weight in training (%)"
 
 
-def influence_chart(comparison: Comparison, labels: Sequence[str]) -> alt.LayerChart | None:
+def influence_chart(comparison: Comparison, labels: Sequence[str], hidden: Collection[int] = ()) -> alt.LayerChart | None:
     """One point per client and method; with very many clients, one per fortieth of them by size.
 
-    None for a single client, or where no weights are known.
+    Hidden clients have no point. None for a single client, or where no weights are known or nobody is left.
     """
     found = {label: influence(comparison, label) for label in labels}
     found = {label: share for label, share in found.items() if np.isfinite(share.weight).all()}
     if not found or comparison.federation.clients < 2:
         return None
     joined = len(found) * comparison.federation.clients > MOST_POINTS
-    rows = [row for label, share in found.items() for row in (_joined if joined else _single)(comparison, label, share)]
+    draw = _joined if joined else partial(_single, hidden)
+    rows = [row for label, share in found.items() for row in draw(comparison, label, share)]
+    if not rows:
+        return None
     title = "How much each client counted in training"
     description = f"{title}: its share of the training rows against its share of the weight, for each method."
     return finish([*_diagonal(rows), _points(rows, labels)], title=title, description=description, height=340)
@@ -80,8 +84,9 @@ def _points(rows: list[dict[str, Any]], labels: Sequence[str]) -> alt.Chart:
     )
 
 
-def _single(comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
-    return [_row(label, name, r, w) for name, r, w in zip(comparison.federation.names, share.rows, share.weight, strict=True)]
+def _single(hidden: Collection[int], comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
+    each = enumerate(zip(comparison.federation.names, share.rows, share.weight, strict=True))
+    return [_row(label, name, r, w) for k, (name, r, w) in each if k not in hidden]
 
 
 def _joined(comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:

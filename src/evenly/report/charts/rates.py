@@ -31,7 +31,7 @@ def rates_chart(found: Mapping[str, Sequence[GroupRate]], rate: str, shown: Sequ
 
 def largest(rates: Sequence[GroupRate]) -> list[int]:
     """The groups that are drawn, in their own order: those with the most rows."""
-    order = np.argsort([-rate.rows for rate in rates], kind="stable")[:MOST_GROUPS]
+    order = np.argsort([0 if rate.hidden else -rate.rows for rate in rates], kind="stable")[:MOST_GROUPS]
     return sorted(order.tolist())
 
 
@@ -58,7 +58,8 @@ def _text(rows: list[dict[str, Any]], field: str, y: alt.Y, style: str = "guide-
 
 
 def _undefined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"y": row["y"], "at": 0, "why": "– undefined: no such rows"} for row in rows if not np.isfinite(row["value"])]
+    words = {True: "– hidden: too few people", False: "– undefined: no such rows"}
+    return [{"y": row["y"], "at": 0, "why": words[row["hidden"]]} for row in rows if not np.isfinite(row["value"])]
 
 
 def _row(label: str, rate: GroupRate, y: float) -> dict[str, Any]:
@@ -70,8 +71,9 @@ def _row(label: str, rate: GroupRate, y: float) -> dict[str, Any]:
         "low": rate.low,
         "high": rate.high,
         "span": f"{rate.low:.1f} to {rate.high:.1f}" if np.isfinite(rate.low) else "not known",
-        "rows": f"{rate.rows:,.0f}" + (f" (fewer than {FEW})" if rate.few else ""),
+        "rows": "hidden" if rate.hidden else f"{rate.rows:,.0f}" + (f" (fewer than {FEW})" if rate.few else ""),
         "few": rate.few,
+        "hidden": rate.hidden,
     }
 
 

@@ -1,6 +1,7 @@
 """Who counted when: the share of the weight that clients got over the rounds of training, as squares of that size."""
 
 import itertools
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -25,8 +26,11 @@ class History(NamedTuple):
     shares: np.ndarray  # [bands, parts]
 
 
-def weight_history(comparison: Comparison, label: str) -> History | None:
-    """Mean over seeds; None where there is nothing to show: no rounds, one client, or several models with weights of their own."""
+def weight_history(comparison: Comparison, label: str, hidden: Collection[int] = ()) -> History | None:
+    """Mean over seeds, without rows of hidden clients.
+
+    None where there is nothing to show: no rounds, one client, or several models with weights of their own.
+    """
     runs, clients = comparison.of(label), comparison.federation.clients
     rounds = len(runs[0].trace.cohort)
     if clients < 2 or not rounds or not np.isfinite(influence(comparison, label).weight).all():
@@ -41,7 +45,9 @@ def weight_history(comparison: Comparison, label: str) -> History | None:
     shares = np.mean([_shares(run, band, len(parts), edges) for run in runs], axis=0)
     names = [_name(comparison, part, i, len(parts)) for i, part in enumerate(parts)]
     rows = np.array([sizes[part].sum() for part in parts]) / max(sizes.sum(), 1)
-    return History(names, rows, [(int(a) + 1, int(b)) for a, b in itertools.pairwise(edges)], shares)
+    kept = [i for i, part in enumerate(parts) if len(part) > 1 or part[0] not in hidden]
+    spans = [(int(a) + 1, int(b)) for a, b in itertools.pairwise(edges)]
+    return History([names[i] for i in kept], rows[kept], spans, shares[kept]) if kept else None
 
 
 def _shares(run: Run, band: np.ndarray, bands: int, edges: np.ndarray) -> np.ndarray:

@@ -1,0 +1,102 @@
+"""What a report leaves out when nothing may rest on fewer than so many people: clients by name, groups, and metrics made of them."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.experiment.results import Comparison
+from evenly.federation import SPLITS, Attribute, Federation
+from evenly.metrics import by_attribute, pooled, sides
+from evenly.report.disclosure import Hidden, hide, is_safe, small_cells
+
+# What is made of every single group, and of the two sides: one of them hidden makes all of these tell too much.
+OF_GROUPS = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
+OF_SIDES = (
+    "spd", "eod", "aod", "acc_diff", "f1_diff", "spd_abs", "eod_abs", "aod_abs", "acc_diff_abs", "f1_diff_abs", "odds_diff", "fas_abs",
+    "fas_thesis", "representation",
+)  # fmt: skip
+ALL_ROWS, POSITIVE, NEGATIVE = range(3)
+RESTS_ON = {"accuracy": ALL_ROWS, "selection_rate": ALL_ROWS, "tpr": POSITIVE, "fpr": NEGATIVE}
+
+
+class HiddenGroups(NamedTuple):
+    """By group and by what a rate is a share of: all rows, rows with the favourable label, the others."""
+
+    cells: np.ndarray  # bool [groups, 3]
+    small: np.ndarray  # bool [groups, 3]: hidden for their own sake
+    withheld: frozenset[str]  # metrics that would give hidden cells away
+
+
+def hidden_clients(comparison: Comparison, split: str, least: int) -> Hidden:
+    """Clients that may not be named: those with few rows to be measured on or to learn from, in any seed.
+
+    The averages of all clients are shown, so a single client is never hidden alone.
+    """
+    rows = np.stack([run.trace.tables[-1].sum((-3, -2, -1)) for run in comparison.runs])  # [runs, splits, clients]
+    measured, trained = rows[:, SPLITS.index(split)], rows[:, SPLITS.index("train")]
+    return hide(_least(measured), least, sums=[0], also=small_cells(_least(trained), least))
+
+
+def hidden_groups(comparison: Comparison, split: str, least: int, attribute: Attribute | None = None) -> HiddenGroups:
+    """Groups whose rates may not be shown, or values of one attribute; the same for all methods, which are tested on the same people."""
+    federation = comparison.federation
+    tables = np.stack([pooled(run.trace, split)[-1] for run in comparison.runs])  # [runs, groups, labels, outcomes]
+    counts = _counts(tables, federation.favourable)
+    cells = _protected(federation, counts, least) if least > 1 else np.zeros(counts.shape, bool)
+    told = partial(_told, cells, counts, least)
+    if attribute is not None:
+        also = np.array([told(np.array(attribute.of_group) == value) for value in range(len(attribute.values))])
+        counts = _counts(by_attribute(tables, attribute), federation.favourable)
+        cells = _of_line(counts, least, also) if least > 1 else np.zeros(counts.shape, bool)
+        return HiddenGroups(cells, small_cells(counts, least), frozenset((*OF_GROUPS, *OF_SIDES) if cells.any() else ()))
+    unprivileged = np.isin(np.arange(len(counts)), federation.unprivileged)
+    both = _counts(sides(tables, federation.unprivileged), federation.favourable)
+    few = small_cells(both, least).any() or told(unprivileged).any() or told(~unprivileged).any()
+    return HiddenGroups(cells, small_cells(counts, least), frozenset((OF_GROUPS if cells.any() else ()) + (OF_SIDES if few else ())))
+
+
+def _told(cells: np.ndarray, counts: np.ndarray, least: int, line: np.ndarray) -> np.ndarray:
+    """Which totals over these groups would give a hidden cell away. bool [3]"""
+    return np.array([not is_safe(cells[line, i], counts[line, i], least) for i in range(3)])
+
+
+def _least(rows: np.ndarray) -> np.ndarray:
+    """The fewest rows of any run that has some. [runs, ...] -> [...]"""
+    fewest = np.where(rows > 0, rows, np.iinfo(np.int64).max).min(0)
+    return np.where(rows.any(0), fewest, 0)
+
+
+def _counts(tables: np.ndarray, favourable: int) -> np.ndarray:
+    """Rows, and rows with and without the favourable label. [runs, groups, labels, outcomes] -> [groups, 3]"""
+    rows, wanted = tables.sum((-2, -1)), tables[..., favourable, :].sum(-1)
+    return np.stack([_least(rows), _least(wanted), _least(rows - wanted)], axis=-1)
+
+
+def _of_line(counts: np.ndarray, least: int, also: np.ndarray) -> np.ndarray:
+    """Groups in a row with a total: hidden rows hide all that is made of them, and of two labels neither gives the other away."""
+    whole = hide(counts[:, ALL_ROWS], least, sums=[0], also=also[:, ALL_ROWS]).cells
+    labels = hide(counts[:, 1:], least, sums=[0, 1], also=also[:, 1:] | whole[:, None]).cells
+    return np.column_stack([whole, labels])
+
+
+def _protected(federation: Federation, counts: np.ndarray, least: int) -> np.ndarray:
+    """Hidden so that neither a side's total nor an attribute's on its own gives a group away."""
+    cells = np.zeros(counts.shape, bool)
+    lines = _lines(federation)
+    while True:
+        before = cells.copy()
+        for line in lines:
+            cells[line] = _of_line(counts[line], least, cells[line])
+        if (cells == before).all():
+            return cells
+
+
+def _lines(federation: Federation) -> list[np.ndarray]:
+    """The sets of groups whose totals are shown: everybody, both sides, and for intersections all groups that share an attribute."""
+    everybody = np.arange(len(federation.groups))
+    unprivileged = np.isin(everybody, federation.unprivileged)
+    found = [everybody, everybody[unprivileged], everybody[~unprivileged]]
+    for attribute in federation.attributes if len(federation.attributes) > 1 else ():
+        found += [np.flatnonzero(np.array(attribute.of_group) == value) for value in range(len(attribute.values))]
+    return [line for line in found if len(line)]

@@ -1,0 +1,135 @@
+"""A report that hides small numbers: none is in it, none can be found by subtraction, and it says what is missing."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from invented import RACE, comparison, federation, with_groups
+
+from evenly.experiment.reproduce import Line
+from evenly.federation import SPLITS, Attribute
+from evenly.metrics import Spread, by_attribute, pooled
+from evenly.records import replace
+from evenly.report.client_groups import client_groups
+from evenly.report.hiding import hidden_clients, hidden_groups
+from evenly.report.page import build, render
+
+LEAST = 10
+
+
+@pytest.fixture(scope="module")
+def found():
+    """Twenty clients with 8 to 15 test rows each: the first ones are small. The third race is rare."""
+    return with_groups(comparison(data=federation(20, rows=(40, 10, 8)), seeds=2))
+
+
+@pytest.fixture(scope="module")
+def page(found) -> str:
+    return render(found, least=LEAST)
+
+
+def words(text: str) -> str:
+    return re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.DOTALL)
+
+
+def test_small_clients_are_named_nowhere(found, page):
+    rows = np.stack([run.trace.tables[-1, SPLITS.index("test")].sum((-3, -2, -1)) for run in found.runs])
+    small = np.flatnonzero((rows < LEAST).any(0))
+    assert 0 < len(small) < 20
+    for k in small:
+        assert not re.search(rf"\bclient {k}\b", page)
+    assert re.search(r"\bclient 19\b", page)
+
+
+def test_nothing_is_hidden_unless_it_is_asked_for(found):
+    text = render(found)
+    assert '<section id="hidden"' not in text
+    assert re.search(r"\bclient 0\b", text)
+    assert render(found, least=1) == text
+
+
+def test_the_page_says_what_is_hidden_and_why(page):
+    hidden = words(page).split('<section id="hidden"')[1]
+    assert "What rests on fewer than 10 people is hidden" in hidden
+    assert "clients are not shown" in hidden
+    assert "By sex and race: " in hidden
+
+
+def test_no_rate_of_a_group_rests_on_few_people(found):
+    tables = np.stack([pooled(run.trace, "test")[-1] for run in found.runs])
+    counts = np.stack([tables.sum((-2, -1)), tables[:, :, 1].sum(-1), tables[:, :, 0].sum(-1)], axis=-1).min(0)  # [groups, 3]
+    hidden = hidden_groups(found, "test", LEAST)
+    assert ((counts > 0) & (counts < LEAST)).any()
+    assert hidden.cells[(counts > 0) & (counts < LEAST)].all()
+    assert "worst_accuracy" in hidden.withheld  # it may be the hidden group's
+    specs = json.dumps(build(found, least=LEAST).specs["chart-groups-tpr"])
+    assert "hidden: too few people" in specs
+
+
+def test_totals_of_sides_and_attributes_give_no_group_away(found):
+    cells = hidden_groups(found, "test", LEAST).cells[:, 0]
+    seen = np.stack([pooled(run.trace, "test")[-1].sum((-2, -1)) for run in found.runs])
+    counts = np.where(seen.any(0), np.where(seen > 0, seen, 999).min(0), 0)
+    for attribute in found.federation.attributes:
+        of = np.array(attribute.of_group)
+        margins = hidden_groups(found, "test", LEAST, attribute).cells[:, 0]
+        for value in range(len(attribute.values)):
+            line = (of == value) & cells & (counts > 0)
+            assert margins[value] or not line.any() or (line.sum() > 1 and counts[line].sum() >= LEAST)
+
+
+def test_of_two_sides_one_small_hides_both_and_their_difference():
+    found = with_groups(comparison(data=federation(4, rows=(40, 10, 10)), seeds=1))
+    sex = Attribute("sex", ("Female", "Male"), (0, 1), 0)
+    runs = []
+    for run in found.runs:
+        two = by_attribute(run.trace.tables, found.federation.attributes[0])
+        two[:, :, 1:, 0] = 0  # women are at the first client only
+        runs.append(run._replace(trace=run.trace._replace(tables=two, central=np.zeros((4, 2, 2, 2), np.int32))))
+    data = replace(found.federation, groups=("Female", "Male"), attributes=(sex,), unprivileged=(0,))
+    few = found._replace(runs=runs, federation=data)
+    hidden = hidden_groups(few, "test", LEAST)
+    assert hidden.cells.all()
+    assert {"eod", "spd_abs", "acc_range"} <= hidden.withheld
+    text = words(render(few, least=LEAST))
+    assert "among the unprivileged" not in text
+    assert "For the groups," not in text
+    assert not re.search(r"\b(nan|NaN)\b", text)
+
+
+def test_a_single_small_client_takes_another_with_it():
+    found = comparison(data=federation(5, rows=(40, 10, 40)), seeds=1)
+    for run in found.runs:
+        run.trace.tables[-1, 2, 3] //= 10
+    assert np.flatnonzero(hidden_clients(found, "test", LEAST).cells).tolist() == [0, 3]  # the first is the smallest of the others
+
+
+def test_few_training_rows_hide_a_client_too():
+    found = comparison(data=federation(5, rows=(40, 10, 40)), seeds=1)
+    for run in found.runs:
+        run.trace.tables[-1, 0, 4] //= 10
+    assert 4 in np.flatnonzero(hidden_clients(found, "test", LEAST).cells)
+
+
+def test_the_papers_figures_of_small_clients_are_left_out():
+    found = comparison(data=federation(4, rows=(40, 10, 6)), seeds=1)
+    lines = [Line("Table 1", "test", "fedavg", f"client:client {k}", 50.0, None, Spread(50.0, 0.0, 0.0, 1)) for k in (0, 3)]
+    text = words(render(found, lines, least=LEAST))
+    assert "client 3" in text
+    assert "client 0" not in text
+
+
+def test_clients_tell_their_groups_and_small_ones_are_not_told(found):
+    assert all(RACE[1] in text and "%" in text for text in client_groups(found))
+    for text in client_groups(found, least=25):
+        assert "Other" not in text
+    alone = comparison()
+    assert client_groups(alone) == []
+    clustered = alone._replace(federation=replace(alone.federation, client_group=np.arange(20) % 2))
+    assert client_groups(clustered)[:2] == ["group 1", "group 2"]
+
+
+def test_less_than_nobody_is_refused(found):
+    with pytest.raises(ValueError, match="must be at least 0, got -1"):
+        render(found, least=-1)
