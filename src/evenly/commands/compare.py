@@ -13,15 +13,17 @@ from evenly.commands.options import (
     Json,
     Label,
     LearningRate,
+    LogTo,
     Out,
     Rounds,
     Seeds,
     Sensitive,
     Unprivileged,
+    loggers,
     seeds_of,
     source,
 )
-from evenly.commands.running import run_plan
+from evenly.commands.running import How, run_plan
 from evenly.commands.showing import finish
 from evenly.mistakes import sentences
 
@@ -45,6 +47,7 @@ def compare(
     sensitive: Sensitive = None,
     favourable: Favourable = None,
     unprivileged: Unprivileged = None,
+    log: LogTo = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -65,7 +68,7 @@ def compare(
             evaluate_every=evaluate_every,
             dropout=dropout,
         )
-        comparison, folder, rows = run_plan(plan, out, force)
+        comparison, folder, rows = run_plan(plan, out, force, how=How(logs=loggers(log)))
         from evenly.terminal import results_table
 
         finish(folder, rows, as_json, results_table(comparison))

@@ -21,6 +21,11 @@ Out = Annotated[Path | None, typer.Option(help="Folder for results; by default r
 Force = Annotated[bool, typer.Option("--force", help="Replace evenly's results of other settings in the output folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print rows as JSON on stdout and everything else on stderr.")]
 
+LogTo = Annotated[
+    list[str] | None,
+    typer.Option("--log", help="tensorboard, mlflow or wandb: every evaluation is logged there too. May be given several times."),
+]
+
 
 def source(data: str, **columns: Any) -> dict[str, Any]:
     """A plan's `data`: a data set with its settings, or a user's own table and what its columns mean."""
@@ -41,3 +46,13 @@ def seeds_of(count: int) -> tuple[int, ...]:
     if count < 1:
         raise ValueError(f"seeds must be at least 1, got {count}.")
     return tuple(range(count))
+
+
+def loggers(names: list[str] | None) -> tuple[str, ...]:
+    """The loggers asked for; one that cannot be used is refused before anything is written."""
+    if not names:
+        return ()
+    from evenly.experiment.loggers import check_loggers
+
+    check_loggers(names)
+    return tuple(names)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from evenly.commands.options import Force, Json, Out, seeds_of
+from evenly.commands.options import Force, Json, LogTo, Out, loggers, seeds_of
 from evenly.commands.places import Address, On, place
 from evenly.commands.running import How
 from evenly.commands.showing import finish, print_json
@@ -23,6 +23,7 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the experiment's own.", min=1)] = None,
     on: On = None,
     address: Address = None,
+    log: LogTo = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -32,8 +33,9 @@ def reproduce(
         from evenly.experiment.config import of_paper
 
         options: dict[str, Any] = {"quick": quick, "seeds": None if seeds is None else len(seeds_of(seeds)), "rounds": rounds}
+        logs = loggers(log)
         with place(on, address) as where:
-            how = How(where=where)
+            how = How(where, logs)
             if of_paper(name):
                 _every_experiment(name, out, force, as_json, options, how)
                 return

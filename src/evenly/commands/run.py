@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from evenly.commands.options import Force, Json, Out, seeds_of
+from evenly.commands.options import Force, Json, LogTo, Out, loggers, seeds_of
 from evenly.commands.places import Address, On, place
 from evenly.commands.running import How, folder_of
 from evenly.commands.showing import finish
@@ -26,6 +26,7 @@ def run(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the file's own.", min=1)] = None,
     on: On = None,
     address: Address = None,
+    log: LogTo = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -41,8 +42,9 @@ def run(
         if plan_only:
             _show_only(plan, out or folder_of(plan))
             return
+        logs = loggers(log)
         with place(on, address) as where:
-            done = run_experiment(plan, about(experiment, short=quick), out, force, how=How(where=where))
+            done = run_experiment(plan, about(experiment, short=quick), out, force, how=How(where, logs))
         finish(done.folder, done.rows, as_json, *done.shown)
 
 
@@ -50,6 +52,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A folder of results that was begun.")],
     on: On = None,
     address: Address = None,
+    log: LogTo = None,
     as_json: Json = False,
 ) -> None:
     """Go on with whatever a folder holds, from where it was stopped; what is finished is not trained again."""
@@ -63,8 +66,9 @@ def resume(
         plan, known = read_plan(folder), read(folder) or Record(command=this_command())
         plans = plan.cells.values() if isinstance(plan, StudyPlan) else [plan]
         there = folder.resolve() if any("path" in own.data for own in plans) else folder
+        logs = loggers(log)
         with place(on, address) as where, where_it_began(folder, *plans):
-            done = run_experiment(plan, known, there, force=False, how=How(where=where))
+            done = run_experiment(plan, known, there, force=False, how=How(where, logs))
         finish(folder, done.rows, as_json, *done.shown)
 
 

@@ -3,7 +3,7 @@
 import errno
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -13,7 +13,6 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from evenly.experiment.ledger import Where
-    from evenly.experiment.observing import Log
     from evenly.experiment.plan import Plan
     from evenly.experiment.record import Record
     from evenly.experiment.results import Comparison
@@ -68,11 +67,15 @@ class How(NamedTuple):
     """How a plan is executed, besides what it says itself."""
 
     where: "Where | None" = None  # None: on this machine
-    log: "Log | None" = None
+    logs: Sequence[str] = ()  # loggers by name
 
-    def given(self) -> dict[str, Any]:
-        """As arguments of `execute`, without what is left open."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+    @contextmanager
+    def given(self, folder: Path) -> Iterator[dict[str, Any]]:
+        """As arguments of `execute`, without what is left open; loggers are open meanwhile."""
+        from evenly.experiment.loggers import logging_to
+
+        with logging_to(self.logs, folder) as log:
+            yield {name: value for name, value in (("where", self.where), ("log", log)) if value is not None}
 
 
 def run_plan(
@@ -97,8 +100,9 @@ def run_plan(
         record.begin(folder, about or record.Record(command=this_command()))
         show_plan(console, {"": plan}, folder, first)
         what = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
-        with progress(console, what) as report, record.timed(folder, folder / "traces"):
-            trained = execute(plan, store, progress=report, first=first, **(how or How()).given())
+        given = (how or How()).given(folder)
+        with progress(console, what) as report, record.timed(folder, folder / "traces"), given as options:
+            trained = execute(plan, store, progress=report, first=first, **options)
         comparison = record.told(trained, folder)
         rows = write_rows(store, comparison)
         write_report(comparison, folder / "report.html", lines_of(comparison, folder))

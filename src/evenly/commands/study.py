@@ -46,8 +46,8 @@ def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: 
         known = record.begin(folder, about)
         what = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"
         show_plan(console, plan.cells, folder, first)
-        with progress(console, what) as report:
-            study = execute_study(plan, folder, progress=report, command=known.command, **(how or How()).given())
+        with progress(console, what) as report, (how or How()).given(folder) as options:
+            study = execute_study(plan, folder, progress=report, command=known.command, **options)
         rows = write_tidy(store, list(tidy_study(study)))
         write_csv(store, "study.csv", list(study_rows(study)))
         write_study_report([study], folder / "report.html", known.title, known.notes)

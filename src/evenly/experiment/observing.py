@@ -107,7 +107,11 @@ class Followers:
         """A program begins: what to call with its evaluations, if anybody follows."""
         if self._live:
             self._live.mark("started", self._runs(program))
-        return (lambda seen: self._tell(program, seen)) if self._live or self._logs else None
+        return (lambda seen: self._tell(program, seen)) if self.anybody else None
+
+    @property
+    def anybody(self) -> bool:
+        return bool(self._live or self._logs)
 
     def failed(self, program: Program, error: Exception) -> None:
         if self._live:
@@ -115,13 +119,13 @@ class Followers:
 
     def finished(self, program: Program, traces: Sequence[Trace]) -> None:
         """Tell what is not told yet of a finished program: everything where it ran in another process."""
-        if self._live or self._logs:
+        if self.anybody:
             self._tell(program, traces)
 
     def _tell(self, program: Program, seen: Sequence[Trace]) -> None:
         """A method whose members are trained in several programs is not followed: it is known only when all of them are done."""
         by_member, last = dict(zip(program.members, seen, strict=True)), self._told.get(program, -1)
-        self._told[program] = int(seen[0].rounds[-1])
+        self._told[program] = max(last, int(seen[0].rounds[-1]))  # one that starts again tells nothing twice
         for variant in self._variants_of(program):
             traces = [by_member[member] for member in self._members[variant]]
             combine = self._variants[variant].method.combine
@@ -150,6 +154,11 @@ class Followers:
         if self._live:
             self._live.end(how, error)
             self._live = None
+
+
+def within(log: Log, part: str) -> Log:
+    """The same log for one part of a larger experiment, whose runs would have the same names in every part."""
+    return lambda point: log(point._replace(run=point.run._replace(experiment=f"{point.run.experiment}/{part}")))
 
 
 def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from evenly.experiment.execute import execute
 from evenly.experiment.ledger import Where
-from evenly.experiment.observing import Log
+from evenly.experiment.observing import Log, within
 from evenly.experiment.plan import SCHEMA, Plan, plain
 from evenly.experiment.record import timed
 from evenly.experiment.results import Comparison
@@ -128,7 +128,7 @@ def execute_study(
                 progress(done, total)
 
         with timed(folder, store.folder / "traces", command) if folder and store else nullcontext():
-            cells[name] = execute(own, store, progress=report, command=command, models=False, where=where, log=log)
+            cells[name] = execute(own, store, progress=report, command=command, models=False, where=where, log=log and within(log, name))
     outcomes = [outcome for name, comparison in cells.items() for outcome in choose(name, comparison, plan.chosen)]
     return Study(plan, cells, outcomes, sum(c.seconds for c in cells.values()))
 

@@ -1,5 +1,6 @@
 """Loggers: what they were told can be read back, a run that goes on doubles nothing, and one that fails disturbs nobody."""
 
+import json
 import struct
 import sys
 import threading
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from evenly.cli import app
 from evenly.experiment.loggers import background, logging_to
 from evenly.experiment.loggers.naming import path_of
 from evenly.experiment.observing import Point, RunId
@@ -119,9 +122,35 @@ def test_wandb_offline_holds_every_point_once(tmp_path: Path, monkeypatch: pytes
     assert names == {f"{LABEL} seed 0", f"{LABEL} seed 1"}
 
 
+def test_a_command_logs_where_it_is_asked_to_and_nowhere_else(tmp_path: Path):
+    data = [
+        "--data",
+        "synthetic(clients=5)",
+        "--algorithms",
+        "fedavg",
+        "--rounds",
+        "20",
+        "--seeds",
+        "1",
+        "--sampling",
+        "uniform(clients=2)",
+    ]
+    found = CliRunner().invoke(app, ["compare", *data, "--evaluate-every", "10", "--log", "tensorboard", "--out", str(tmp_path), "--json"])
+    assert found.exit_code == 0, found.output
+    (file,) = (tmp_path / "logs").rglob("events.out.tfevents.*")
+    rows = json.loads(found.stdout)["rows"]
+    wanted = {r["round"]: r["value"] for r in rows if (r["level"], r["split"], r["metric"]) == ("model", "test", "average")}
+    assert {step: value for step, tag, value in events(file) if tag == "test/average"} == pytest.approx(wanted)
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["tensorboard"]
+    refused = CliRunner().invoke(app, ["compare", *data, "--log", "tensorbord", "--out", str(tmp_path / "none")])
+    assert refused.exit_code == 2
+    assert "Did you mean 'tensorboard'?" in refused.output
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    monkeypatch.delitem(sys.modules, "evenly.experiment.loggers.to_tensorboard", raising=False)
+    monkeypatch.delitem(sys.modules, "tensorboardX", raising=False)
+    monkeypatch.setattr("evenly.experiment.loggers.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs the package tensorboardX, .*pip install 'evenly\[logging\]'"):
         log_all("tensorboard", tmp_path, [])
 

@@ -4,10 +4,11 @@ Points are logged by a thread of their own, so that a slow server never holds up
 logging with one sentence, never the experiment. The step is the round.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from evenly.experiment.loggers.background import Backend, in_background
 from evenly.experiment.observing import Log, Point
@@ -33,7 +34,7 @@ def _wandb(folder: Path) -> Backend:
 
 
 LOGGERS: dict[str, Callable[[Path], Backend]] = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}
-PACKAGES = {"tensorboard": "tensorboardX", "mlflow": "mlflow-skinny", "wandb": "wandb"}
+PACKAGES = {"tensorboard": ("tensorboardX", "tensorboardX"), "mlflow": ("mlflow", "mlflow-skinny"), "wandb": ("wandb", "wandb")}
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -41,6 +42,12 @@ def check_loggers(names: Sequence[str]) -> None:
     for name in names:
         if name not in LOGGERS:
             raise unknown("logger", name, LOGGERS)
+        module, package = PACKAGES[name]
+        if module not in sys.modules and find_spec(module) is None:
+            raise ValueError(
+                f"Logging to {name} needs the package {package}, which is not installed. Install it with "
+                "`pip install 'evenly[logging]'`, or leave --log out."
+            )
 
 
 @contextmanager
@@ -51,20 +58,11 @@ def logging_to(names: Sequence[str], folder: Path) -> Iterator[Log | None]:
     """
     check_loggers(names)
     with ExitStack() as stack:
-        logs = [stack.enter_context(in_background(name, _opened(name, folder / "logs" / name))) for name in dict.fromkeys(names)]
+        opened = {name: LOGGERS[name](folder / "logs" / name) for name in dict.fromkeys(names)}
+        logs = [stack.enter_context(in_background(name, backend)) for name, backend in opened.items()]
 
         def log(point: Point) -> None:
             for one in logs:
                 one(point)
 
         yield log if logs else None
-
-
-def _opened(name: str, folder: Path) -> Any:
-    try:
-        return LOGGERS[name](folder)
-    except ImportError as error:
-        raise ValueError(
-            f"Logging to {name} needs the package {PACKAGES[name]}, which cannot be imported ({error}). "
-            "Install it with `pip install 'evenly[logging]'`, or leave --log out."
-        ) from None

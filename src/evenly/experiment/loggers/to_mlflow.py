@@ -4,6 +4,7 @@ MLflow would keep a point twice that is logged twice. A run that goes on is foun
 step are not logged again.
 """
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -31,6 +32,7 @@ class ToMLflow:
         self._own = not os.environ.get("MLFLOW_TRACKING_URI")
         if self._own:
             folder.mkdir(parents=True, exist_ok=True)
+            logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it would tell of every table it makes
         self._client = MlflowClient(f"sqlite:///{folder.resolve() / 'mlflow.db'}" if self._own else None)
 
     def log(self, point: Point) -> None:
