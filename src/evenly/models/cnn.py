@@ -2,7 +2,7 @@
 
 import jax
 
-from evenly.models.convolution import PIXELS, check_images, convolve, dense, in_chunks, max_pool, standardised, uniform_layer
+from evenly.models.convolution import PIXELS, by_size, check_images, convolve, dense, max_pool, standardised, uniform_layer
 from evenly.models.linear import check_sizes, cross_entropy, flat
 from evenly.records import record, require, static
 from evenly.types import Key, Shard, Tree
@@ -66,13 +66,13 @@ class CNN:
         return jax.nn.softmax(self._logits(params, x), axis=1)
 
     def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
-        def logits(x: jax.Array) -> jax.Array:
+        def logits(x: jax.Array, *, direct: bool) -> jax.Array:
             x = standardised(x, self.mean, self.deviation)
             for layer in params["convolutions"]:
-                x = max_pool(jax.nn.relu(convolve(x, layer, padding="valid")))
+                x = max_pool(jax.nn.relu(convolve(x, layer, padding="valid", direct=direct)))
             x = flat(x)
             for layer in params["dense"][:-1]:
                 x = jax.nn.relu(dense(x, layer))
             return dense(x, params["dense"][-1])
 
-        return in_chunks(logits, x)
+        return by_size(logits, x)

@@ -7,6 +7,7 @@ need a convolution of their own, 5 times. On a CPU, where multiplications are wh
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from evenly.records import require
 Array = jax.Array
 Layer = dict[str, Array]
 
+MOST_DIRECT = 1024  # examples at a time where there is no patch matrix
 MOST_ROWS = 64  # examples at a time; a patch matrix is nine times as large as its image
 
 
@@ -148,6 +150,13 @@ def in_chunks(function: Callable[[Array], Array], x: Array, rows: int = MOST_ROW
     padding = [(0, -x.shape[0] % rows)] + [(0, 0)] * (x.ndim - 1)
     out = lax.map(function, jnp.pad(x, padding).reshape(-1, rows, *x.shape[1:]))
     return out.reshape(-1, *out.shape[2:])[: x.shape[0]]
+
+
+def by_size(function: Callable[..., Array], x: Array) -> Array:
+    """function(x, direct) in chunks: few rows are a step of one of several models, many are read with one model. On a GPU the
+    device's own convolution is for the latter: LeNet on 1,024 rows takes 0.42 ms with it and 1.38 with patches (H200)."""
+    direct = x.shape[0] > MOST_ROWS and jax.default_backend() != "cpu"
+    return in_chunks(partial(function, direct=direct), x, MOST_DIRECT if direct else MOST_ROWS)
 
 
 def check_images(model: str, shape: tuple[int, ...], mean: tuple[float, ...], deviation: tuple[float, ...], *, least: int) -> None:

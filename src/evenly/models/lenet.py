@@ -2,7 +2,7 @@
 
 import jax
 
-from evenly.models.convolution import PIXELS, check_images, convolve, dense, in_chunks, max_pool, standardised, uniform_layer
+from evenly.models.convolution import PIXELS, by_size, check_images, convolve, dense, max_pool, standardised, uniform_layer
 from evenly.models.linear import check_sizes, cross_entropy, flat
 from evenly.records import record, require, static
 from evenly.types import Key, Shard, Tree
@@ -56,10 +56,10 @@ class LeNet:
         return jax.nn.softmax(self._logits(params, x), axis=1)
 
     def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
-        def logits(x: jax.Array) -> jax.Array:
+        def logits(x: jax.Array, *, direct: bool) -> jax.Array:
             x = standardised(x, self.mean, self.deviation)
-            x = jax.nn.relu(convolve(x, params["conv1"]))
-            x = max_pool(jax.nn.relu(convolve(x, params["conv2"])))
+            x = jax.nn.relu(convolve(x, params["conv1"], direct=direct))
+            x = max_pool(jax.nn.relu(convolve(x, params["conv2"], direct=direct)))
             return dense(jax.nn.relu(dense(flat(x), params["dense1"])), params["dense2"])
 
-        return in_chunks(logits, x)
+        return by_size(logits, x)

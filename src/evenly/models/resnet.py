@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.models.convolution import (
+    MOST_DIRECT,
     MOST_ROWS,
     PIXELS,
     check_images,
@@ -17,8 +18,6 @@ from evenly.models.convolution import (
 from evenly.models.linear import check_sizes, cross_entropy
 from evenly.records import record, require, static
 from evenly.types import Key, Shard, Tree
-
-MOST_DIRECT = 1024  # examples at a time where no patches are cut
 
 
 @record

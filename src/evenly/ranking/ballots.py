@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from evenly.ranking.order import placed
+from evenly.ranking.order import ascending, placed
 from evenly.types import Array, Tree
 
 DIGIT = 2**11
@@ -71,5 +70,4 @@ def _elected(high: Array, low: Array) -> Array:
     low = low + DIGIT * (high - whole)  # 0 unless weights were fractions
     carried = jnp.floor(low / DIGIT)
     keys = (whole + carried).reshape(-1), (low - DIGIT * carried).reshape(-1)
-    order = lax.sort((*keys, lax.iota(jnp.int32, high.size)), num_keys=2, is_stable=True)[-1]
-    return placed(order).reshape(high.shape)
+    return placed(ascending(*keys)).reshape(high.shape)

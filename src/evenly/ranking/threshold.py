@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from evenly.ranking.order import SIGN
 from evenly.types import Array
 
-SIGN = np.uint32(1 << 31)
-DIGIT_BITS = 4  # on a GPU: 8 passes with 15 guesses each
+DIGIT_BITS = 2  # on a GPU. 25 layers of 1.6 million on an H200: 1 bit 1.52 ms, 2 bits 0.79 ms, 4 bits 1.16 ms
 
 
 def kth_lowest(values: Array, k: int, *, bits: int = 0) -> Array:

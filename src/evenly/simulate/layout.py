@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from evenly.types import Array, Rule, Server, Shard, Tree, Work
 
@@ -75,6 +76,7 @@ class Shape(NamedTuple):
     eval_chunk: int
     lists: int  # of evaluated rows: as many as owners, unless some share one
     models: int = 0  # that each run keeps; 0: one, the usual case
+    seats: int = 1  # simulations that the program advances side by side
 
     @property
     def owners(self) -> int:
@@ -86,6 +88,12 @@ class Shape(NamedTuple):
 
 
 NEVER = 2**31 - 1
+SEATS = "seats"  # the axis of simulations that advance side by side
+
+
+def most(value: Array, shape: Shape) -> Array:
+    """The largest among all simulations that advance side by side: what they decide by it, they decide together."""
+    return value if shape.seats == 1 else lax.pmax(value, SEATS)
 
 
 def shard(data: Data, rows: Array) -> Shard:

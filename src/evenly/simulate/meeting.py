@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenly.simulate.layout import Data, Parts, Shape, State
+from evenly.simulate.layout import SEATS, Data, Parts, Shape, State
 from evenly.simulate.plan import Block
 from evenly.simulate.program import Record, stretches
 from evenly.types import Task
@@ -99,7 +99,7 @@ def advance_side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, Re
     """`advance` for several at once, in the order given. Nothing is donated: small states are all that is worth it here."""
 
     def one(ask: Ask) -> tuple[State, Record]:
-        return stretches(shape, ask.block, (ask.task, ask.parts, ask.data, ask.state))
+        return stretches(shape._replace(seats=len(asked)), ask.block, (ask.task, ask.parts, ask.data, ask.state))
 
-    found = jax.vmap(one)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *asked))
+    found = jax.vmap(one, axis_name=SEATS)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *asked))
     return [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(asked))]

@@ -141,7 +141,7 @@ class _Simulation:
             labels=len(federation.labels),
             lanes=lanes,
             devices=devices,
-            chunk=256,
+            chunk=256 if jax.default_backend() == "cpu" else 1024,  # a GPU is not filled by less
             eval_chunk=1024,
             lists=len(evaluated_lists(federation)[0].counts),
             models=rule.groups if isinstance(rule, Several) else 0,

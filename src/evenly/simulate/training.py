@@ -12,7 +12,7 @@ from jax import lax
 
 from evenly import trees
 from evenly.models.linear import over_runs
-from evenly.simulate.layout import Data, Parts, Shape, State, each, shard
+from evenly.simulate.layout import Data, Parts, Shape, State, each, most, shard
 from evenly.simulate.multidevice import added_up
 from evenly.types import Array, Shard, Task, Tree, Work
 
@@ -132,17 +132,25 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])  # an idle lane weighs nothing
     who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)
 
-    def step(s: Array, carry: tuple[Tree, Trained]) -> tuple[Tree, Trained]:
-        local, trained = carry
-        slot = lanes.slot[s]
-        memory = jax.tree.map(lambda leaf: leaf[jnp.minimum(who[slot], shape.clients - 1)], trained.memory)
-        local = _where_lane(lanes.starts[s], jax.vmap(cohort.start)(memory, slot), local)
-        local = jax.vmap(cohort.step)(local, lanes.rows[s], slot)
-        ended = jnp.where(lanes.ends[s], slot, slots)
-        return local, lax.cond(lanes.ends[s].any(), lambda: add(trained, local, memory, slot, ended), lambda: trained)
+    begin, end, padding = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.data.y.shape[0] - 1
+    whole = shape.lanes * shape.devices >= slots  # everyone has a lane of its own, from the first step on
 
-    def add(trained: Trained, local: Tree, memory: Tree, slot: Array, ended: Array) -> Trained:
-        vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
+    def own(memory: Tree, slot: Array) -> Tree:
+        return jax.tree.map(lambda leaf: leaf[jnp.minimum(who[slot], shape.clients - 1)], memory)
+
+    def step(i: Array, carry: tuple[Tree, Trained]) -> tuple[Tree, Trained]:
+        local, trained = carry
+        s, busy = begin + i, begin + i < end  # others, who advance side by side with us, may have more to do
+        slot = jnp.where(busy, lanes.slot[s], slots)
+        if not whole:
+            local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(own(trained.memory, slot), slot), local)
+        local = jax.vmap(cohort.step)(local, jnp.where(busy, lanes.rows[s], padding), slot)
+        ends = busy & lanes.ends[s]
+        ended = jnp.where(ends, slot, slots)
+        return local, lax.cond(most(ends.any(), shape), lambda: add(trained, local, slot, ended), lambda: trained)
+
+    def add(trained: Trained, local: Tree, slot: Array, ended: Array) -> Trained:
+        vector, memory, norm = jax.vmap(cohort.finish)(local, own(trained.memory, slot), slot)
         return Trained(
             _added_lanes(trained.total, vector, weights[ended], shape),
             jax.tree.map(lambda leaf, new: leaf.at[who[ended]].set(new, mode="drop"), trained.memory, memory),
@@ -150,9 +158,9 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
         )
 
     nothing = Trained(cohort.no_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
-    memory = jax.tree.map(lambda leaf: leaf[jnp.zeros(shape.lanes, int)], cohort.state.memory)
-    empty = jax.vmap(cohort.start)(memory, jnp.zeros(shape.lanes, int))
-    return lax.fori_loop(lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], step, (empty, nothing))[1]
+    slot = lanes.slot[begin]
+    first = jax.vmap(cohort.start)(own(cohort.state.memory, slot), slot)
+    return lax.fori_loop(0, most(end - begin, shape), step, (first, nothing))[1]
 
 
 def _of_all_devices(cohort: Cohort, trained: Trained) -> Trained:
