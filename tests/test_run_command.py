@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -210,11 +211,12 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch
     def interrupted(*arguments, **options):
         calls.append(1)
         if len(calls) == 3:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
         return real(*arguments, **options)
 
     monkeypatch.setattr(jobs, "simulate", interrupted)
     said = run("run", file, "--out", out, code=130)
+    assert "Stopping as soon as what is trained so far is kept." in said.stderr
     assert f"Stopped. What was finished is kept in {out}; `evenly resume {out}` goes on from there." in said.stderr
     assert not (out / ".lock").exists()
     assert json.loads((out / "run.json").read_text())["status"] == "running"

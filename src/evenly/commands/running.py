@@ -2,9 +2,11 @@
 
 import errno
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -48,7 +50,7 @@ def working_in(folder: Path, again: Path | None = None) -> Iterator[None]:
     from evenly.experiment.store import sweep
 
     how = f"the same command with --out {again}" if again else f"`evenly resume {shlex.quote(str(folder))}`"
-    with held(folder):
+    with held(folder), _said_at_once():
         sweep(folder)
         try:
             yield
@@ -61,6 +63,26 @@ def working_in(folder: Path, again: Path | None = None) -> Iterator[None]:
                 raise
             kept = f"What was finished is kept in {folder}; make room, and {how} goes on from there."
             raise OSError(f"{error.strerror}: {error.filename}. {kept}") from None
+
+
+@contextmanager
+def _said_at_once() -> Iterator[None]:
+    """Answer the first Ctrl-C before training has come to where it can stop; a second one does not wait for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears of signals
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with suppress(RuntimeError):  # it came in the middle of another print
+            print("Stopping as soon as what is trained so far is kept.", file=sys.stderr)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class How(NamedTuple):
