@@ -4,15 +4,19 @@ import dataclasses
 import os
 import signal
 import subprocess
+import time
 from collections import Counter
 from importlib.util import find_spec
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from evenly.experiment import cluster
+from evenly.experiment import cluster, connection
 from evenly.experiment.execute import execute
 from evenly.experiment.files import write_rows
 from evenly.experiment.plan import Plan
+from evenly.experiment.sources import table_source
 from evenly.experiment.store import Store
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")  # importing it would fix its settings
@@ -30,29 +34,31 @@ LONG = dataclasses.replace(PLAN, rounds=6_000, evaluate_every=20, seeds=(0,))  #
 
 
 @pytest.fixture(scope="module")
-def where(tmp_path_factory):
+def cache(tmp_path_factory):
+    """Where workers keep checkpoints."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def where(cache):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # workers' checkpoints
+        patch.setenv("XDG_CACHE_HOME", str(cache))
         with cluster.on_ray(cores=2) as place:
             yield place
 
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    """The long plan, executed here."""
+    """What the long plan leaves when it is executed here."""
     return files(LONG, tmp_path_factory.mktemp("here"))
 
 
 def files(plan, folder, **options):
-    """Everything an execution leaves in its folder, by name."""
+    """Execute a plan: everything that is in its folder afterwards and must not depend on where it ran."""
     store = Store(folder / "out", plan)
     write_rows(store, execute(plan, store, **options))
-    return contents(folder / "out")
-
-
-def contents(folder):
     kept = ("results.csv", "traces/*.npz", "models/*.npz")
-    return {str(path.relative_to(folder)): path.read_bytes() for pattern in kept for path in sorted(folder.glob(pattern))}
+    return {str(p.relative_to(store.folder)): p.read_bytes() for name in kept for p in sorted(store.folder.glob(name))}
 
 
 def workers():
@@ -68,10 +74,10 @@ def workers():
 
 
 def kill_one(killed):
-    """Progress that kills one worker for good, once it is in the middle of its program."""
+    """Progress that kills one worker for good, once there is one in the middle of its program."""
 
     def progress(done, total):
-        if 0 < done < LONG.rounds and not killed:
+        if 0 < done < total and not killed:
             killed.extend(workers()[:1])
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
@@ -90,12 +96,74 @@ def test_two_workers_leave_the_same_files_as_this_process(where, tmp_path):
 
 
 def test_a_killed_workers_program_runs_again_and_nothing_is_doubled(where, long, tmp_path, monkeypatch, caplog):
-    saved, save, killed = Counter(), Store.save_traces, []
+    saved, save, killed, points = Counter(), Store.save_traces, [], Counter()
     monkeypatch.setattr(Store, "save_traces", lambda store, keys, *a, **k: (saved.update([tuple(keys)]), save(store, keys, *a, **k)))
-    there = files(LONG, tmp_path, where=where, progress=kill_one(killed))
+    there = files(LONG, tmp_path, where=where, progress=kill_one(killed), log=lambda point: points.update([(point.run.label, point.round)]))
     assert killed
     assert "its worker died" in caplog.text
     assert "attempt 2 of 3" in caplog.text
     assert there == long
-    assert set(saved.values()) == {1}
     assert len(saved) == 2
+    assert set(saved.values()) == {1}
+    assert len(points) == 4 * (LONG.rounds // 20 + 1)  # each evaluation of each run is told
+    assert set(points.values()) == {1}
+
+
+def test_a_program_whose_workers_always_die_is_named(where, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "ATTEMPTS", 1)
+    killed = []
+    with pytest.raises(ChildProcessError, match=r"The program of (fedavg|fedavg\+uniform).* on seed 0 was started 1 times") as raised:
+        files(LONG, tmp_path, where=where, progress=kill_one(killed))
+    assert killed
+    assert "What else was finished is kept" in str(raised.value)
+
+
+def test_stopped_by_the_user_workers_keep_what_they_have(where, cache, long, tmp_path):
+    def stop(done, total):
+        if done > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        files(LONG, tmp_path, where=where, progress=stop)
+    ended = time.monotonic() + 10
+    while workers() and time.monotonic() < ended:
+        time.sleep(0.2)
+    assert not workers()
+    assert list(cache.rglob("*.npz"))
+    assert files(LONG, tmp_path, where=where) == long
+    assert not list(cache.rglob("*.npz"))
+
+
+def test_a_table_travels_to_workers_that_do_not_have_it(where, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # workers are elsewhere, and the path is relative
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame({"site": draw.integers(0, 4, 200), "age": draw.normal(size=200), "ill": draw.integers(0, 2, 200)})
+    table.to_csv("patients.csv", index=False)
+    data = table_source("patients.csv", client="site", label="ill")
+    plan = dataclasses.replace(PLAN, data=data, methods=("fedavg",), seeds=(0,), rounds=20)
+    assert files(plan, tmp_path / "there", where=where) == files(plan, tmp_path / "here")
+
+
+def test_a_jobs_own_error_comes_back_as_it_is(where):
+    plan = dataclasses.replace(PLAN, methods=("fairfed",), seeds=(0,))
+    with pytest.raises(ValueError, match="this federation has only one group") as there:
+        execute(plan, where=where)
+    with pytest.raises(ValueError, match="this federation has only one group") as here:
+        execute(plan)
+    assert str(there.value) == str(here.value)
+
+
+def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(connection, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match="pip install 'evenly\\[ray\\]'"), cluster.on_ray():
+        pass
+
+
+def test_workers_take_the_flags_of_whoever_asks(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_mine")
+    monkeypatch.setenv("EVENLY_DATA", "/data")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    settings = cluster.settings_of_workers(2)
+    assert {"XLA_FLAGS": "--xla_mine", "EVENLY_DATA": "/data", "NPROC": "2", "OPENBLAS_NUM_THREADS": "3"}.items() <= settings.items()
+    assert "HOME" not in settings

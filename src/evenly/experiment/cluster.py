@@ -1,8 +1,9 @@
 """Jobs on a Ray cluster. The machine that asks writes every file, whole, as results come back; workers need no shared folder."""
 
-import hashlib
 import logging
 import os
+import pickle
+import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,6 +20,7 @@ from evenly.experiment.jobs import Result
 from evenly.experiment.ledger import Ledger, Where
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
+from evenly.simulate.observing import Observe
 
 ATTEMPTS = 3  # how often a job is started whose worker dies
 POLL_SECONDS = 0.5
@@ -54,7 +56,7 @@ class _Driver:
         self._board = ray.remote(worker.Board).options(num_cpus=0, max_restarts=-1).remote()
         self._train = _remote(ray, len(programs))
         self._reports = [ledger.begin() for _ in programs]
-        self._begun: set[int] = set()
+        self._begun: dict[int, Observe | None] = {}  # by place among the programs: what its evaluations are told to
         self._running: dict[Any, tuple[int, int]] = {}  # what Ray calls a job -> its place among the programs, and the attempt
 
     def run(self) -> None:
@@ -73,7 +75,7 @@ class _Driver:
             self._ray.kill(self._board)
 
     def _start(self, number: int, attempt: int) -> None:
-        job = worker.Job(self._plan.to_json(), self._programs[number], self._ledger.models, versions())
+        job = worker.Job(self._plan.to_json(), self._programs[number], self._ledger.models, self._ledger.followed, versions())
         self._running[self._train.remote(job, self._table, number, self._board)] = number, attempt
 
     def _end(self, one: Any, number: int, attempt: int) -> None:
@@ -86,7 +88,9 @@ class _Driver:
             self._reports[number](0, self._plan.rounds)
             self._again(number, attempt, error)
         except errors.RayTaskError as error:
-            raise self._own_error(program, error) from None
+            own = self._own_error(program, error)
+            self._ledger.failed(program, own)
+            raise own from None
         else:
             self._ledger.keep(program, _owned(result))
             self._reports[number](self._plan.rounds, self._plan.rounds)
@@ -101,18 +105,23 @@ class _Driver:
         log.warning("%s: its worker died (%s). It runs again, attempt %d of %d.", what, why, attempt + 1, ATTEMPTS)
         self._start(number, attempt + 1)
 
-    def _own_error(self, program: Program, error: Any) -> BaseException:
+    def _own_error(self, program: Program, error: Any) -> Exception:
         """A job's error as it would be raised here; where another machine is concerned, that is said."""
         if not isinstance(error.cause, ValueError):
             return error.cause if isinstance(error.cause, Exception) else error
-        here = error.ip == self._ray.util.get_node_ip_address()
-        return ValueError(f"{error.cause}" + ("" if here else f" (So says the worker at {error.ip} of {_called(program)}.)"))
+        *_, machine = getattr(error.cause, "__notes__", None) or [platform.node()]
+        said = "" if machine == platform.node() else f" (So says the worker on {machine} of {_called(program)}.)"
+        return ValueError(f"{error.cause}{said}")
 
     def _read_board(self) -> None:
         with suppress(self._ray.exceptions.RayActorError):  # lost with its machine, it starts again and is told the next news
-            for number, done in self._ray.get(self._board.read.remote()).items():
-                self._begun.add(number)
-                self._reports[number](done, self._plan.rounds)
+            for number, news in self._ray.get(self._board.read.remote()).items():
+                if number not in self._begun:
+                    self._begun[number] = self._ledger.follow(self._programs[number])
+                for seen in news.seen:
+                    if observe := self._begun[number]:
+                        observe(pickle.loads(seen))
+                self._reports[number](news.done, self._plan.rounds)
 
     def _stop(self) -> None:
         """Let those who have begun save themselves, but not for long; the others never begin."""
@@ -163,15 +172,11 @@ def _gpus_wanted() -> bool:
 
 
 def _table(ray: Any, plan: Plan) -> Any:
-    """A user's own table travels, because workers may not have the file; it is sent once, whatever the number of jobs."""
+    """A user's own table travels, because workers may not have the file; it is sent once, whatever the number of jobs,
+    and checked by its hash wherever it is read."""
     if "path" not in plan.data:
         return None
-    content = Path(plan.data["path"]).read_bytes()
-    if hashlib.sha256(content).hexdigest() != plan.data["sha256"]:
-        raise ValueError(
-            f"The table {plan.data['path']!r} is not what it was when the plan was made. Put it back, or choose another --out."
-        )
-    return ray.put(np.frombuffer(content, np.uint8))
+    return ray.put(np.frombuffer(Path(plan.data["path"]).read_bytes(), np.uint8))
 
 
 def _owned(result: Result) -> Result:

@@ -65,12 +65,24 @@ class Ledger:
     def following(self, program: Program) -> Iterator[Observe | None]:
         """While a job on this machine runs: what it tells its evaluations to, if anybody follows."""
         try:
-            yield self._followers.begin(program)
+            yield self.follow(program)
         except StoppedError:
             raise  # it did nothing wrong
         except Exception as error:
-            self._followers.failed(program, error)
+            self.failed(program, error)
             raise
+
+    @property
+    def followed(self) -> bool:
+        """Whether anybody wants to know of evaluations before a job is done."""
+        return self._followers.anybody
+
+    def follow(self, program: Program) -> Observe | None:
+        """A job begins: what it tells its evaluations to, if anybody follows."""
+        return self._followers.begin(program)
+
+    def failed(self, program: Program, error: Exception) -> None:
+        self._followers.failed(program, error)
 
     def keep(self, program: Program, result: Result) -> None:
         """Models first: where there is a file of traces, everything is there."""

@@ -4,6 +4,8 @@ Nothing heavy is imported until a program is trained, because the board lives in
 """
 
 import dataclasses
+import pickle
+import platform
 import tempfile
 import time
 from contextlib import suppress
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
     from evenly.experiment.jobs import Result, Setting
     from evenly.experiment.plan import Plan
     from evenly.experiment.programs import Program
+    from evenly.types import Trace
 
 TELL_SECONDS = 0.25  # between two messages to the board
+MOST_BYTES = 2**22  # of evaluations that are told on the way; larger ones come with the result
 
 _latest: "dict[tuple[str, int], Setting]" = {}  # the data of the latest job; the next is often of the same seed
 
@@ -32,25 +36,34 @@ class Job(NamedTuple):
     plan: str  # as JSON
     program: "Program"
     models: bool
+    followed: bool  # whether evaluations are to be told on the way
     versions: dict[str, str]  # of the machine that sent it
 
 
+class News(NamedTuple):
+    """What a job tells: its rounds, and what it evaluated since the last time."""
+
+    done: int
+    seen: list[bytes]  # pickled, so that the board needs not know what it is
+
+
 class Board:
-    """How far every job is, until somebody reads it."""
+    """What every job told, until somebody reads it."""
 
     def __init__(self) -> None:
-        self._done: dict[int, int] = {}
+        self._news: dict[int, News] = {}
         self._stopped = False
 
-    def tell(self, number: int, done: int) -> bool:
-        """Write down a job's rounds; whether it should stop."""
-        self._done[number] = done
+    def tell(self, number: int, news: News) -> bool:
+        """Write down a job's news; whether it should stop."""
+        before = self._news[number].seen if number in self._news else []
+        self._news[number] = News(news.done, before + news.seen)
         return self._stopped
 
-    def read(self) -> dict[int, int]:
-        """What is new since the last time."""
-        done, self._done = self._done, {}
-        return done
+    def read(self) -> dict[int, News]:
+        """What is new since the last time, by the number of the job."""
+        news, self._news = self._news, {}
+        return news
 
     def stop(self) -> None:
         self._stopped = True
@@ -61,20 +74,32 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
     from evenly.experiment.jobs import run
     from evenly.experiment.plan import Plan
 
-    told = 0.0
+    told, followed = 0.0, job.followed
+    seen: list[bytes] = []
 
     def progress(done: int, of: int) -> None:
-        nonlocal told
+        nonlocal told, seen
         if done in (0, of) or time.monotonic() - told > TELL_SECONDS:
-            told = time.monotonic()
-            if _told(board, number, done):
+            told, news, seen = time.monotonic(), News(done, seen), []
+            if _told(board, number, news):
                 raise StoppedError
 
-    plan = Plan.from_json(job.plan)
-    progress(0, plan.rounds)
-    _check_versions(job.versions)
-    setting, checkpoint = _setting(plan, job.program.seed, table), _checkpoint(plan, job.program)
-    result = run(plan, job.program, setting, progress=progress, checkpoint=checkpoint, models=job.models)
+    def observe(traces: "list[Trace]") -> None:
+        nonlocal followed
+        followed = followed and sum(trace.tables.nbytes for trace in traces) < MOST_BYTES
+        if followed:
+            seen.append(pickle.dumps(traces))
+
+    try:
+        plan = Plan.from_json(job.plan)
+        progress(0, plan.rounds)
+        _check_versions(job.versions)
+        setting, checkpoint = _setting(plan, job.program.seed, table), _checkpoint(plan, job.program)
+        observer = observe if followed else None
+        result = run(plan, job.program, setting, progress=progress, observe=observer, checkpoint=checkpoint, models=job.models)
+    except ValueError as error:
+        error.add_note(platform.node())  # whose mistake it is
+        raise
     if checkpoint:
         checkpoint.unlink(missing_ok=True)
         with suppress(OSError):  # others of the same plan may still be there
@@ -82,12 +107,12 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
     return result
 
 
-def _told(board: Any, number: int, done: int) -> bool:
+def _told(board: Any, number: int, news: News) -> bool:
     import ray
     from ray.exceptions import RayActorError
 
     with suppress(RayActorError):  # training goes on without a board
-        return ray.get(board.tell.remote(number, done))
+        return ray.get(board.tell.remote(number, news))
     return False
 
 
