@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from evenly import __version__
-from evenly.commands import audit, compare, data, diff, doctor, export, listing, reproduce, run, tune, watch
+from evenly.commands import audit, compare, data, diff, doctor, export, listing, report, reproduce, run, tune, watch
 
 app = typer.Typer(
     help="Fair federated learning: train one model that works for every client, and see whom it fails.",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command()(compare.compare)
 app.command()(run.run)
 app.command()(run.resume)
+app.command()(report.report)
 app.command()(export.export)
 app.command()(diff.diff)
 app.command()(watch.watch)

@@ -44,13 +44,21 @@ def write_report(comparison: Comparison, path: str | Path, lines: list[Line] | N
 
     What rests on fewer than `least` people is hidden.
     """
-    text = render(comparison, lines, least=least)
-    return write_whole(Path(path), lambda file: file.write(text.encode()))
+    return write_built(comparison, build(comparison, lines, least=least), Path(path))
+
+
+def write_built(comparison: Comparison, built: "Built", path: Path) -> Path:
+    """Write what is already built."""
+    text = text_of(comparison, built)
+    return write_whole(path, lambda file: file.write(text.encode()))
 
 
 def render(comparison: Comparison, lines: list[Line] | None = None, *, least: int = 0) -> str:
     """The page as text. The same results give the same page."""
-    built = build(comparison, lines, least=least)
+    return text_of(comparison, build(comparison, lines, least=least))
+
+
+def text_of(comparison: Comparison, built: "Built") -> str:
     shown = {key: built.sections[key] for key in CONTENTS if built.sections.get(key)}
     body = [built.opening, contents({key: CONTENTS[key] for key in shown}), *shown.values()]
     return document(comparison.title or comparison.name, join(body), built.specs)

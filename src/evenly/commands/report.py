@@ -1,0 +1,73 @@
+"""`evenly report`: the report of finished results, written again, and its charts as files."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from evenly.mistakes import sentences
+
+if TYPE_CHECKING:
+    from evenly.experiment.study import StudyPlan
+
+
+class Format(StrEnum):
+    """Of the figures."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder of finished results.", metavar="DIR")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; by default report.html in the folder.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Also write every chart into this folder.")] = None,
+    format: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.svg,
+    min_cell: Annotated[int, typer.Option("--min-cell", help="Hide what rests on fewer people than that; 0 hides nothing.", min=0)] = 0,
+) -> None:
+    """Write the report of finished results again, its charts as files, or a version that hides small numbers."""
+    with sentences():
+        from evenly.experiment.folder import read_plan
+        from evenly.experiment.study import StudyPlan
+        from evenly.report.drawing import write_figures
+
+        plan, path = read_plan(folder), out or folder / "report.html"
+        specs = _study(folder, path, plan, min_cell) if isinstance(plan, StudyPlan) else _comparison(folder, path, min_cell)
+        drawn = write_figures(specs, figures, format.value) if figures else []
+        console = Console()
+        console.print(f"Report:  {path}", soft_wrap=True, highlight=False, markup=False)
+        if drawn:
+            console.print(f"Figures: {len(drawn)} files in {figures}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _comparison(folder: Path, path: Path, least: int) -> dict[str, Any]:
+    """Write the report of one comparison; its charts."""
+    from evenly.experiment.folder import open_results
+    from evenly.experiment.reproduce import lines_of
+    from evenly.report.page import build, write_built
+
+    comparison = open_results(folder)
+    built = build(comparison, lines_of(comparison, folder), least=least)
+    write_built(comparison, built, path)
+    return built.specs
+
+
+def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> dict[str, Any]:
+    """Write the report of a study; its charts."""
+    from evenly.experiment import record
+    from evenly.experiment.folder import open_study
+    from evenly.experiment.thesis import views
+    from evenly.report.study import write_study_report
+    from evenly.report.study_figures import study_charts
+
+    if least > 1:
+        raise ValueError(
+            f"--min-cell is for the report of one comparison, but {str(folder)!r} holds a study of {len(plan.cells)} partitions, whose "
+            "report shows figures of all clients together. Leave --min-cell out."
+        )
+    study, known = open_study(folder), record.read(folder) or record.Record()
+    write_study_report([study], path, known.title or plan.name, known.notes)
+    return study_charts(views([study])).specs
