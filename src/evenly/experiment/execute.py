@@ -16,11 +16,12 @@ from evenly import __version__
 from evenly.algorithms import Variant
 from evenly.experiment.jobs import Setting, setting_of
 from evenly.experiment.ledger import Ledger, Progress, Where
+from evenly.experiment.lock import held
 from evenly.experiment.observing import Followers, Log
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import programs
 from evenly.experiment.results import Comparison, Run
-from evenly.experiment.store import Store
+from evenly.experiment.store import Store, sweep
 from evenly.experiment.threads import on_threads
 from evenly.federation import Federation
 from evenly.types import Trace
@@ -96,15 +97,17 @@ def main() -> None:
         sys.exit("usage: python -m evenly.experiment.execute plan.json OUT [--no-models]")
     text, folder = Path(sys.argv[1]).read_text(), Path(sys.argv[2])
     report = lambda done, total: print(f"{done}/{total} rounds", file=sys.stderr)  # noqa: E731
-    if "cells" in json.loads(text):
-        from evenly.experiment.study import StudyPlan, execute_study  # a study is made of what is here
+    with held(folder):
+        sweep(folder)
+        if "cells" in json.loads(text):
+            from evenly.experiment.study import StudyPlan, execute_study  # a study is made of what is here
 
-        study = StudyPlan.from_json(text)
-        Store(folder, study)
-        execute_study(study, folder, progress=report)
-    else:
-        plan = Plan.from_json(text)
-        execute(plan, Store(folder, plan), progress=report, models=not sys.argv[3:])
+            study = StudyPlan.from_json(text)
+            Store(folder, study)
+            execute_study(study, folder, progress=report)
+        else:
+            plan = Plan.from_json(text)
+            execute(plan, Store(folder, plan), progress=report, models=not sys.argv[3:])
 
 
 if __name__ == "__main__":
