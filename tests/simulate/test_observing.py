@@ -48,12 +48,12 @@ def test_pieces_make_up_the_traces_in_the_order_given(simulated: Simulated, monk
 
 
 @pytest.mark.parametrize("settings", ["final_pass=true", "final_pass=true, people=true"])
-def test_an_evaluation_that_a_final_pass_replaces_is_told_only_as_it_ends(simulated: Simulated, settings: str):
+def test_what_a_final_pass_leads_to_is_told_too(simulated: Simulated, settings: str):
     federation, pieces = simulated.federation, Pieces()
     task = MLP(features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False)
     traces = simulate(task, federation, algorithms(f"e2fl({settings})+full"), 3, evaluate_every=1, observe=pieces)
     pieces.are(traces)
-    assert [seen[0].rounds.tolist() for seen in pieces.told] == [[0, 1, 2], [3]]
+    assert [seen[0].rounds.tolist() for seen in pieces.told] == [[0, 1, 2, 3], [4]]
 
 
 def test_a_run_that_goes_on_tells_what_was_before_it_stopped(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

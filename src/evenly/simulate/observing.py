@@ -32,34 +32,18 @@ def evaluated(federation: Federation, shape: Shape, seen: Sequence[np.ndarray], 
 
 
 class Teller:
-    """Tells an observer of every evaluation once, when it will not change any more.
+    """Tells an observer of every evaluation once. `place` is where each of the caller's algorithms is among the runs."""
 
-    `place` is where each of the caller's algorithms is among the runs. With `replaced`, another evaluation takes the last one's
-    place after the last round, so that one waits.
-    """
+    def __init__(self, observe: Observe | None, federation: Federation, shape: Shape, place: Sequence[int]) -> None:
+        self._observe, self._federation, self._shape, self._place, self._pieces = observe, federation, shape, place, 0
 
-    def __init__(self, observe: Observe | None, federation: Federation, shape: Shape, place: Sequence[int], *, replaced: bool) -> None:
-        self._observe, self._federation, self._shape, self._place = observe, federation, shape, place
-        self._replaced, self._pieces = replaced, 0
-
-    def new(self, pieces: Sequence[list[np.ndarray]], last: int) -> None:
-        """Pass on what was added to these lists of rounds, tables, losses and choices; `last` is the last round of all."""
+    def new(self, pieces: Sequence[list[np.ndarray]]) -> None:
+        """Pass on what was added to these lists of rounds, tables, losses and choices."""
         if self._observe is None or len(pieces[0]) == self._pieces:
             return
         seen = [np.concatenate(piece[self._pieces :]) for piece in pieces]
         self._pieces = len(pieces[0])
-        if self._replaced and seen[0][-1] == last:
-            seen = [array[:-1] for array in seen]
-        self._tell(seen)
-
-    def final(self, whole: Sequence[np.ndarray]) -> None:
-        """Pass on the evaluation that waited."""
-        if self._observe is not None and self._replaced:
-            self._tell([array[-1:] for array in whole])
-
-    def _tell(self, seen: Sequence[np.ndarray]) -> None:
-        if self._observe is not None and len(seen[0]):
-            self._observe([self._partial(seen, run) for run in self._place])
+        self._observe([self._partial(seen, run) for run in self._place])
 
     def _partial(self, seen: Sequence[np.ndarray], run: int) -> Trace:
         return Trace(

@@ -169,9 +169,8 @@ class _Simulation:
             state = state._replace(chosen=self._first_choices(data, state))
         state = on_every_device(state, self.shape.devices)
         rule = self.algorithms[0].rule
-        final_pass = isinstance(rule, Several) and rule.final_pass
-        teller = Teller(observe, self.federation, self.shape, self.company.place, replaced=final_pass)
-        teller.new(collected.evaluations, self.rounds)
+        teller = Teller(observe, self.federation, self.shape, self.company.place)
+        teller.new(collected.evaluations)
         ahead = self._next_block(done) if done < self.rounds else None
         written, pause = time.monotonic(), CHECKPOINT_SECONDS
         while ahead is not None:
@@ -181,7 +180,7 @@ class _Simulation:
             _collect(collected, block, record, start, stop)
             self._refuse_broken(state, start)
             try:
-                teller.new(collected.evaluations, self.rounds)
+                teller.new(collected.evaluations)
                 if progress:
                     progress(stop, self.rounds)
             except BaseException:  # the caller wants to stop here: lose nothing
@@ -193,10 +192,10 @@ class _Simulation:
                 checkpoints.write(path, name, stop, (state, collected.whole()))
                 written = time.monotonic()
                 pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
+        if isinstance(rule, Several) and rule.final_pass:
+            state = self._final_pass(data, state, collected)
+            teller.new(collected.evaluations)
         whole = collected.whole()
-        if final_pass:
-            state, whole = self._final_pass(data, state, whole)
-            teller.final(whole[3:])
         model = several.served(self.parts, state) if self.shape.models else served(self.shape, self.parts, state)
         traces = [self._trace(whole, state._replace(model=model), r) for r in range(self.shape.runs)]
         return [traces[self.company.place[i]] for i in range(self.shape.runs)]
@@ -228,8 +227,8 @@ class _Simulation:
         ask = beginning.Opening(self.task, self.shape, self.parts, data, state, self.federation, self.seeds)
         return beginning.first_choices(ask, self.algorithms)
 
-    def _final_pass(self, data: Data, state: State, whole: tuple[np.ndarray, ...]) -> tuple[State, tuple[np.ndarray, ...]]:
-        """One more round in which everybody takes part; what it leads to replaces the last evaluation."""
+    def _final_pass(self, data: Data, state: State, collected: Collected) -> State:
+        """One more round in which everybody takes part, and an evaluation of what it leads to."""
         everyone = Planner(
             self.federation,
             self.algorithms[0].work,
@@ -248,9 +247,8 @@ class _Simulation:
             evaluate=np.array([True]),
         )
         state, record = self.advance(self.task, self.shape, self.parts, data, block, state)
-        cohort, chosen, weights, rounds, *seen = whole
-        seen = [np.concatenate([old[:-1], np.asarray(new)]) for old, new in zip(seen, record[1:], strict=True)]
-        return state, (cohort, chosen, weights, rounds, *seen)
+        _collect_evaluations(collected, block, record, self.rounds)
+        return state
 
     def _next_block(self, start: int) -> tuple[int, int, Block]:
         """Plan the rounds from `start`: as many as fit, with the evaluations that fall among them."""
@@ -323,6 +321,10 @@ def _collect(collected: Collected, block: Block, record: Record, start: int, sto
     collected.cohort.append(block.cohort[: stop - start])
     collected.chosen.append(np.zeros((stop - start, 0, 0), bool) if block.chosen is None else block.chosen[: stop - start])
     collected.weights.append(np.asarray(record.weights)[: stop - start])
+    _collect_evaluations(collected, block, record, start)
+
+
+def _collect_evaluations(collected: Collected, block: Block, record: Record, start: int) -> None:
     marked = np.flatnonzero(block.evaluate)
     if len(marked):
         collected.rounds.append(start + block.stops[marked])

@@ -147,17 +147,18 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
         local = jax.vmap(cohort.step)(local, jnp.where(busy, lanes.rows[s], padding), slot)
         ends = busy & lanes.ends[s]
         ended = jnp.where(ends, slot, slots)
-        return local, lax.cond(most(ends.any(), shape), lambda: add(trained, local, slot, ended), lambda: trained)
+        summed = trained.total, trained.square_norm
+        (total, norms), memory = lax.cond(most(ends.any(), shape), lambda: add(trained, local, slot, ended), lambda: (summed, nobody))
+        # Outside of the condition, which would copy the memory of all clients to add that of a few.
+        memory = jax.tree.map(lambda leaf, new: leaf.at[who[ended]].set(new, mode="drop"), trained.memory, memory)
+        return local, Trained(total, memory, norms)
 
-    def add(trained: Trained, local: Tree, slot: Array, ended: Array) -> Trained:
+    def add(trained: Trained, local: Tree, slot: Array, ended: Array) -> tuple[tuple[Tree, Array], Tree]:
         vector, memory, norm = jax.vmap(cohort.finish)(local, own(trained.memory, slot), slot)
-        return Trained(
-            _added_lanes(trained.total, vector, weights[ended], shape),
-            jax.tree.map(lambda leaf, new: leaf.at[who[ended]].set(new, mode="drop"), trained.memory, memory),
-            trained.square_norm.at[ended].set(norm, mode="drop"),
-        )
+        return (_added_lanes(trained.total, vector, weights[ended], shape), trained.square_norm.at[ended].set(norm, mode="drop")), memory
 
     nothing = Trained(cohort.no_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
+    nobody = jax.tree.map(lambda leaf: jnp.zeros((shape.lanes, *leaf.shape[1:]), leaf.dtype), cohort.state.memory)
     slot = lanes.slot[begin]
     first = jax.vmap(cohort.start)(own(cohort.state.memory, slot), slot)
     return lax.fori_loop(0, most(end - begin, shape), step, (first, nothing))[1]
