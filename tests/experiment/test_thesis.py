@@ -148,6 +148,17 @@ def test_memories_that_differ_are_not_called_equal():
     assert answer.startswith("Not to the bit")
 
 
+def test_memories_are_compared_by_counts_where_models_were_not_kept():
+    made = study()
+    bare = {
+        name: cell._replace(runs=[run._replace(trace=run.trace._replace(model=(np.zeros(0, np.float32),))) for run in cell.runs])
+        for name, cell in made.cells.items()
+    }
+    (found,) = (one for one in findings([made._replace(cells=bare)]) if one.key == "memory")
+    assert found.answer == "Yes: in 24 of 24 pairs of runs every prediction count is the same, and the models were not kept."
+    assert {row[-1] for row in found.rows} == {"not kept"}
+
+
 def test_studies_are_read_together():
     both = [study(), study(data="compas", name="thesis/compas-dirichlet")]
     assert len(views(both)) == 4

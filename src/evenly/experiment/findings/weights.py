@@ -19,22 +19,21 @@ FEW_CLIENTS = 1.5  # an effective number below this means that one client decide
 
 def equal_memories(seen: list[View]) -> Finding | None:
     """FedCvg-Ratio's memory under full participation: algebra says that it does nothing."""
-    rows, equal, total, models = [], 0, 0, 0.0
+    rows, equal, total = [], 0, 0
+    models: float | None = 0.0
     for view in seen:
         found = [(a, b) for one, other in _memories(view) for a, b in _same_rate(view, one, other)]
         if not found:
             continue
         same = [_alike(a.trace, b.trace) for a, b in found]
-        apart = max(_distance(a.trace, b.trace) for a, b in found)
-        equal, total, models = equal + sum(same), total + len(same), max(models, apart)
-        rows.append((str(view.place), f"{sum(same)} of {len(same)}", f"{apart:.2g}"))
+        apart = max((d for a, b in found if (d := _distance(a.trace, b.trace)) is not None), default=None)
+        equal, total, models = equal + sum(same), total + len(same), None if apart is None or models is None else max(models, apart)
+        rows.append((str(view.place), f"{sum(same)} of {len(same)}", "not kept" if apart is None else f"{apart:.2g}"))
     if not rows:
         return None
-    lead = "Yes" if equal == total and models == 0 else "Not to the bit"
-    answer = (
-        f"{lead}: in {equal} of {total} pairs of runs every prediction count is the same, and no parameter of the models differs by more "
-        f"than {models:.2g}."
-    )
+    lead = "Yes" if equal == total and not models else "Not to the bit"
+    known = "the models were not kept" if models is None else f"no parameter of the models differs by more than {models:.2g}"
+    answer = f"{lead}: in {equal} of {total} pairs of runs every prediction count is the same, and {known}."
     thesis = "The two values give results that cannot be told apart; the smoothing is credited with stability."
     columns = ("partition", "pairs of runs with equal counts", "largest difference of a parameter")
     return Finding(
@@ -58,9 +57,10 @@ def _alike(a: Trace, b: Trace) -> bool:
     return bool(np.array_equal(a.central, b.central) and np.array_equal(a.tables, b.tables))
 
 
-def _distance(a: Trace, b: Trace) -> float:
+def _distance(a: Trace, b: Trace) -> float | None:
+    """The largest difference of a parameter; None where the models were not kept."""
     leaves = zip(jax.tree.leaves(a.model), jax.tree.leaves(b.model), strict=True)
-    return max((float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max()) for x, y in leaves), default=0.0)
+    return max((float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max()) for x, y in leaves if np.size(x)), default=None)
 
 
 def few_clients(seen: list[View]) -> Finding | None:
