@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.columns import Coded, from_arrow, from_pandas
+from evenly.auditing.columns import Coded, from_arrow, from_pandas, plain_array
 from evenly.auditing.measuring import Table, Wanted, measure
 from evenly.auditing.reading import check_columns, read
 from evenly.auditing.result import Audit
@@ -109,6 +109,7 @@ def _floats(table: Any, name: str) -> np.ndarray:
     import pyarrow as pa
 
     try:
-        return table.column(name).cast(pa.float64()).to_numpy()
+        chunks = table.column(name).cast(pa.float64()).chunks
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ValueError(f"Column {name!r} must hold numbers from 0 to 1, but its type is {table.column(name).type}.") from None
+    return np.concatenate([np.zeros(0), *(plain_array(chunk, np.nan) for chunk in chunks)])

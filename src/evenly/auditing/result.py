@@ -1,5 +1,7 @@
 """What an audit found, as views, as tidy rows and as files."""
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,11 +117,19 @@ class Audit(NamedTuple):
     def write(self, folder: str | Path) -> Path:
         """Write audit.csv, audit.json and report.html into a folder, which is returned."""
         place = Path(folder)
-        table, text = self.table, json.dumps(self.json(), ensure_ascii=False, indent=1, allow_nan=False)
-        write_whole(place / "audit.csv", lambda file: table.to_csv(file, index=False))
+        figures, text = self.figures, json.dumps(self.json(), ensure_ascii=False, indent=1, allow_nan=False)
+        write_whole(place / "audit.csv", lambda file: file.write(_csv(figures).encode()))
         write_whole(place / "audit.json", lambda file: file.write(text.encode()))
         self.report(place / "report.html")
         return place
+
+
+def _csv(figures: list[Figure]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(Figure._fields)
+    writer.writerows(["" if value != value else value for value in figure] for figure in figures)  # what is not known stays empty
+    return text.getvalue()
 
 
 def unit_of(metric: str) -> str:
