@@ -102,10 +102,11 @@ def comparison(
 SEX, RACE = ("Female", "Male"), ("Black", "White", "Other")
 
 
-def with_groups(found: Comparison, *, central: int = 0) -> Comparison:
+def with_groups(found: Comparison, *, central: int = 0, differ: bool = False) -> Comparison:
     """The same clients with people of six intersections; women are found less often, and the last race is rare.
 
-    Nobody of the very last group has the favourable label, so its true positive rate is undefined.
+    Nobody of the very last group has the favourable label, so its true positive rate is undefined. Where methods differ, each finds
+    women more often, and is less accurate, than the one before it.
     """
     share = np.outer([0.4, 0.6], [0.3, 0.68, 0.02]).ravel()
     attributes = (Attribute("sex", SEX, (0, 0, 0, 1, 1, 1), 0), Attribute("race", RACE, (0, 1, 2, 0, 1, 2), 0))
@@ -113,14 +114,15 @@ def with_groups(found: Comparison, *, central: int = 0) -> Comparison:
     data = replace(
         found.federation, groups=names, attributes=attributes, unprivileged=(0, 1, 2), central=np.arange(central, dtype=np.int32)
     )
-    runs = [run._replace(trace=_by_people(run, share, central)) for run in found.runs]
+    order = {label: i / max(1, len(found.labels) - 1) for i, label in enumerate(found.labels)}
+    runs = [run._replace(trace=_by_people(run, share, central, order[run.label] if differ else 0.0)) for run in found.runs]
     return found._replace(federation=data, runs=runs)
 
 
-def _by_people(run: Run, share: np.ndarray, central: int) -> Trace:
+def _by_people(run: Run, share: np.ndarray, central: int, place: float) -> Trace:
     generator = np.random.default_rng(run.seed)
     rows = run.trace.tables.sum((-3, -2, -1))
-    hit = np.where(np.arange(6) < 3, 0.6, 0.8)
+    hit = np.where(np.arange(6) < 3, 0.6 + 0.15 * place, 0.8 - 0.2 * place**2)
     chances = np.zeros((6, 2, 2))
     chances[:, 0] = 0.6 * np.array([0.75, 0.25])
     chances[:, 1] = 0.4 * np.stack([1 - hit, hit], axis=-1)

@@ -77,7 +77,7 @@ def _methods(comparison: Comparison) -> list[Html]:
     chosen = {run.label: run.settings for run in comparison.runs if run.settings}
     if not chosen:
         return []
-    rows = [(label, ", ".join(f"{k} = {v}" for k, v in given.items())) for label, given in list(chosen.items())[:MOST_SETTINGS]]
+    rows = [(label, ", ".join(f"{k} = {v}" for k, v in sorted(given.items()))) for label, given in list(chosen.items())[:MOST_SETTINGS]]
     caption = "Settings of each method; all others have their defaults."
     if len(chosen) > MOST_SETTINGS:
         caption += f" The first {MOST_SETTINGS} of {len(chosen)}."

@@ -23,15 +23,28 @@ class Entry(NamedTuple):
     kind: str
 
 
-def grid(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[str | Entry]], *, kind: str = "", methods: bool = False) -> Html:
-    """A table whose first column names the row. Where rows are methods, the page's script can sort and filter them.
+def grid(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str | Entry]],
+    *,
+    kind: str = "",
+    methods: bool = False,
+    clients: bool = False,
+) -> Html:
+    """A table whose first column names the row. Where rows are methods or clients, the page's script can sort and filter them.
 
     The roles are spelled out because browsers drop a table's own when a style changes its display.
     """
     body = [_row(columns, cells) for cells in rows]
     return element(
         "table",
-        {"role": "table", **({"class": kind} if kind else {}), **({"data-methods": ""} if methods else {})},
+        {
+            "role": "table",
+            **({"class": kind} if kind else {}),
+            **({"data-methods": ""} if methods else {}),
+            **({"data-clients": ""} if clients else {}),
+        },
         element("caption", None, caption),
         element("thead", {"role": "rowgroup"}, element("tr", {"role": "row"}, *map(_head, columns))),
         element("tbody", {"role": "rowgroup"}, *body),

@@ -24,7 +24,7 @@ from evenly.report.choice import Choice
 from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_of
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.hiding import HiddenGroups, hidden_groups
-from evenly.report.markup import Html, definitions, element, section, unbroken
+from evenly.report.markup import Html, definitions, element, join, section, unbroken
 from evenly.report.method_table import Intervals, dash, folded, hidden_dash, key_of, method_table, title_of
 from evenly.report.table import SPLIT_WORDS, Values, table_of
 from evenly.types import Trace
@@ -166,9 +166,11 @@ def _figures(comparison: Comparison, rates: Rates, choice: Choice) -> list[Figur
 
 def _dashes(comparison: Comparison) -> Html:
     wanted = comparison.federation.labels[comparison.federation.favourable]
+    below = "the lowest and the highest seed" if len(comparison.seeds) > 1 else "a 95 % interval"
     text = (
-        f"In percent. * marks a rate that rests on fewer than {FEW} rows, where chance alone can move it far. – stands where there is "
-        f"nothing to divide by: a true positive rate needs rows labelled “{wanted}”, a false positive rate rows with another label."
+        f"In percent, below each rate {below}. * marks a rate that rests on fewer than {FEW} rows, where chance alone can move it far. "
+        f"– stands where there is nothing to divide by: a true positive rate needs rows labelled “{wanted}”, a false positive rate rows "
+        "with another label."
     )
     return element("p", {"class": "soft"}, unbroken(text))
 
@@ -198,7 +200,11 @@ def _rate(rate: str, found: GroupRate) -> str | Entry:
         return hidden_dash()
     if not np.isfinite(found.value):
         return dash({"tpr": "no rows with the favourable label", "fpr": "no rows with another label"}.get(rate, "no rows"))
-    return f"{found.value:.1f}{' *' if found.few else ''}"
+    value = f"{found.value:.1f}{' *' if found.few else ''}"
+    if not np.isfinite([found.low, found.high]).all():
+        return value
+    ends = element("small", {"class": "interval"}, f" {found.low:.1f} to {found.high:.1f}")
+    return Entry(join([element("span", {"class": "nowrap"}, value), ends]), "")
 
 
 def _attributes(comparison: Comparison, attributes: Sequence[Grouping], choice: Choice, split: str) -> list[Html]:

@@ -7,6 +7,7 @@ from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
 from evenly.report.choice import Choice
 from evenly.report.client_groups import client_groups
+from evenly.report.client_table import client_table
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, key_of, method_table, title_of
@@ -50,7 +51,7 @@ def _filter(values: Values) -> list[Html]:
         return []
     tip = {"type": "search", "id": "filter-methods", "placeholder": "e.g. q-fedavg -q=5", "autocomplete": "off"}
     words = element("label", {"for": "filter-methods"}, f"Filter the {len(values)} methods by name")
-    status = element("output", {"id": "filter-status", "class": "soft", "for": "filter-methods", "aria-live": "polite"})
+    status = element("output", {"id": "filter-methods-status", "class": "soft", "for": "filter-methods", "aria-live": "polite"})
     return [element("div", {"class": "controls", "role": "search"}, words, element("input", tip), status)]
 
 
@@ -100,7 +101,7 @@ def worst_served(comparison: Comparison, choice: Choice) -> Html:
         intro += f" {len(choice.hidden):,} of {comparison.federation.clients:,} clients are not named: too few people."
     order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
     parts = [_clients(comparison, label, choice) for label in order]
-    return section("clients", "Worst-served clients", element("p", None, intro), *parts)
+    return section("clients", "Worst-served clients", element("p", None, intro), *parts, *client_table(comparison, choice))
 
 
 def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:

@@ -1,8 +1,9 @@
-// Sorts and filters tables that have a row for every method. Without it they are complete, in the order of the experiment.
+// Sorts and filters tables that have a row for every method or client. Without it they are complete, in the order of the experiment.
 (() => {
   "use strict";
   document.documentElement.dataset.scripted = "";
-  const tables = [...document.querySelectorAll("table[data-methods]")];
+  const methods = [...document.querySelectorAll("table[data-methods]")];
+  const clients = [...document.querySelectorAll("table[data-clients]")];
 
   const number = (text) => Number.parseFloat(text.replace("−", "-").replaceAll(",", ""));
   function key(row, column) {
@@ -29,7 +30,7 @@
     const button = event.target.closest("button.sort");
     if (button) sort(button.closest("table"), button.closest("th"));
   });
-  for (const table of tables) {
+  for (const table of [...methods, ...clients]) {
     if (table.tBodies[0].rows.length < 3) continue;
     for (const head of table.querySelectorAll("thead th:not(.words):not(:has(button))")) {
       const button = document.createElement("button");
@@ -40,23 +41,28 @@
     }
   }
 
-  // Every word must occur in the method's name; a word with a minus must not.
+  // Every word must occur in a row's name; a word with a minus must not.
   function fits(name, words) {
     return words.every((word) => (word.length > 1 && word[0] === "-" ? !name.includes(word.slice(1)) : name.includes(word)));
   }
-  const search = document.getElementById("filter-methods");
-  const status = document.getElementById("filter-status");
-  function filter() {
-    const words = search.value.toUpperCase().split(/\s+/).filter(Boolean);
-    const keeps = (name) => fits(name.toUpperCase(), words);
-    const counts = [0, 0];
-    for (const table of tables) {
-      const rows = [...table.tBodies[0].rows];
-      for (const row of rows) row.hidden = !keeps(row.cells[0].textContent);
-      if (rows.length > counts[1]) counts.splice(0, 2, rows.filter((row) => !row.hidden).length, rows.length);
-    }
-    if (status) status.textContent = words.length ? `${counts[0]} of ${counts[1]} methods` : "";
-    dispatchEvent(new CustomEvent("methods", { detail: keeps }));
+  // Filters the rows of these tables by the text that `nameOf` gives of each; `after` is told which names are kept.
+  function filter(id, tables, what, nameOf, after) {
+    const search = document.getElementById(id);
+    const status = document.getElementById(`${id}-status`);
+    search?.addEventListener("input", () => {
+      const words = search.value.toUpperCase().split(/\s+/).filter(Boolean);
+      const keeps = (name) => fits(name.toUpperCase(), words);
+      const counts = [0, 0];
+      for (const table of tables) {
+        const rows = [...table.tBodies[0].rows];
+        for (const row of rows) row.hidden = !keeps(nameOf(row));
+        if (rows.length > counts[1]) counts.splice(0, 2, rows.filter((row) => !row.hidden).length, rows.length);
+      }
+      if (status) status.textContent = words.length ? `${counts[0]} of ${counts[1]} ${what}` : "";
+      after?.(keeps);
+    });
   }
-  search?.addEventListener("input", filter);
+  const tell = (keeps) => dispatchEvent(new CustomEvent("methods", { detail: keeps }));
+  filter("filter-methods", methods, "methods", (row) => row.cells[0].textContent, tell);
+  filter("filter-clients", clients, "clients", (row) => row.cells[0].textContent + " " + row.cells[row.cells.length - 1].textContent);
 })();
