@@ -135,6 +135,7 @@ def _write(tuning: "Tuning", folder: Path) -> list[dict[str, Any]]:
     write_report(tuning.final, folder / CHOSEN / "report.html")
     record.finish(folder / CHOSEN)
     write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")
+    record.finish(folder)
     return rows
 
 

@@ -71,6 +71,7 @@ def search(
     metrics = _metrics(plan)
     if folder:
         Store(folder, plan, force=force)
+        record.begin(folder, record.Record(command=command))
     study = Study(plan, folder and folder / STUDY)
     meter = _Meter(progress)
     while (done := len(study.tried())) < trials:

@@ -34,8 +34,8 @@ def render_tuning(tuning: Tuning, results: str) -> str:
     fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs_of_aims(tuning)]
     settings = [_setting(tuning, name, aim) for aim in tuning.plan.objectives for name in tuning.plan.space.searched]
     sections = {
-        "front": _figures("front", _front_title(tuning), tuning, fronts),
-        "by-setting": _figures("by-setting", "How does each setting matter?", tuning, settings),
+        "front": _figures("front", _front_title(tuning), tuning, fronts, len(fronts)),
+        "by-setting": _figures("by-setting", "How does each setting matter?", tuning, settings, len(tuning.plan.space.searched)),
         "test": _test(tuning, results),
         "trials": _trials(tuning),
         "how": _how(tuning),
@@ -77,7 +77,8 @@ def rule(tuning: Tuning) -> str:
     allowed, trials = sum(choice.allowed[tried.label] for tried in tuning.trials), len(tuning.trials)
     among = f"the baseline and all {trials} settings"
     if plan.within is not None:
-        among = f"the baseline and the {allowed} of {trials} settings whose {kept} stays within {plan.within:g} of its own"
+        unit = (" point" if plan.within == 1 else " points") if "%" in EVERY_METRIC[plan.keep].range else ""
+        among = f"the baseline and the {allowed} of {trials} settings whose {kept} stays within {plan.within:g}{unit} of its own"
     if len(plan.objectives) == 1:
         return f"This is the {names} among {among}. Test rows took no part in the choice."
     balanced = f"The front trades {names} against each other. Chosen is its most balanced point among {among}: the one nearest to the best"
@@ -116,8 +117,8 @@ def _setting(tuning: Tuning, setting: str, aim: str) -> Figure:
     return Figure(f"chart-{aim}-by-{setting.replace('.', '-')}", tuning_setting(tuning, setting, aim), caption)
 
 
-def _figures(key: str, title: str, tuning: Tuning, figures: list[Figure]) -> Html:
-    body = element("div", {"class": f"figures of-{min(len(figures), 3)}"}, *map(figure_html, figures))
+def _figures(key: str, title: str, tuning: Tuning, figures: list[Figure], beside: int) -> Html:
+    body = element("div", {"class": f"figures of-{min(beside, 3)}"}, *map(figure_html, figures))
     note = element("p", {"class": "soft"}, "Validation rows, means over seeds; one mark for each setting that was tried.")
     return section(key, title, note, legend_of(kinds_of(tuning), others=False), body)
 

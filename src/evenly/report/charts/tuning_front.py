@@ -12,9 +12,7 @@ from evenly.experiment.tuning_study import Tried
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.table import format_spread
-from evenly.report.tuning_trials import every_method, kind_of, kinds_of
-
-ROOM = 0.35  # how far beyond what may be chosen a chart reaches, as a share of it
+from evenly.report.tuning_trials import every_method, kind_of, kinds_of, short
 
 
 class View(NamedTuple):
@@ -41,13 +39,23 @@ def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
     return [(aims[0], y) for y in aims[1:]]
 
 
+def in_question(tuning: Tuning) -> list[Tried]:
+    """The baseline and the trials that can be chosen: within the margin or, without one, on the front."""
+    choice = tuning.choice
+    good = choice.front if tuning.plan.within is None else [label for label, allowed in choice.allowed.items() if allowed]
+    return [tried for label, tried in every_method(tuning).items() if label in (*good, choice.chosen, choice.baseline)]
+
+
+def room_of(tuning: Tuning) -> float:
+    """How far a chart reaches beyond what is in question, as a share of it."""
+    return 0.35 if tuning.plan.within is None else 1.0  # a margin is narrow, and what lies just outside tells what it costs
+
+
 def view_of(tuning: Tuning, x: str, y: str) -> View:
     """A trial that went wrong would press all others into a corner, so the view is made for those that can be chosen."""
-    choice, every = tuning.choice, every_method(tuning)
-    kept = [t for label, t in every.items() if label in (*choice.front, choice.chosen, choice.baseline) or choice.allowed[label]]
-    at = np.array([[t.means[x], t.means[y]] for t in kept])
+    at = np.array([[tried.means[x], tried.means[y]] for tried in in_question(tuning)])
     at = at[np.isfinite(at).all(1)]
-    room = ROOM * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
+    room = room_of(tuning) * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
     return View(x, y, at.min(0) - room, at.max(0) + room)
 
 
@@ -70,7 +78,7 @@ def tuning_front(tuning: Tuning, view: View) -> alt.LayerChart:
         _marks(base.transform_filter(_is(kinds[:2])), 60).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
         _marks(base.transform_filter(_is(kinds[2:])), 180).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
     ]
-    title = f"{EVERY_METRIC[view.x].title} and {EVERY_METRIC[view.y].title}"
+    title = f"{short(EVERY_METRIC[view.x])} and {short(EVERY_METRIC[view.y])}"
     title = title[:1].upper() + title[1:]
     description = f"{title}: one point for each of {len(rows)} settings; chosen is {tuning.choice.chosen}."
     return finish(layers, title=title, description=description, height=380)

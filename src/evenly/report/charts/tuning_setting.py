@@ -1,5 +1,7 @@
 """An aim against one searched setting: one mark per trial, and the baseline as a line."""
 
+from math import ceil, floor, log10
+
 import altair as alt
 import numpy as np
 
@@ -7,8 +9,8 @@ from evenly.experiment.tuning import Tuning
 from evenly.experiment.tuning_space import Choices, Range
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
-from evenly.report.charts.tuning_front import ROOM, axis_title, said_of, tooltip_of
-from evenly.report.tuning_trials import kinds_of
+from evenly.report.charts.tuning_front import axis_title, in_question, room_of, said_of, tooltip_of
+from evenly.report.tuning_trials import kinds_of, short
 
 
 def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
@@ -25,7 +27,7 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
         baseline.mark_rule(style="guide-line", strokeDash=[4, 4]).encode(y="aim:Q"),
         base.encode(size=alt.condition(f"datum.method === '{kinds[2]}'", alt.value(180), alt.value(60))),
     ]
-    title = f"{EVERY_METRIC[aim].title} by {setting}"
+    title = f"{short(EVERY_METRIC[aim])} by {setting}"
     title = title[:1].upper() + title[1:]
     return finish(layers, title=title, description=f"{title}: one point for each of {len(rows)} settings.", height=260)
 
@@ -37,11 +39,10 @@ def left_out(tuning: Tuning, aim: str) -> int:
 
 
 def _reach(tuning: Tuning, aim: str) -> tuple[float, float]:
-    """From the best of all to a little beyond the worst of those that can be chosen."""
-    kept = [t for t in (tuning.baseline, *tuning.trials) if tuning.choice.allowed[t.label] or t.label in tuning.choice.front]
-    means = np.array([t.means[aim] for t in kept])
+    """From the best to the worst of those that can be chosen, and some room."""
+    means = np.array([tried.means[aim] for tried in in_question(tuning)])
     means = means[np.isfinite(means)]
-    room = ROOM * max(float(np.ptp(means)), 1e-3 * float(np.abs(means).max()), 1e-9)
+    room = room_of(tuning) * max(float(np.ptp(means)), 1e-3 * float(np.abs(means).max()), 1e-9)
     return float(means.min()) - room, float(means.max()) + room
 
 
@@ -52,6 +53,25 @@ def _place(search: Range | Choices, value: object) -> object:
 def _axis(search: Range | Choices, setting: str) -> alt.X:
     if isinstance(search, Choices):
         return alt.X("setting:N", sort=[str(value) for value in search.values], axis=alt.Axis(title=setting, labelAngle=0))
-    reach = {"domain": [search.low, search.high], "nice": False}
-    ends = alt.Scale(**reach, type="log") if search.log else alt.Scale(**reach, zero=False)
-    return alt.X("setting:Q", axis=alt.Axis(title=setting, tickCount=5, format="~g"), scale=ends)
+    axis, ends = alt.Axis(title=setting, format="~g", tickCount=5), list(_padded(search))
+    if search.whole:
+        axis.tickMinStep = 1
+    if not search.log:
+        return alt.X("setting:Q", axis=axis, scale=alt.Scale(domain=ends, nice=False, zero=False))
+    if len(decades := _decades(search)) > 1:
+        axis.values = decades
+    return alt.X("setting:Q", axis=axis, scale=alt.Scale(domain=ends, nice=False, type="log"))
+
+
+def _padded(search: Range) -> tuple[float, float]:
+    """The range with a little room, so that marks at its ends are whole."""
+    if search.log:
+        factor = (search.high / search.low) ** 0.03
+        return search.low / factor, search.high * factor
+    room = 0.03 * (search.high - search.low)
+    return search.low - room, search.high + room
+
+
+def _decades(search: Range) -> list[float]:
+    """Powers of ten in a range of orders of magnitude: more lines than these make a log axis grey."""
+    return [10.0**k for k in range(ceil(log10(search.low) - 1e-9), floor(log10(search.high) + 1e-9) + 1)]

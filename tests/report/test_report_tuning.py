@@ -1,0 +1,116 @@
+"""The page of a search: what was chosen and why, fronts, settings, every trial, and test rows only of two methods."""
+
+import re
+
+import pytest
+from tests.tunings import searched
+
+from evenly.report.charts.tuning_front import pairs_of_aims, tuning_front, view_of
+from evenly.report.charts.tuning_setting import left_out, tuning_setting
+from evenly.report.tuning import finding, render_tuning, rule
+from evenly.report.tuning_trials import kind_of, trials_table
+
+RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"
+
+
+@pytest.fixture
+def even(monkeypatch):
+    """Least variance within a point of the baseline."""
+    return searched(monkeypatch, RANGES, trials=24, batch=8)[0]
+
+
+@pytest.fixture
+def front(monkeypatch):
+    """Average and variance against each other."""
+    return searched(monkeypatch, RANGES, objectives=("average", "variance"), trials=24, batch=8)[0]
+
+
+def rows_of(chart, layer):
+    """The rows behind a layer of a chart; Altair keeps those of several layers in one place."""
+    spec = chart.to_dict()
+    data = spec["layer"][layer].get("data", spec.get("data"))
+    return data["values"] if "values" in data else spec["datasets"][data["name"]]
+
+
+def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
+    assert finding(even).startswith(f"Chosen: {even.choice.chosen}. On validation rows, beside q-fedavg(q=0): variance ")
+    assert " instead of 225, average 80" in finding(even) or " instead of 225, average 79" in finding(even)  # (95 - 65)² / 4
+    allowed = sum(even.choice.allowed[tried.label] for tried in even.trials)
+    assert f"the baseline and the {allowed} of 24 settings whose average stays within 1 point of its own" in rule(even)
+    assert "most balanced point among the baseline and all 24 settings" in rule(front)
+
+
+def test_where_the_baseline_stays_it_is_said(monkeypatch):
+    found, _ = searched(monkeypatch, "q-fedavg(q=[50, 90])")
+    assert finding(found) == "The baseline q-fedavg(q=0) stays: no setting that may be chosen is better."
+    assert "q-fedavg(q=0)" in render_tuning(found, "chosen/report.html")
+
+
+def test_one_objective_stands_over_what_is_kept_and_several_in_pairs(even, front, monkeypatch):
+    assert pairs_of_aims(even) == [("average", "variance")]
+    assert pairs_of_aims(front) == [("average", "variance")]
+    three, _ = searched(monkeypatch, RANGES, objectives=("average", "variance", "worst10"), trials=8, batch=8)
+    assert pairs_of_aims(three) == [("average", "variance"), ("average", "worst10"), ("variance", "worst10")]
+
+
+def test_the_front_is_joined_by_a_line_and_every_trial_in_view_is_a_mark(front):
+    view = view_of(front, "average", "variance")
+    chart = tuning_front(front, view)
+    rows = rows_of(chart, -1)
+    assert {row["label"] for row in rows} == {t.label for t in (front.baseline, *front.trials) if view.holds(t)}
+    joined = rows_of(chart, 0)
+    assert {row["label"] for row in joined} == set(front.choice.front)
+    assert {row["method"] for row in rows if row["label"] == front.choice.chosen} == {"chosen"}
+    shown = next(row for row in rows if row["label"] == front.choice.chosen)
+    assert shown["x_low"] < shown["x"] < shown["x_high"]  # three seeds that differ
+
+
+def test_the_margin_is_drawn_where_it_ends(even):
+    chart = tuning_front(even, view_of(even, "average", "variance"))
+    (row,) = rows_of(chart, 1)
+    assert row["end"] == pytest.approx(even.baseline.means["average"] - 1, rel=1e-4)
+    kinds = {kind_of(even, tried) for tried in even.trials}
+    assert kinds == {"outside the margin", "within the margin", "chosen"}
+
+
+def test_trials_that_went_wrong_do_not_press_the_others_into_a_corner(even):
+    view = view_of(even, "average", "variance")
+    outside = [tried for tried in even.trials if not view.holds(tried)]
+    assert outside
+    assert not any(even.choice.allowed[tried.label] for tried in outside)
+    assert f"{len(outside)} of 25 lie too far away to be drawn" in render_tuning(even, "chosen/report.html")
+
+
+def test_each_setting_has_its_axis(even, monkeypatch):
+    chart = tuning_setting(even, "learning_rate", "variance").to_dict()
+    axis = chart["layer"][-1]["encoding"]["x"]
+    assert axis["scale"]["type"] == "log"
+    assert axis["scale"]["domain"][0] < 0.01 < 1 < axis["scale"]["domain"][1]
+    assert axis["axis"]["values"] == [0.01, 0.1, 1]
+    assert len(rows_of(tuning_setting(even, "q", "variance"), -1)) == 24 - left_out(even, "variance")
+    grid, _ = searched(monkeypatch, "q-fedavg(q=[1, 0.1])")
+    axis = tuning_setting(grid, "q", "variance").to_dict()["layer"][-1]["encoding"]["x"]
+    assert axis["type"] == "nominal"
+    assert axis["sort"] == ["1", "0.1"]  # as they were written
+
+
+def test_the_table_of_many_trials_has_the_chosen_one_the_front_and_the_best(even):
+    every, some = trials_table(even), trials_table(even, most=6)
+    assert [line.name for line in every.lines] == ["baseline", *map(str, range(24))]
+    assert len(some.lines) == 7
+    assert some.lines[0].name == "baseline"
+    assert [line.marks for line in some.lines].count(("chosen",)) == 1
+    chosen = next(line for line in every.lines if "chosen" in line.marks)
+    assert chosen.settings == tuple(f"{even.chosen.settings[name]:g}" for name in ("q", "learning_rate"))
+
+
+def test_the_page_holds_its_sections_and_test_rows_of_two_methods_only(even):
+    page = render_tuning(even, "chosen/report.html")
+    assert re.findall(r'<section id="([a-z-]+)"', page) == ["front", "by-setting", "test", "trials", "how"]
+    assert '<a href="chosen/report.html">' in page
+    test = page.partition('<section id="test"')[2].partition("</section>")[0]
+    others = {tried.label for tried in even.trials} - {even.choice.chosen}
+    assert even.choice.chosen in test
+    assert not any(label in test for label in others)
+    assert "All 24 trials" in page
+    assert page == render_tuning(even, "chosen/report.html")
