@@ -22,30 +22,26 @@ def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: 
     """
     known = record.read(folder)
     many = len(plans) > 1
-    parts = [
-        estimate(plan, first, folder / "cells" / slug(name) if name else folder, 0.0 if many or not known else known.seconds)
-        for name, plan in plans.items()
-    ]
-    one, left = parts[0], sum(part.programs - part.finished for part in parts)
+    parts = [estimate(plan, first, folder / "cells" / slug(name) if name else folder) for name, plan in plans.items()]
+    one, done, total = parts[0], sum(part.finished for part in parts), sum(part.programs for part in parts)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     study = f"{len(parts)} partitions, " if many else ""
     table.add_row("train", f"{study}{_count(one.methods, 'method')}, {_count(one.seeds, 'seed')}, {_count(one.rounds, 'round')}")
-    table.add_row("programs", _programs(parts, left))
+    table.add_row("programs", _programs(parts, done, total))
     table.add_row("data", f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of {_count(one.parameters, 'number')}")
     table.add_row("memory", _memory(one))
-    table.add_row("time", _time(parts, left))
+    table.add_row("time", _time(known.seconds if known else 0.0, done, total))
     table.add_row("into", str(folder))
     console.print(table, highlight=False)
 
 
-def _programs(parts: list[Estimate], left: int) -> str:
-    done, total = sum(part.finished for part in parts), sum(part.programs for part in parts)
-    if not left:
+def _programs(parts: list[Estimate], done: int, total: int) -> str:
+    if done == total:
         return f"all {total} are finished"
     compiled = max(part.compiled for part in parts)  # partitions of the same rows share them
-    return f"{left:,} to run, {compiled:,} to compile" + (f"; {done:,} of {total:,} are finished" if done else "")
+    return f"{total - done:,} to run, {compiled:,} to compile" + (f"; {done:,} of {total:,} are finished" if done else "")
 
 
 def _memory(one: Estimate) -> str:
@@ -53,11 +49,13 @@ def _memory(one: Estimate) -> str:
     return f"about {size(one.bytes)}, and what batches need: data {size(one.data_bytes)} and models {size(one.state_bytes)}{each}"
 
 
-def _time(parts: list[Estimate], left: int) -> str:
-    if not left:
+def _time(spent: float, done: int, total: int) -> str:
+    """Programs differ, so what the finished ones took is all that can be said of the others."""
+    if done == total:
         return "nothing is left to train"
-    known = [part.seconds for part in parts if part.seconds is not None]
-    return f"about {duration(sum(known))}, as long as what is finished took" if known else "not known before the first rounds"
+    if not (spent and done):
+        return "not known before the first rounds"
+    return f"about {duration(spent / done * (total - done))}, if the rest is like what is finished"
 
 
 def _count(number: int, what: str) -> str:

@@ -1,6 +1,6 @@
 """What a plan will take, as far as it can be known before it runs: runs, programs, and memory from the shapes of arrays.
 
-Time cannot be known before something was trained: what earlier sessions took in the same folder is all that is said of it.
+Time is not among it: nobody knows it before something was trained.
 """
 
 import os
@@ -34,7 +34,6 @@ class Estimate(NamedTuple):
     parameters: int  # of the largest model
     state_bytes: int  # models and what clients remember, of the largest program
     at_once: int  # programs that run side by side
-    seconds: float | None  # of training that is left; None: not known before something was trained
 
     @property
     def bytes(self) -> int:
@@ -42,18 +41,17 @@ class Estimate(NamedTuple):
         return self.at_once * (self.data_bytes + self.state_bytes)
 
 
-def estimate(plan: Plan, first: Setting, folder: Path | None = None, spent: float = 0.0) -> Estimate:
-    """Of a plan whose first seed is loaded; `spent` are the seconds that what is already in the folder took."""
+def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate:
+    """Of a plan whose first seed is loaded; what is in the folder already counts as finished."""
     every = list(programs(plan, first.task))
     left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
     members = [suited(member, first.federation) for member in members_of(plan)]
-    done = len(every) - len(left)
     return Estimate(
         methods=len(plan.variants()),
         seeds=len(plan.seeds),
         rounds=plan.rounds,
         programs=len(every),
-        finished=done,
+        finished=len(every) - len(left),
         compiled=len({program.members for program in left}),
         clients=first.federation.clients,
         rows=len(first.federation.y),
@@ -61,7 +59,6 @@ def estimate(plan: Plan, first: Setting, folder: Path | None = None, spent: floa
         parameters=max(_numbers(_model(first.task, member)) for member in members),
         state_bytes=max((_state(first, members, program) for program in every), default=0),
         at_once=max(1, min(len(plan.seeds), os.cpu_count() or 1)),
-        seconds=spent / done * len(left) if done and spent else None,
     )
 
 
