@@ -9,6 +9,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PROMISES = {
+    "audit_predictions.py": ["Served worst is hospital “hospital 7”", "points less often than all others", "audit.csv, audit.json"],
     "own_model.py": ["fedavg", "q-fedavg", "clients"],
     "own_data.py": ["age is missing", "worst hospital", "new patients come back: yes"],
     "own_method.py": ["fedavg", "urgent(temperature=1)", "urgent(temperature=0.5)"],
