@@ -51,7 +51,7 @@ class TuningPlan:
         """Build what will be trained at the ends of the space, so that mistakes are reported before anything is written."""
         baseline = dataclasses.replace(self.shared, methods=(self.baseline,)).variants()
         require(len(baseline) == 1, f"The baseline must be one method without a sweep, got {self.baseline!r}.")
-        for values in self.space.corners():
+        for values in self.space.grid() if self.sampler == "grid" else self.space.corners():
             dataclasses.replace(self.shared, methods=(self.space.method(values),)).variants()
 
     def trials_together(self, methods: Sequence[str]) -> Plan:
