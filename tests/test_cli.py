@@ -326,6 +326,15 @@ def test_a_papers_name_runs_all_its_experiments(small_study, tmp_path):
     assert "4 studies together" in result.stderr
 
 
+def test_a_stopped_paper_is_continued_by_the_same_command(small_study, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evenly.experiment.jobs.simulate", stopped)
+    result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
+    assert f"the same command with --out {tmp_path / 'all'} goes on from there" in result.stderr
+
+
 def test_an_experiment_that_cannot_be_run_does_not_stop_the_others(small_study, tmp_path):
     (tmp_path / "all" / "adult-dirichlet").mkdir(parents=True)
     (tmp_path / "all" / "adult-dirichlet" / "mine.txt").write_text("mine")

@@ -226,6 +226,26 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
 
 
+def test_a_study_of_ones_own_is_stopped_and_goes_on(tmp_path, monkeypatch):
+    made = """[data]\nname = "synthetic-census"\nclients = 3\nrows = 300\n[study]\ncells = [{skew = 0.2}, {skew = 0.8}]
+choose = {learning_rate = [0.1, 0.01]}\n"""
+    text = 'title = "Mine"\nmethods = ["fedavg+full"]\nrounds = 2\nseeds = 2\nmodel = "logistic"\nsampling = "full"\n'
+    (tmp_path / "mine.toml").write_text(text + made)
+    monkeypatch.setattr("evenly.commands.study.write_study_report", lambda *_: None)
+    run("run", tmp_path / "mine.toml", "--out", tmp_path / "whole")
+    run("run", tmp_path / "mine.toml", "--out", tmp_path / "stopped")
+    for path in (tmp_path / "stopped" / "cells").glob("0.8*/traces/*"):
+        path.unlink()
+    assert "is not finished: 2 of 4 programs" in sentence(run("export", tmp_path / "stopped", code=2))
+    said = run("resume", tmp_path / "stopped")
+    assert "2 partitions, 2 methods, 2 seeds, 2 rounds" in said.stderr
+    assert "2 to run, 1 to compile; 2 of 4 are finished" in said.stderr
+    assert "thesis:" not in said.stdout.lower(), "what the thesis says is about its own studies"
+    assert "The same" in run("diff", tmp_path / "whole", tmp_path / "stopped").stdout
+    assert run("export", tmp_path / "stopped").stdout == (tmp_path / "whole" / "results.csv").read_text()
+    assert "holds a study of 2 partitions" in sentence(run("export", tmp_path / "stopped", "--format", "latex", code=2))
+
+
 def test_a_second_process_on_the_same_folder_is_refused(file):
     from evenly.experiment.lock import held
 

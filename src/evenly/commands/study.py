@@ -81,7 +81,8 @@ def findings_text(found: Sequence[Finding]) -> Group:
     """Questions and answers, with what the thesis says."""
     lines = []
     for one in found:
-        lines += [Text(one.question, style="bold"), Text(one.answer), Text(f"The thesis: {one.thesis}\n", style="dim")]
+        said = [Text(f"The thesis: {one.thesis}", style="dim")] if one.thesis else []
+        lines += [Text(one.question, style="bold"), Text(one.answer), *said, Text()]
     return Group(*lines)
 
 

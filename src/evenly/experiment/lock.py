@@ -5,7 +5,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from evenly.experiment.store import LOCK
@@ -21,22 +21,25 @@ def held(folder: Path) -> Iterator[None]:
     is no obstacle. A folder that was made only for the lock does not stay.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
     file = _taken(folder)
     try:
         yield
     finally:
         (folder / LOCK).unlink(missing_ok=True)  # while it is held: nobody can be waiting for a file that is gone
         os.close(file)
-        for path in made:
-            if path.is_dir() and not any(path.iterdir()):
+        with suppress(OSError):  # from the first that is not empty on
+            for path in made:
                 path.rmdir()
 
 
 def _taken(folder: Path) -> int:
     path = folder / LOCK
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:  # whoever made an empty parent has just removed it
+            continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

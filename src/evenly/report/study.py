@@ -66,7 +66,7 @@ def _finding(found: Finding) -> Html:
         {"class": "finding", "id": f"finding-{found.key}"},
         element("h3", None, found.question),
         element("p", {"class": "answer"}, found.answer),
-        element("p", {"class": "soft"}, f"The thesis: {found.thesis}"),
+        element("p", {"class": "soft"}, f"The thesis: {found.thesis}") if found.thesis else "",
         numbers,
     )
 

@@ -22,6 +22,11 @@ QUESTIONS: tuple[Callable[[list[View]], Finding | None], ...] = (
 
 
 def findings(studies: Sequence[Study]) -> list[Finding]:
-    """All that these studies can answer; a question that needs what they do not have is left out."""
+    """All that these studies can answer; a question that needs what they do not have is left out.
+
+    What the thesis says stands beside its own studies only, not beside somebody else's.
+    """
     seen = views(studies)
-    return [found for question in QUESTIONS if (found := question(seen))]
+    answers = [found for question in QUESTIONS if (found := question(seen))]
+    its_own = any(study.plan.name.startswith("thesis/") for study in studies)
+    return answers if its_own else [found._replace(thesis="") for found in answers]
