@@ -107,8 +107,12 @@ def test_the_same_labels_in_other_clothes_are_the_same(label, prediction):
 
 
 def test_a_prediction_that_is_never_a_label_is_wrong_and_said_so():
-    found = evenly.audit(SMALL.assign(p=SMALL["p"].where(SMALL.index > 4, 2)), **NAMES)
-    assert "5 rows are predicted '2', which never occurs as a label" in found.warnings[-2]
+    strange = SMALL.assign(p=SMALL["p"].where(SMALL.index > 14, 2))
+    found = evenly.audit(strange, **NAMES)
+    assert "Predicted '2', which never occurs as a label: 15 rows, counted as wrong." in found.warnings
+    assert found.about.favourable == "1"
+    few = evenly.audit(strange, **NAMES, min_cell=20)
+    assert any("as a label: fewer than 20 rows" in warning for warning in few.warnings)
 
 
 # Files
@@ -173,6 +177,15 @@ def test_parquet_says_the_same_whatever_the_types(tmp_path: Path):
 def test_broken_files_are_refused_with_a_sentence(tmp_path: Path, content: bytes, sentence: str):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         audit_file(written(tmp_path, content), **NAMES, score="s")
+
+
+def test_dates_and_broken_archives_are_refused(tmp_path: Path):
+    refused(SMALL.assign(hospital=pd.Timestamp("2026-01-01")), "Column 'hospital' holds dates or times")
+    whole = gzip.compress(csv_of(pd.concat([SMALL] * 50)))
+    for content in (b"no archive", whole[: len(whole) // 2]):
+        (tmp_path / "p.csv.gz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"p\.csv\.gz (could not|must)"):
+            audit_file(tmp_path / "p.csv.gz", **NAMES)
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path: Path):

@@ -74,6 +74,15 @@ def test_the_same_audit_gives_the_same_page(found, tmp_path):
     assert found.report(tmp_path / "one.html").read_bytes() == again.report(tmp_path / "two.html").read_bytes()
 
 
+def test_where_nothing_may_be_said_of_a_column_the_page_says_so(tmp_path):
+    frame = predictions(400)
+    frame["sex"] = ["female"] * 4 + ["male"] * 396
+    found = evenly.audit(frame, label="y", prediction="p", sensitive="sex", client="race", score="s")
+    assert "Nothing can be said of sex: one of the sides that would be compared has too few people." in found.sentences
+    assert not [figure for figure in found.figures if figure.name.startswith("sex")]
+    assert "There are not two groups whose rates may be shown." in found.report(tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize("who", [{"client": "hospital"}, {"sensitive": "sex"}, {"client": "sex"}])
 def test_a_page_can_be_of_clients_or_groups_alone(who: dict, tmp_path):
     page = evenly.audit(predictions(400), label="y", prediction="p", **who).report(tmp_path / "page.html").read_text()

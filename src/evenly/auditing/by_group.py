@@ -114,23 +114,22 @@ def _names(known: Sequence[str] | dict[str, Any], wanted: bool) -> list[str]:
 
 def _rates(units: Array, shown: dict[str, Array]) -> dict[str, tuple[Estimate, ...]]:
     """Every rate of the groups that it may be shown of, in percent, with the rows that it is a share of."""
-    table = units.sum(0)
-    seen, behind = rates(table, FAVOURABLE), rows_behind(table, FAVOURABLE)
-    found = {}
-    for rate, mask in shown.items():
-        share, rows = getattr(seen, rate), _behind(behind, rate)
-        low, high = rate_ends(units, share, rows, partial(_rate, rate))
-        value = np.where(mask, share, np.nan)
-        found[rate] = estimates(100 * value, 100 * low, 100 * high, rows)
-    return found
+    table, names = units.sum(0), tuple(shown)
+    share, behind = _stacked(table, names), rows_behind(table, FAVOURABLE)
+    rows = np.stack([_behind(behind, name) for name in names])
+    low, high = rate_ends(units, share, rows, partial(_stacked, names=names))
+    value = np.where(np.stack([shown[name] for name in names]), share, np.nan)
+    return {name: estimates(100 * value[i], 100 * low[i], 100 * high[i], rows[i]) for i, name in enumerate(names)}
 
 
 def _behind(wholes: Wholes, rate: str) -> Array:
     return wholes.accuracy if rate == "base_rate" else getattr(wholes, rate)
 
 
-def _rate(rate: str, tables: Array) -> Array:
-    return getattr(rates(tables, FAVOURABLE), rate)
+def _stacked(tables: Array, names: Sequence[str]) -> Array:
+    """These rates of every group. [..., groups, labels, outcomes] -> [..., rates, groups]"""
+    seen = rates(tables, FAVOURABLE)
+    return np.stack([getattr(seen, name) for name in names], axis=-2)
 
 
 def _against(units: Array, compared: Array, shown: dict[str, Array], wanted: bool, least: int) -> dict[str, tuple[Estimate, ...]]:
@@ -141,11 +140,11 @@ def _against(units: Array, compared: Array, shown: dict[str, Array], wanted: boo
     place = np.cumsum(compared) - 1  # of each group among those that are compared
     found: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, wanted)}
     for g in largest[(compared & shown["accuracy"])[largest]].tolist():
-        value = _measured(known.sum(0), tuple(found), (int(place[g]),))
-        interval = resampled(known, partial(_measured, names=tuple(found), unprivileged=(int(place[g]),)))
-        pair = label_counts(sides(known.sum(0), (int(place[g]),)))  # [2, 2]
+        pair = sides(known, (int(place[g]),))  # [units, 2, labels, outcomes]: the group and all others
+        value, interval = _measured(pair.sum(0), tuple(found)), resampled(pair, partial(_measured, names=tuple(found)))
         for i, name in enumerate(found):
-            if _enough(pair, name, least) and all(shown[rate][g] for rate in NEEDS.get(name, ())) and np.isfinite(value[i]):
+            may = _enough(label_counts(pair.sum(0)), name, least) and all(shown[rate][g] for rate in NEEDS.get(name, ()))
+            if may and np.isfinite(value[i]):
                 found[name][g] = Estimate(float(value[i]), float(interval.low[i]), float(interval.high[i]), int(rows[g]))
     return {name: tuple(column) for name, column in found.items()}
 
@@ -156,8 +155,9 @@ def _enough(pair: Array, name: str, least: int) -> bool:
     return bool((pair.sum(1) >= least).all() and (name not in NEEDS or (pair[:, labels] >= least).all()))
 
 
-def _measured(tables: Array, names: Sequence[str], unprivileged: tuple[int, ...]) -> Array:
-    seen = view(tables, favourable=FAVOURABLE, unprivileged=unprivileged)
+def _measured(pairs: Array, names: Sequence[str]) -> Array:
+    """Metrics of a group against all others: [..., 2, labels, outcomes] -> [..., metrics]"""
+    seen = view(pairs, favourable=FAVOURABLE, unprivileged=(0,))
     return np.stack([AGAINST[name].function(seen) for name in names], axis=-1)
 
 

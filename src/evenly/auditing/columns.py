@@ -43,7 +43,10 @@ def of_values(name: str, values: Any, codes: np.ndarray) -> Coded:
     Coded(name='sex', words=('f', 'm'), codes=array([ 0,  1,  0, -1, -1], dtype=int32))
     """
     column = Column.of(f"Column {name!r}", list(values))
-    column.holds_numbers()  # refuses dates and lists
+    try:
+        column.holds_numbers()  # refuses dates and lists
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     gone = column.missing()
     raw = [str(word).strip() for word in column.words()]
     empty = gone | np.array([not word for word in raw], bool)
@@ -92,6 +95,15 @@ def plain_array(array: Any, missing: float) -> np.ndarray:
 def row_words(row: int) -> str:
     """Where a row is, for somebody who looks at the table: the first after the header is 1."""
     return f"row {row + 1:,} (counting from 1, without the header)"
+
+
+def how_many(rows: int, least: int) -> str:
+    """A number of rows, or only that they are few where so few may not be told.
+
+    >>> how_many(3, 10), how_many(12, 10)
+    ('fewer than 10 rows', '12 rows')
+    """
+    return f"fewer than {least} rows" if rows < least else "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def count(part: int, whole: int) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.auditing.columns import Coded
+from evenly.auditing.columns import Coded, how_many
 from evenly.encoding import Column
 from evenly.notation import unknown
 
@@ -25,9 +25,10 @@ class Judged(NamedTuple):
     label: np.ndarray  # int32 [rows]
     prediction: np.ndarray  # int32 [rows]
     notes: tuple[str, ...]  # what was made alike, for the reader
+    true: tuple[str, ...] = ()  # those of the words that occur as labels
 
 
-def judged(label: Coded, prediction: Coded) -> Judged:
+def judged(label: Coded, prediction: Coded, least: int) -> Judged:
     """Match the words of the two columns."""
     label.filled("Nobody can say there whether the prediction is right: fill or drop such rows.")
     prediction.filled("Fill or drop such rows, or give what the system did there a word of its own.")
@@ -51,19 +52,20 @@ def judged(label: Coded, prediction: Coded) -> Judged:
     strange = [word for word in dict.fromkeys(predicted) if word not in set(own)]
     if strange:
         rows = int(np.isin(prediction.codes, [i for i, word in enumerate(predicted) if word in strange]).sum())
-        notes.append(f"{rows:,} rows are predicted {_some(strange)}, which never occurs as a label; they count as wrong.")
-    return Judged(names, _numbers(place, own, label.codes), _numbers(place, predicted, prediction.codes), tuple(notes))
+        notes.append(f"Predicted {_some(strange)}, which never occurs as a label: {how_many(rows, least)}, counted as wrong.")
+    known = tuple(name for name in names if name in own)
+    return Judged(names, _numbers(place, own, label.codes), _numbers(place, predicted, prediction.codes), tuple(notes), known)
 
 
-def favourable_of(value: object, labels: tuple[str, ...]) -> int | None:
+def favourable_of(value: object, rows: Judged) -> int | None:
     """The number of the label that people want to get. Of two labels it is the second unless one is named; of more there is none."""
     if value is None:
-        return 1 if len(labels) == 2 else None
+        return rows.labels.index(rows.true[1]) if len(rows.true) == 2 else None
     word = str(Column.of("label", [value]).words()[0]).strip()
-    found = next((form for form in (word, _number(word), TRUTH.get(word.lower())) if form in labels), None)
+    found = next((form for form in (word, _number(word), TRUTH.get(word.lower())) if form in rows.labels), None)
     if found is None:
-        raise unknown("label", word, labels)
-    return labels.index(found)
+        raise unknown("label", word, rows.labels)
+    return rows.labels.index(found)
 
 
 def outcomes(rows: Judged, favourable: int | None) -> tuple[np.ndarray, np.ndarray, int]:

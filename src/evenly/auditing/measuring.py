@@ -55,8 +55,8 @@ class Prepared(NamedTuple):
 def measure(table: Table, wanted: Wanted, source: str) -> Audit:
     """Audit the columns of a table."""
     _check(table, wanted)
-    judgement, who = judged(table.label, table.prediction), people(table.sensitive)
-    favourable = favourable_of(wanted.favourable, judgement.labels)
+    judgement, who = judged(table.label, table.prediction, wanted.least), people(table.sensitive, wanted.least)
+    favourable = favourable_of(wanted.favourable, judgement)
     made = _prepared(table, judgement, who, favourable, wanted.least)
     sides = named(wanted.unprivileged, who.parts)
     views = [_column(made, attribute, sides.get(attribute.name)) for attribute in who.groups.attributes]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.columns import Coded
+from evenly.auditing.columns import Coded, how_many
 from evenly.encoding import MISSING as NO_VALUE
 from evenly.encoding import Column
 from evenly.notation import unknown
@@ -25,10 +25,10 @@ class People(NamedTuple):
         return tuple(part.name for part in self.parts)
 
 
-def people(columns: Sequence[Coded]) -> People:
+def people(columns: Sequence[Coded], least: int) -> People:
     """The groups of these columns; without any, all people are one group."""
     parts = tuple(map(_part, columns))
-    notes = tuple(map(_absent, filter(lambda column: column.gone.any(), columns)))
+    notes = tuple(_absent(column, least) for column in columns if column.gone.any())
     return People(cross(parts) if parts else Groups(), parts, notes)
 
 
@@ -52,12 +52,9 @@ def _part(column: Coded) -> Sensitive:
     return Sensitive(column.name, values, np.where(gone, len(column.words), column.codes))
 
 
-def _absent(column: Coded) -> str:
-    rows = int(column.gone.sum())
-    return (
-        f"{rows:,} {'row has' if rows == 1 else 'rows have'} no value of {column.name}: counted as the group “{NO_VALUE}”, "
-        "which is shown but not compared with the others."
-    )
+def _absent(column: Coded, least: int) -> str:
+    rows = how_many(int(column.gone.sum()), least)
+    return f"Without a value of {column.name}: {rows}, counted as the group “{NO_VALUE}”, which is compared with nobody."
 
 
 def named(unprivileged: Any, parts: Sequence[Sensitive]) -> dict[str, int]:

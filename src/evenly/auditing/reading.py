@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def _csv(path: Path, words: Sequence[str], numbers: Sequence[str]) -> Any:
             return _parsed(path, words, numbers, delimiter, newlines=False)
         except pa.ArrowInvalid:  # a quoted line break where the file is cut into blocks; slower, so only then
             return _parsed(path, words, numbers, delimiter, newlines=True)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(_why(path, str(error), numbers)) from None
 
 
@@ -74,8 +75,11 @@ def _parsed(path: Path, words: Sequence[str], numbers: Sequence[str], delimiter:
 
 def _header(path: Path) -> tuple[list[str], str]:
     """The column names, and the character between them: the one that cuts the header into most pieces."""
-    with _opened(path) as file:
-        line = file.readline()
+    try:
+        with _opened(path) as file:
+            line = file.readline()
+    except (OSError, EOFError, zlib.error):
+        raise ValueError(f"{path.name} could not be unpacked or read. Make it anew, or unpack it first.") from None
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -12,6 +12,7 @@ import numpy as np
 from evenly.auditing.columns import row_words
 from evenly.auditing.estimates import Estimate, estimates
 from evenly.metrics import ratio
+from evenly.report.disclosure import hide
 from evenly.report.served import NORMAL95
 
 Array = np.ndarray
@@ -105,7 +106,7 @@ def curves(found: Scored, shown: Array, compared: Array, least: int) -> Curves:
     A curve of many steps tells more than a single rate; so it needs ten times as many people.
     """
     rows, stated, seen = np.moveaxis(found.bins, -1, 0)
-    kept = shown[:, None] & (rows >= max(1, least))
+    kept = ~hide(rows, least, sums=[1], also=~shown[:, None] & (rows > 0)).cells & (rows > 0)  # a group's total is shown
     spd, eod = (np.full((len(rows), THRESHOLDS), np.nan) for _ in range(2))
     everybody = found.steps[compared].sum(0)
     for g in np.flatnonzero(shown & compared):
