@@ -111,7 +111,8 @@ def test_a_finished_experiment_leads_to_its_report_and_many_methods_fit(browser,
         assert page.text_content("#rows tr:first-child th").startswith("<b>method</b>")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
         page.check("#rows tr:last-child input")
-        assert page.locator("#rows input:checked").count() == 8, "the ninth takes the place of the first"
+        page.wait_for_function("!document.querySelector('#rows input').checked")  # the ninth takes the place of the first
+        assert page.locator("#rows input:checked").count() == 8
         page.click("#report a")
         page.wait_for_selector("h1:text('The report')")
         assert visit.complaints == []

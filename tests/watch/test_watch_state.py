@@ -108,6 +108,15 @@ def test_a_study_has_a_part_for_each_partition(tmp_path: Path):
     second.end("stopped")
 
 
+def test_what_runs_further_down_is_found(tmp_path: Path):
+    (tmp_path / "plan.json").write_text("{}")
+    assert "Nothing is being trained" in told(tmp_path)["sentence"]
+    file = begun(tmp_path / "batches" / "0-16")
+    assert told(tmp_path)["part"] == "batches/0-16"
+    assert told(tmp_path)["status"] == "running"
+    file.end("finished")
+
+
 def test_the_time_left_follows_the_pace_of_late(tmp_path: Path):
     head = {"live": 1, "time": 100.0, "pid": 1, "host": "elsewhere", **ABOUT, "runs": RUNS}
     notes = [{"time": 100.0 + t, "done": done, "total": 1000} for t, done in ((0, 0), (60, 10), (80, 110), (100, 210))]

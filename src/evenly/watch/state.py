@@ -10,15 +10,19 @@ from typing import Any
 
 from evenly.experiment.live import NAME, is_running
 from evenly.experiment.store import slug
+from evenly.federation import CENTRAL
 from evenly.watch.found import Found, shown
 from evenly.watch.tail import Tail
 
 STATES = ("finished", "running", "waiting", "stopped", "failed")
-COLUMNS = ("average", "worst10", "variance", "accuracy", "eod_abs", "spd_abs")  # of the table, where they are known
+OF_CLIENTS, OF_GROUPS = ("average", "worst10", "variance"), ("accuracy", "eod_abs", "spd_abs")  # the table's columns, where known
 
 
 class State:
-    """A folder of results, looked at again and again. A study has a part for each of its partitions, other experiments one."""
+    """A folder of results, looked at again and again.
+
+    A study has a part for each of its partitions, a search for settings one for each batch; other experiments have one in all.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +48,10 @@ class State:
             cells = json.loads((self.folder / "plan.json").read_text()).get("cells", {})
         except (OSError, ValueError, AttributeError):
             cells = {}
-        return {name: self.folder / "cells" / slug(name) / NAME for name in cells} or {"": self.folder / NAME}
+        if cells:
+            return {name: self.folder / "cells" / slug(name) / NAME for name in cells}
+        inside = [] if (self.folder / NAME).exists() else [*self.folder.glob(f"*/{NAME}"), *self.folder.glob(f"*/*/{NAME}")]
+        return {path.parent.relative_to(self.folder).as_posix(): path for path in sorted(inside)} or {"": self.folder / NAME}
 
     def _found(self, name: str, path: Path) -> Found | None:
         tail = self._tails.setdefault(name, Tail(path))
@@ -64,7 +71,8 @@ class State:
         if not begun:
             if self._report(begun):
                 return "finished", "This experiment is finished."
-            return "waiting", f"Nothing has begun in {self.folder} yet. This page goes on looking."
+            begins = "is being trained" if (self.folder / "plan.json").exists() else "has begun"
+            return "waiting", f"Nothing {begins} in {self.folder} yet. This page goes on looking."
         name, last = max(begun.items(), key=lambda item: item[1].last)
         if not last.end and is_running(self._tails[name].path):
             return "running", "Training." if last.done[0] or any(last.points.values()) else "Loading data and compiling."
@@ -139,10 +147,15 @@ def _details(found: Found, metric: str, seen: str, *, over: bool) -> dict[str, A
     told = {
         "data": found.head["data"], "rounds": found.head["rounds"], "metrics": metrics, "metric": metric, "version": version,
         "runs": {state: states.count(state) for state in STATES},
-        "columns": {m: title for m, title in metrics.items() if m.partition(":")[2] in COLUMNS},
-        "methods": [_method(found, label, list(metrics), over=over) for label in found.labels],
+        "columns": (columns := _columns(metrics)), "methods": [_method(found, label, list(columns), over=over) for label in found.labels],
     }  # fmt: skip
     return told if version == seen else told | {"lines": [row for label in found.labels for row in _line(found, label, metric)]}
+
+
+def _columns(metrics: dict[str, str]) -> dict[str, str]:
+    """The table's metrics: clients' own, and the groups' on the central test set where there is one."""
+    split = CENTRAL if any(m.startswith(CENTRAL) for m in metrics) else ""
+    return {m: title for m, title in metrics.items() if m.endswith(OF_CLIENTS) or (m.startswith(split) and m.endswith(OF_GROUPS))}
 
 
 def _method(found: Found, label: str, metrics: list[str], *, over: bool) -> dict[str, Any]:

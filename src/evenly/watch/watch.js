@@ -81,7 +81,8 @@
     if (total) place("bar").value = done / total;
     const parts = [];
     if (total) parts.push(`${number(done)} of ${number(total)} rounds (${Math.floor((100 * done) / total)} %)`);
-    if (began) parts.push(`${span((status === "running" ? now : last) - began)} so far`);
+    const [until, word] = status === "running" ? [now, "so far"] : [last, "in all"];
+    if (began) parts.push(`${span(until - began)} ${word}`);
     if (status === "running" && left !== null) parts.push(`about ${span(Math.max(0, left - (now - last)))} left`);
     place("far").textContent = parts.join(" · ");
   }
@@ -149,7 +150,9 @@
     const label = make("label");
     const box = make("input", "", { type: "checkbox", value: method.label, "aria-label": `draw ${method.label}` });
     box.checked = drawn.includes(method.label);
-    label.append(box, swatch(method.label), document.createTextNode(method.label));
+    const words = make("span");
+    words.append(...method.label.split(/(?<=[+(,])/).flatMap((text) => [text, make("wbr")]));
+    label.append(box, swatch(method.label), words);
     name.append(label);
     made.append(name, make("td", number(method.round), { "data-column": "rounds" }));
     for (const [metric, title] of Object.entries(columns)) {
