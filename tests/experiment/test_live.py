@@ -9,10 +9,14 @@ import pytest
 
 from evenly.experiment import live
 from evenly.experiment.execute import execute
+from evenly.experiment.measuring import measured
 from evenly.experiment.observing import Point
 from evenly.experiment.plan import Plan
-from evenly.experiment.results import Comparison, over_seeds
+from evenly.experiment.results import Comparison, group_metrics, over_seeds
 from evenly.experiment.store import Store
+from evenly.federation import CENTRAL, SPLITS, Federation
+from evenly.metrics import METRICS, accuracy, examples, measure
+from evenly.types import Trace
 
 PLAN = Plan(
     name="test",
@@ -129,6 +133,43 @@ def test_the_file_stays_small_however_often_is_evaluated(tmp_path: Path):
     assert 150 < len(kept) <= live.MOST_EVALUATIONS + 2
     assert kept[0]["round"] == 0
     assert kept[-1] == {**kept[-1], "round": 20_000, "values": {"test": {"average": 12.346}}}
+
+
+def test_very_many_runs_are_written_down_at_fewer_rounds(tmp_path: Path):
+    about = {"name": "test", "rounds": 100, "every": 1, "splits": ["test"]}
+    file = live.Live(tmp_path, about, [("fedavg", seed) for seed in range(2000)])
+    kept = [done for done in range(101) if file.wants(done)]
+    assert len(kept) == 11
+    assert (kept[0], kept[-1]) == (0, 100)
+    file.end("finished")
+
+
+def test_what_is_followed_is_measured_as_the_results_are(some_trace: Trace, tiny: Federation):
+    for split in (*SPLITS, CENTRAL):
+        for name, values in measured(tiny, some_trace, split).items():
+            for i, value in enumerate(values):
+                if split != CENTRAL and name in METRICS:
+                    tables = some_trace.tables[i, SPLITS.index(split)]
+                    wanted = measure(accuracy(tables), examples(tables))[name]
+                elif name == "loss":
+                    at = SPLITS.index(split)
+                    losses, rows = some_trace.losses[i, at], examples(some_trace.tables[i, at])
+                    wanted = sum(loss * n for loss, n in zip(losses, rows, strict=True) if n) / rows.sum()
+                else:
+                    wanted = group_metrics(tiny, some_trace, split)[name][i]
+                assert value == pytest.approx(wanted, rel=1e-6, nan_ok=True), (split, name)
+
+
+def test_what_cannot_be_measured_does_not_end_training(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, plain: Comparison
+):
+    def broken(*given: object) -> None:
+        raise ZeroDivisionError("no rows")
+
+    monkeypatch.setattr("evenly.experiment.observing.measured", broken)
+    found = execute(PLAN, log=lambda point: None)
+    assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
+    assert [r.message for r in caplog.records] == ["The experiment cannot be followed (ZeroDivisionError: no rows). Training goes on."]
 
 
 def test_a_log_is_told_every_point_with_every_split_and_the_settings():

@@ -25,6 +25,7 @@ from typing import Any
 NAME = "live.jsonl"
 FORMAT = 1
 MOST_EVALUATIONS = 200  # of one run that are written down: a screen shows no more
+MOST_LINES = 20_000  # about; where there are very many runs, fewer evaluations of each are written down
 PAUSE, SHARE = 0.5, 400  # seconds between two notes of progress; of a long run, at most about one in so many parts of its time
 
 RunName = tuple[str, int]  # label and seed
@@ -36,15 +37,20 @@ class Live:
     def __init__(self, folder: Path, about: Mapping[str, Any], runs: Sequence[RunName]) -> None:
         self._lock, self._began, self._noted = threading.Lock(), time.monotonic(), -PAUSE
         self._rounds, self._splits = about["rounds"], about["splits"]
-        self._stride = about["every"] * -(-about["rounds"] // (about["every"] * MOST_EVALUATIONS))
+        most = min(MOST_EVALUATIONS, max(4, MOST_LINES // len(runs)))
+        self._stride = about["every"] * -(-about["rounds"] // (about["every"] * most))
         head = {"live": FORMAT, "time": time.time(), "pid": os.getpid(), "host": socket.gethostname(), **about, "runs": runs}
         self._file: int | None = None
         with suppress(OSError):
             self._file = _begun(folder / NAME, _line(head))
 
+    def wants(self, done: int) -> bool:
+        """Whether the evaluation after so many rounds is one to write down; the first and the last always are."""
+        return done % self._stride == 0 or done == self._rounds
+
     def point(self, label: str, seed: int, done: int, values: Mapping[str, Mapping[str, float]]) -> None:
         """What an evaluation found, after so many rounds."""
-        if done % self._stride and done != self._rounds:
+        if not self.wants(done):
             return
         shown = {split: {m: float(f"{v:.5g}") for m, v in values[split].items()} for split in self._splits if split in values}
         self._write({"label": label, "seed": seed, "round": done, "values": shown})

@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from evenly.experiment.results import group_metrics
 from evenly.federation import CENTRAL, SPLITS, Federation
-from evenly.metrics import METRICS, accuracy, examples
+from evenly.metrics import GROUP_METRICS, accuracy, examples, pooled
+from evenly.metrics.clients import tenth
+from evenly.metrics.fairness import view
 from evenly.types import Trace
 
-OF_CLIENTS = ("average", "worst10", "variance")
 OF_GROUPS = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff_abs")
 
 
 def measured(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
     """Metrics in one split, or on the central test set, at every evaluation: [evaluations] each; none where nobody has rows."""
-    by_group = {name: values for name, values in group_metrics(federation, trace, split).items() if name in OF_GROUPS}
+    by_group = _of_groups(federation, trace, split)
     if split == CENTRAL:
         return by_group
     tables, losses = trace.tables[:, SPLITS.index(split)], trace.losses[:, SPLITS.index(split)]
@@ -22,8 +22,21 @@ def measured(federation: Federation, trace: Trace, split: str) -> dict[str, np.n
     if not known.any():
         return {}
     a, n = accuracy(tables)[:, known], counts[:, known]
-    by_client = {m: np.array([METRICS[m].function(*each) for each in zip(a, n, strict=True)]) for m in OF_CLIENTS}
+    by_client = {  # as in metrics.clients, for all evaluations at once
+        "average": 100 * (a * n).sum(1) / n.sum(1),
+        "worst10": 100 * np.sort(a, axis=1)[:, : tenth(a.shape[1])].mean(1),
+        "variance": (100 * a).var(1),
+    }
     return by_client | {"loss": (losses[:, known] * n).sum(1) / n.sum(1)} | by_group
+
+
+def _of_groups(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
+    """Where there are groups; of a central test set without any, the accuracy."""
+    several = len(federation.groups) > 1
+    if not (several or split == CENTRAL) or (split == CENTRAL and not len(federation.central)):
+        return {}
+    seen = view(pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged)
+    return {name: GROUP_METRICS[name].function(seen) for name in (OF_GROUPS if several else OF_GROUPS[:1])}
 
 
 def shown_split(federation: Federation) -> str:

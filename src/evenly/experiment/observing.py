@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,13 +57,12 @@ class Followers:
     ) -> None:
         self._plan, self._variants, self._federation, self._folder = plan, variants, federation, folder
         self._logs, self._live = [log] if log else [], None
-        self._lock, self._far = threading.Lock(), (0, 0)
+        self._lock, self._far, self._blind = threading.Lock(), (0, 0), False
         self._told: dict[Program, int] = {}  # the last round told of each program
         ends = np.cumsum([len(v.members) for v in variants]).tolist()
         self._members = [range(end - len(v.members), end) for v, end in zip(variants, ends, strict=True)]
-        shown = [shown_split(federation), CENTRAL]
-        self._splits = [*SPLITS, CENTRAL] if log else shown
-        self._shown = shown
+        self._shown = [shown_split(federation), CENTRAL]
+        self._splits = [*SPLITS, CENTRAL] if log else self._shown
 
     @contextmanager
     def told(self, found: Mapping[Program, list[Trace]], left: int) -> Iterator[None]:
@@ -123,25 +123,38 @@ class Followers:
             self._tell(program, traces)
 
     def _tell(self, program: Program, seen: Sequence[Trace]) -> None:
+        """Pass evaluations on; what cannot be measured must not end the training that it is a measure of."""
+        if self._blind:
+            return
+        try:
+            self._pass_on(program, seen)
+        except Exception as error:
+            self._blind = True
+            complain(f"The experiment cannot be followed ({type(error).__name__}: {error}). Training goes on.")
+
+    def _pass_on(self, program: Program, seen: Sequence[Trace]) -> None:
         """A method whose members are trained in several programs is not followed: it is known only when all of them are done."""
-        by_member, last = dict(zip(program.members, seen, strict=True)), self._told.get(program, -1)
-        self._told[program] = max(last, int(seen[0].rounds[-1]))  # one that starts again tells nothing twice
+        rounds, last = seen[0].rounds.tolist(), self._told.get(program, -1)
+        self._told[program] = max(last, rounds[-1])  # one that starts again tells nothing twice
+        wanted = [i for i, done in enumerate(rounds) if done > last and (self._logs or (self._live and self._live.wants(done)))]
+        if not wanted:
+            return
+        by_member = dict(zip(program.members, (_only(trace, wanted) for trace in seen), strict=True))
         for variant in self._variants_of(program):
             traces = [by_member[member] for member in self._members[variant]]
             combine = self._variants[variant].method.combine
-            for point in self._points(combine(traces) if combine else traces[0], self._variants[variant], program.seed, last):
+            for point in self._points(combine(traces) if combine else traces[0], self._variants[variant], program.seed):
                 with self._lock:
                     if self._live:
                         self._live.point(point.run.label, point.run.seed, point.round, point.values)
                     self._logs = [log for log in self._logs if _listens(log, point)]
 
-    def _points(self, trace: Trace, variant: Variant, seed: int, last: int) -> Iterator[Point]:
+    def _points(self, trace: Trace, variant: Variant, seed: int) -> Iterator[Point]:
         run, params = RunId(self._plan.name, variant.label, seed), params_of(self._plan, variant, seed)
-        found = {split: measured(self._federation, trace, split) for split in self._splits}
+        found = {split: {m: v.tolist() for m, v in measured(self._federation, trace, split).items()} for split in self._splits}
         for i, done in enumerate(trace.rounds.tolist()):
-            if done > last:
-                values = {split: {m: float(v[i]) for m, v in each.items() if np.isfinite(v[i])} for split, each in found.items()}
-                yield Point(run, done, self._plan.rounds, {split: each for split, each in values.items() if each}, params)
+            values = {split: {m: v[i] for m, v in each.items() if isfinite(v[i])} for split, each in found.items()}
+            yield Point(run, done, self._plan.rounds, {split: each for split, each in values.items() if each}, params)
 
     def _variants_of(self, program: Program) -> list[int]:
         inside = set(program.members)
@@ -173,6 +186,11 @@ def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
     data = {("data" if k == "name" else f"data.{k}"): v for k, v in plan.data.items()}
     settings = {"label": variant.label, "method": variant.method.name, **{f"method.{k}": v for k, v in variant.settings.items()}}
     return {**rest, **data, **settings, "seed": seed}
+
+
+def _only(trace: Trace, evaluations: list[int]) -> Trace:
+    """Some of a trace's evaluations, with what they are measured by."""
+    return trace._replace(**{name: getattr(trace, name)[evaluations] for name in ("rounds", "tables", "losses", "central")})
 
 
 def _listens(log: Log, point: Point) -> bool:
