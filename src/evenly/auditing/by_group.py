@@ -80,7 +80,7 @@ def group_view(
         rows=np.where(shown["accuracy"], table.sum((1, 2)), 0),
         veil=veil,
         rates=found,
-        against=_against(units, compared, shown, wanted, least),
+        against=_against(units, compared, shown, wanted, least, lowest),
         ranges=_ranges(units, {rate: mask & compared for rate, mask in shown.items()}, wanted),
         unprivileged=lowest,
         chosen=unprivileged is None,
@@ -132,14 +132,17 @@ def _stacked(tables: Array, names: Sequence[str]) -> Array:
     return np.stack([getattr(seen, name) for name in names], axis=-2)
 
 
-def _against(units: Array, compared: Array, shown: dict[str, Array], wanted: bool, least: int) -> dict[str, tuple[Estimate, ...]]:
-    """Every group that is shown against all other people whose value is known."""
+def _against(
+    units: Array, compared: Array, shown: dict[str, Array], wanted: bool, least: int, first: int
+) -> dict[str, tuple[Estimate, ...]]:
+    """Every group that is shown, `first` and otherwise the largest, against all other people whose value is known."""
     rows = units.sum((0, 2, 3))
-    largest = np.argsort(-np.where(compared & shown["accuracy"], rows, 0), kind="stable")[:MOST_COMPARED]
+    weight = np.where(compared & shown["accuracy"], rows, 0)
+    largest = [g for g in dict.fromkeys([first, *np.argsort(-weight, kind="stable")[:MOST_COMPARED].tolist()]) if weight[g]]
     known = units[:, compared]
     place = np.cumsum(compared) - 1  # of each group among those that are compared
     found: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, wanted)}
-    for g in largest[(compared & shown["accuracy"])[largest]].tolist():
+    for g in largest:
         pair = sides(known, (int(place[g]),))  # [units, 2, labels, outcomes]: the group and all others
         value, interval = _measured(pair.sum(0), tuple(found)), resampled(pair, partial(_measured, names=tuple(found)))
         for i, name in enumerate(found):

@@ -34,7 +34,7 @@ def render(audit: Audit) -> str:
     for part in shown.values():
         specs |= part.specs
     body = [_opening(audit), contents({key: CONTENTS[key] for key in shown}), *(part.html for part in shown.values())]
-    return document(f"Audit of {audit.about.source}", join(body), specs)
+    return document(f"Audit of {audit.about.source}", join(body), specs, assets=("audit.css",))
 
 
 def _opening(audit: Audit) -> Html:

@@ -5,6 +5,7 @@ from evenly.auditing.charts import Dot, dots, histogram
 from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, points, rate, specs
 from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
 from evenly.metrics import METRICS
+from evenly.metrics.clients import tenth
 from evenly.report.by_group import FEW
 from evenly.report.disclosure import hidden_words
 from evenly.report.figures import Figure
@@ -59,16 +60,18 @@ def _figures(view: ClientView, audit: Audit) -> list[Figure]:
     if len(order) >= SPREAD_FROM:
         summary = view.summary
         chart = histogram([view.accuracy[k].value for k in order], mean=summary["average_devices"].value, worst=summary["worst10"].value)
-        caption = "The solid line is the mean of all clients, the dashed one that of the worst-served tenth."
+        worst = ", the dashed one that of the worst-served tenth" if summary["worst10"].known else ""
+        caption = f"The solid line is the mean of all clients{worst}."
         found.append(Figure(identifier("clients", "spread"), chart, caption))
     if view.listed and len(order) > 1:
-        chosen = [Dot(view.names[k], view.accuracy[k], marked=i < WORST) for i, k in enumerate(order[:DRAWN])]
+        few = tenth(view.clients)
+        chosen = [Dot(view.names[k], view.accuracy[k], marked=i < few) for i, k in enumerate(order[:DRAWN])]
         everybody = audit.whole["accuracy"].value
         chart = dots(
             chosen, title="Accuracy by client", unit="Accuracy (%)", middle=everybody, what="Client", marked=f"the {WORST} served worst"
         )
         part = f"The {DRAWN} that are served worst of {len(order):,}. " if len(order) > DRAWN else ""
-        colour = f"In colour: the {WORST} served worst. Hollow: fewer than {FEW} people."
+        colour = f"In colour: the worst-served tenth. Hollow: fewer than {FEW} people."
         caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. {colour}"
         found.append(Figure(identifier("clients", "each"), chart, unbroken(caption)))
     return found

@@ -6,6 +6,7 @@ from evenly.auditing.by_group import AGAINST, RATES, GroupView
 from evenly.auditing.charts import Dot, dots
 from evenly.auditing.estimates import Estimate
 from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, points, rate, specs
+from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
 from evenly.metrics import GROUP_METRICS
 from evenly.report.by_group import FEW
@@ -134,8 +135,9 @@ def _ranges(view: GroupView) -> Html:
         return element("p", {"class": "soft"}, "There are not two groups whose rates may be shown.")
     columns = [Column("The best less the worst"), *(Column(title_of(words), "lower is fairer") for words, _ in ranged)]
     worst = (f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %" for name in WORST if _known(view, name))
+    shown = sum(bool(rows) and NO_VALUE not in name for rows, name in zip(view.rows, view.names, strict=True))
     caption = f"Among the groups that are shown, in points; {', '.join(worst)}."
-    return grid(unbroken(caption), columns, [[f"{int(np.count_nonzero(view.rows))} groups", *(points(found) for _, found in ranged)]])
+    return grid(unbroken(caption), columns, [[f"{shown} groups", *(points(found) for _, found in ranged)]])
 
 
 def _known(view: GroupView, name: str) -> bool:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from evenly.auditing.by_group import GroupView
-from evenly.auditing.charts import MOST_LINES, calibration, thresholds
 from evenly.auditing.estimates import Estimate
 from evenly.auditing.page_parts import Part, identifier, plain, points, specs
 from evenly.auditing.result import Audit
+from evenly.auditing.score_charts import MOST_LINES, calibration, thresholds
 from evenly.auditing.scores import SCORES
 from evenly.report.figures import Figure, figure_html, legend_of
 from evenly.report.grid import Column, Entry, grid

@@ -109,19 +109,27 @@ class Audit(NamedTuple):
 
     def report(self, path: str | Path) -> Path:
         """Write the page."""
-        from evenly.auditing.page import render
-
-        text = render(self)
-        return write_whole(Path(path), lambda file: file.write(text.encode()))
+        return _written(Path(path), self._page())
 
     def write(self, folder: str | Path) -> Path:
-        """Write audit.csv, audit.json and report.html into a folder, which is returned."""
-        place = Path(folder)
-        figures, text = self.figures, json.dumps(self.json(), ensure_ascii=False, indent=1, allow_nan=False)
-        write_whole(place / "audit.csv", lambda file: file.write(_csv(figures).encode()))
-        write_whole(place / "audit.json", lambda file: file.write(text.encode()))
-        self.report(place / "report.html")
-        return place
+        """Write audit.csv, audit.json and report.html into a folder, which is returned. All are made before the first is written."""
+        files = {
+            "audit.csv": _csv(self.figures),
+            "audit.json": json.dumps(self.json(), ensure_ascii=False, indent=1, allow_nan=False),
+            "report.html": self._page(),
+        }
+        for name, text in files.items():
+            _written(Path(folder) / name, text)
+        return Path(folder)
+
+    def _page(self) -> str:
+        from evenly.auditing.page import render
+
+        return render(self)
+
+
+def _written(path: Path, text: str) -> Path:
+    return write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _csv(figures: list[Figure]) -> str:

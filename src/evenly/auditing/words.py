@@ -141,9 +141,8 @@ def _few_clients(view: ClientView) -> list[str]:
     if 1 < view.clients < LEAST_CLIENTS:
         found.append(f"With only {view.clients} clients, the worst and the best tenth are one client each.")
     if view.few:
-        found.append(
-            f"{view.few:,} of {view.clients:,} clients have fewer than {FEW} rows: their accuracies can be far from the truth by chance."
-        )
+        have = f"{view.few:,} of {view.clients:,} clients {'has' if view.few == 1 else 'have'}"
+        found.append(f"{have} fewer than {FEW} rows: such accuracies can be far from the truth by chance.")
     total, noise = view.summary["variance"].value, view.summary["variance_noise"].value
     if view.clients > 1 and np.isfinite([total, noise]).all() and total > 0 and noise / total >= NOTABLE_NOISE:
         part = "all" if noise >= total else f"about {100 * noise / total:.0f} %"
@@ -166,9 +165,7 @@ def _chosen(audit: Audit) -> str:
     if not picked:
         return ""
     what = "is right least often" if audit.about.favourable is None else f"predicts “{audit.about.favourable}” least often"
-    return (
-        f"{' and '.join(picked)} stood out because the model {what} there; name the unprivileged value before looking to test a suspicion."
-    )
+    return f"Set against all others is {' and '.join(picked)}, where the model {what}. To test a suspicion, name the value before looking."
 
 
 def _hidden(audit: Audit) -> str:
