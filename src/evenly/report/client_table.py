@@ -12,7 +12,7 @@ from evenly.report.served import served
 from evenly.report.table import SPLIT_WORDS, UNDEFINED
 
 MOST = 200
-FILTER = {"type": "search", "id": "filter-clients", "placeholder": "part of a name or group", "autocomplete": "off"}
+FILTER = {"type": "search", "id": "filter-clients", "placeholder": "part of a name", "autocomplete": "off"}
 
 
 def client_table(comparison: Comparison, choice: Choice) -> list[Html]:

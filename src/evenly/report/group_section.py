@@ -120,7 +120,8 @@ def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: 
         parts.append(folded(f"Groups: all {len(main.rows)} methods", every))
     kept = {label: values[label] for label in choice.coloured}
     further = [
-        method_table(table_of(kept, metrics=names), title, intervals=intervals, withheld=withheld) for title, names in FURTHER.items()
+        method_table(table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld)
+        for title, names in FURTHER.items()
     ]
     parts.append(folded("More group metrics", *further, _formulas()))
     if split == CENTRAL and any(_tested(run.trace, "test") for run in comparison.runs):

@@ -90,15 +90,13 @@
     if (button) save(button.closest("figure").querySelector(".chart").id, button.dataset.save);
   });
 
-  // Paper has no clicks: everything is open while printing, and what was not drawn yet is drawn before the printer looks.
+  // Paper has no clicks: everything is open while printing. What was not drawn yet is drawn now; as nothing has to be loaded for it,
+  // that is done before the browser goes on to lay out the paper.
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll("details:not([open])")];
     closed.forEach((part) => (part.open = true));
-    for (const id of waiting) {
-      const { spec } = vegaLite.compile(untitled(specOf(id)), { config: page });
-      new vega.View(vega.parse(spec), { renderer: "svg", container: places.get(id) }).run();
-    }
+    [...waiting].forEach(draw);
   });
   addEventListener("afterprint", () => closed.forEach((part) => (part.open = false)));
 })();

@@ -45,8 +45,8 @@
   function fits(name, words) {
     return words.every((word) => (word.length > 1 && word[0] === "-" ? !name.includes(word.slice(1)) : name.includes(word)));
   }
-  // Filters the rows of these tables by the text that `nameOf` gives of each; `after` is told which names are kept.
-  function filter(id, tables, what, nameOf, after) {
+  // Filters the rows of these tables by their names; `after` is told which ones are kept.
+  function filter(id, tables, what, after) {
     const search = document.getElementById(id);
     const status = document.getElementById(`${id}-status`);
     search?.addEventListener("input", () => {
@@ -55,7 +55,7 @@
       const counts = [0, 0];
       for (const table of tables) {
         const rows = [...table.tBodies[0].rows];
-        for (const row of rows) row.hidden = !keeps(nameOf(row));
+        for (const row of rows) row.hidden = !keeps(row.cells[0].textContent);
         if (rows.length > counts[1]) counts.splice(0, 2, rows.filter((row) => !row.hidden).length, rows.length);
       }
       if (status) status.textContent = words.length ? `${counts[0]} of ${counts[1]} ${what}` : "";
@@ -63,6 +63,6 @@
     });
   }
   const tell = (keeps) => dispatchEvent(new CustomEvent("methods", { detail: keeps }));
-  filter("filter-methods", methods, "methods", (row) => row.cells[0].textContent, tell);
-  filter("filter-clients", clients, "clients", (row) => row.cells[0].textContent + " " + row.cells[row.cells.length - 1].textContent);
+  filter("filter-methods", methods, "methods", tell);
+  filter("filter-clients", clients, "clients");
 })();
