@@ -1,0 +1,83 @@
+"""`evenly tune` as a person meets it: what it prints and writes, and one sentence for every mistake."""
+
+import csv
+import json
+
+import pytest
+
+from evenly.experiment import tuning
+from evenly.experiment.folder import open_results, read_plan
+from tests.test_cli import run, sentence
+from tests.tunings import Trainer
+
+FRONT = [
+    "tune", "--data", "synthetic-census(clients=4, rows=600)", "--method", "fairfed(beta=0.1..3:log)", "--search", "learning_rate=0.1,0.3",
+    "--objective", "accuracy", "--objective", "eod_abs", "--trials", "4", "--batch", "4", "--rounds", "4", "--seeds", "1", "--json",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def front(tmp_path_factory):
+    """One real search for a front, of groups."""
+    out = tmp_path_factory.mktemp("tune") / "out"
+    return out, run(*FRONT, "--out", str(out))
+
+
+def test_everything_is_left_behind(front):
+    out, result = front
+    assert {path.name for path in out.iterdir()} == {"plan.json", "run.json", "study.db", "tuning.csv", "report.html", "chosen"}
+    assert {"plan.json", "results.csv", "report.html", "models"} <= {path.name for path in (out / "chosen").iterdir()}
+    with open(out / "tuning.csv") as file:
+        assert [row["trial"] for row in csv.DictReader(file)] == ["baseline", "0", "1", "2", "3"]
+    assert "tuning.csv" in result.stderr
+
+
+def test_json_names_what_was_chosen_and_rows_are_of_that_and_the_baseline_only(front):
+    printed = json.loads(front[1].stdout)
+    assert {row["label"] for row in printed["rows"]} == {"fedavg", printed["chosen"]}
+    assert [trial["chosen"] for trial in printed["trials"]].count(True) == 1
+    assert len(printed["trials"]) == 5
+
+
+def test_what_was_chosen_is_a_folder_of_results_like_any_other(front):
+    out, result = front
+    assert open_results(out / "chosen").labels == list(dict.fromkeys(["fedavg", json.loads(result.stdout)["chosen"]]))
+    with pytest.raises(ValueError, match="holds a search of settings; the command that began it goes on with it: "):
+        read_plan(out)
+
+
+def test_the_same_command_again_trains_nothing(front, monkeypatch):
+    out, before = front
+    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
+    assert run(*FRONT, "--out", str(out)).stdout == before.stdout
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch, tmp_path):
+    trainer = Trainer()
+    trainer.stop_before = 0
+    monkeypatch.setattr(tuning, "execute", trainer)
+    result = run("tune", "--data", "synthetic(clients=2)", "--out", str(tmp_path / "out"), code=130)
+    assert "Stopped." in result.stderr
+    assert f"the same command with --out {tmp_path / 'out'}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--search", "q=1..0"], "q must go from the lower to the higher number, got 1..0"),
+        (["--search", "qq=0..1"], "Did you mean 'q'"),
+        (["--method", "fedavg"], "fedavg has nothing to search"),
+        (["--method", "fedavgg(learning_rate=0.1..1)"], "Did you mean 'fedavg'"),
+        (["--grid", "1,x"], "q must be a number, got 'x'"),
+        (["--search", "learning_rate=-1..1"], "learning_rate must be above 0, got -1"),
+        (["--objective", "varince"], "Did you mean 'variance'"),
+        (["--objective", "eod_abs"], "its rows belong to no groups of people"),
+        (["--baseline", "fedavgg"], "Did you mean 'fedavg'"),
+        (["--trials", "0"], "trials must be at least 1"),
+        (["--data", "syntetic"], "Did you mean 'synthetic'"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_leave_nothing(arguments, words, tmp_path):
+    result = run("tune", *arguments, "--out", str(tmp_path / "out"), code=2)
+    assert words in sentence(result)
+    assert not (tmp_path / "out").exists()
