@@ -159,11 +159,18 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
         pass
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_an_address_without_a_cluster_is_told_at_once(address):
+    with pytest.raises(ValueError, match=f"There is no Ray cluster at {address} .*ray start --head"), cluster.on_ray(address):
+        pass
+
+
 def test_workers_take_the_flags_of_whoever_asks(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_mine")
     monkeypatch.setenv("EVENLY_DATA", "/data")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("NPROC", "2")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    settings = cluster.settings_of_workers(2)
+    settings = cluster.settings_of_workers()
     assert {"XLA_FLAGS": "--xla_mine", "EVENLY_DATA": "/data", "NPROC": "2", "OPENBLAS_NUM_THREADS": "3"}.items() <= settings.items()
     assert "HOME" not in settings

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from evenly.experiment import worker
-from evenly.experiment.connection import check_installed, connected
+from evenly.experiment.connection import check_installed, check_reachable, connected
 from evenly.experiment.execute import versions
 from evenly.experiment.jobs import Result
 from evenly.experiment.ledger import Ledger, Where
@@ -36,6 +36,7 @@ def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[
     """A Ray cluster as a place for jobs: the one this process is connected to, the one at an address, or one that is started on
     this machine, with all or some of its cores, and ends when the work is done."""
     check_installed()
+    check_reachable(address)
     with ExitStack() as stack:
         connection: list[Any] = []
 
@@ -147,19 +148,19 @@ def _remote(ray: Any, jobs: int) -> Any:
     cores = [own for own in cores if own] or [1]
     cpus = 1 if gpus else max(1, min(sum(cores) // jobs, *cores))
     return ray.remote(worker.train_program).options(
-        num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": settings_of_workers(cpus)}
+        num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": settings_of_workers()}
     )
 
 
-def settings_of_workers(cpus: int) -> dict[str, str]:
-    """The environment of a worker: JAX's flags as they are here, and no more of XLA's threads than it has cores.
+def settings_of_workers() -> dict[str, str]:
+    """The environment of a worker: JAX's flags as they are here, and as many threads of XLA and NumPy, whatever its own cores.
 
-    How many threads XLA has does not change its bits, but for NumPy's products it does: workers take as many as there are here.
+    Both share out large products to their threads, and other shares have other last bits.
     """
     travels = {name: value for name, value in os.environ.items() if name.startswith(TRAVELS)}
     named = (os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
     threads = next((value for value in named if value), str(_cores()))
-    return {"NPROC": str(cpus), **travels, "OPENBLAS_NUM_THREADS": threads}
+    return {**travels, "NPROC": os.environ.get("NPROC") or str(_cores()), "OPENBLAS_NUM_THREADS": threads}
 
 
 def _cores() -> int:

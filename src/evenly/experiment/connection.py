@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 ALWAYS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # how Ray will behave by default; until it does, it warns at every start
 SHORT = Path("/tmp")  # Ray's sockets lie under its folder, and their paths may have about a hundred characters
+REACHED_SECONDS = 5.0
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 # A cluster is started by a process that has no threads of JAX yet, because starting it forks. It ends when its input does:
@@ -38,6 +40,25 @@ def check_installed() -> None:
     """Without importing it, which would fix its settings."""
     if find_spec("ray") is None:
         raise ValueError("--on ray needs the package ray, which is not installed. Install it with: pip install 'evenly[ray]'")
+
+
+def check_reachable(address: str | None) -> None:
+    """Ray itself would try for minutes before it gives up."""
+    given = address or os.environ.get("RAY_ADDRESS") or ""
+    host, _, port = given.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return  # auto, local, or nothing: Ray knows at once
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHED_SECONDS).close()
+    except OSError as error:
+        raise ValueError(_unreachable(given, error.strerror or str(error))) from None
+
+
+def _unreachable(address: str, why: str) -> str:
+    return (
+        f"There is no Ray cluster at {address} ({why}). Start one there with `ray start --head`, or leave --address out to use this "
+        "machine alone."
+    )
 
 
 @contextmanager
@@ -65,10 +86,7 @@ def _joined(ray: Any, address: str | None) -> Iterator[Any]:
     try:
         ray.init(address, **QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"There is no Ray cluster at {address or os.environ['RAY_ADDRESS']} ({str(error).splitlines()[0]}). Start one with "
-            "`ray start --head` there, or leave --address out to use this machine alone."
-        ) from None
+        raise ValueError(_unreachable(address or os.environ["RAY_ADDRESS"], str(error).splitlines()[0])) from None
     try:
         yield ray
     finally:
