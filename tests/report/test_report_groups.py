@@ -88,7 +88,7 @@ def test_undefined_and_small_rates_are_marked_and_explained(one):
     text = words(render(one))
     assert "undefined: no rows with the favourable label" in text
     assert "undefined: no such rows" in render(one)  # in the chart
-    assert re.search(r"<span>\d+\.\d \*</span>", text)
+    assert re.search(r'<span class="nowrap">\d+\.\d \*</span><small class="interval"> \d', text)
     assert f"fewer than {FEW} rows" in text
     assert not re.search(r"\b(nan|NaN|None|inf)\b", text)
 

@@ -30,7 +30,7 @@ class Outline(HTMLParser):
         found = dict(attrs)
         self.identifiers += [found["id"]] if "id" in found else []
         self.links += [found[k] for k in ("href", "src") if k in found]
-        if tag not in ("meta", "link", "br"):
+        if tag not in ("meta", "link", "br", "input", "wbr"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
