@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,8 +14,10 @@ import pytest
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.models import LeNet, Softmax
+from evenly.simulate import simulate
 from evenly.simulate.company import gather
 from evenly.simulate.sharing import shared_out
+from evenly.types import Seeds, Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, same_bits
 
@@ -49,6 +52,11 @@ def test_seeds_take_turns_on_the_devices(differences: dict[str, float]):
     assert differences["seeds"] == 0
 
 
+def test_seeds_or_clients_are_spread_over_devices_but_never_both(differences: dict[str, Any]):
+    assert differences["several seeds"] == [[0, 1], [1, 1], [2, 1]]  # each on a device of its own, and on no other
+    assert differences["one seed"] == [[0, 0]]  # as many devices as pay: see below
+
+
 def test_a_cpu_uses_several_devices_only_when_asked(monkeypatch: pytest.MonkeyPatch, task: Softmax):
     company = gather(algorithms("fedavg"))
     monkeypatch.setattr(jax, "devices", lambda: [None] * 4)
@@ -77,11 +85,11 @@ def test_more_devices_than_there_are_cannot_be_had(task: Softmax):
         shared_out(task, gather(algorithms("fedavg")), 3, lanes=0, devices=99)
 
 
-def compare() -> dict[str, float]:
+def compare() -> dict[str, Any]:
     """The largest difference that several devices make to a model, a weight or a loss; equal counts and bits are demanded."""
     federation = federations.tiny()
     simulated = Simulated(Softmax(features=federation.x.shape[1], classes=len(federation.labels)), federation)
-    found = {}
+    found: dict[str, Any] = {}
     for text, devices, lanes in CASES:
         one = simulated.all(text, ROUNDS, dropout=0.3, devices=1)
         many = simulated.all(text, ROUNDS, dropout=0.3, devices=devices, lanes=lanes)
@@ -95,6 +103,7 @@ def compare() -> dict[str, float]:
             pairs += zip(jax.tree.leaves(a.model), jax.tree.leaves(b.model), strict=True)
         found[str((text, devices, lanes))] = max(float(np.abs(x - y).max()) for x, y in pairs)
     found["seeds"] = seeds_together()
+    found["several seeds"], found["one seed"] = places(0, 1, 2), places(0)
     return found
 
 
@@ -102,10 +111,28 @@ def seeds_together() -> float:
     """The largest difference between two seeds trained at once, each on a device of its own, and one after the other."""
 
     def models(*seeds: int) -> list[np.ndarray]:
-        plan = Plan(name="seeds", data={"name": "synthetic", "clients": 5}, methods=("q-fedavg(q=1)",), rounds=3, seeds=seeds)
-        return [leaf for run in execute(plan).runs for leaf in jax.tree.leaves(run.trace.model)]
+        return [leaf for run in execute(planned(*seeds)).runs for leaf in jax.tree.leaves(run.trace.model)]
 
     return max(float(np.abs(a - b).max()) for a, b in zip(models(0, 1), [*models(0), *models(1)], strict=True))
+
+
+def planned(*seeds: int) -> Plan:
+    return Plan(name="seeds", data={"name": "synthetic", "clients": 5}, methods=("q-fedavg(q=1)",), rounds=3, seeds=seeds)
+
+
+def places(*seeds: int) -> list[tuple[int, int]]:
+    """For each seed of an experiment, the device that it computes on and to how many its clients may be dealt (0: as many as pay)."""
+    found: dict[int, tuple[int, int]] = {}
+
+    def recording(*given: Any, seeds: Seeds, devices: int, **options: Any) -> list[Trace]:
+        (own,) = jax.numpy.zeros(1).devices()
+        found[seeds.model] = own.id, devices
+        return simulate(*given, seeds=seeds, devices=devices, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evenly.experiment.jobs.simulate", recording)
+        execute(planned(*seeds))
+    return [found[seed] for seed in seeds]
 
 
 if __name__ == "__main__":
