@@ -7,7 +7,7 @@ from tests.tunings import searched
 
 from evenly.report.charts.tuning_front import pairs_of_aims, tuning_front, view_of
 from evenly.report.charts.tuning_setting import left_out, tuning_setting
-from evenly.report.tuning import finding, render_tuning, rule
+from evenly.report.tuning import caution, finding, render_tuning, rule
 from evenly.report.tuning_trials import kind_of, trials_table
 
 RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"
@@ -38,6 +38,17 @@ def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
     allowed = sum(even.choice.allowed[tried.label] for tried in even.trials)
     assert f"the baseline and the {allowed} of 24 settings whose average stays within 1 point of its own" in rule(even)
     assert "most balanced point among the baseline and all 24 settings" in rule(front)
+
+
+def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
+    assert caution(even) == ""  # seeds shift all accuracies alike, so the variance changes by the same in each
+    single, _ = searched(monkeypatch, "q-fedavg(q=[0.5])", seeds=1)
+    assert caution(single) == "One seed was tried, so nothing is known of chance."
+    unsure = even.chosen._replace(seen={**even.chosen.seen, "variance": [0.0, 500.0, 100.0]})
+    trials = [unsure if tried.label == unsure.label else tried for tried in even.trials]
+    assert caution(even._replace(trials=trials)).startswith("Over these seeds the change of variance is not clear")
+    stays, _ = searched(monkeypatch, "q-fedavg(q=[50])")
+    assert caution(stays) == ""
 
 
 def test_where_the_baseline_stays_it_is_said(monkeypatch):

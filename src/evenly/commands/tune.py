@@ -141,12 +141,13 @@ def _write(tuning: "Tuning", folder: Path) -> list[dict[str, Any]]:
 
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:
     from evenly.experiment.tuning_files import trial_rows
-    from evenly.report.tuning import finding, rule
+    from evenly.report.tuning import caution, finding, rule
     from evenly.terminal import results_table
 
     console = Console(stderr=as_json)
     console.print(_table(tuning))
-    console.print(f"{finding(tuning)}\n{rule(tuning)}\n", highlight=False)
+    said = filter(None, (finding(tuning), rule(tuning), caution(tuning)))
+    console.print("\n".join(said) + "\n", highlight=False)
     console.print(results_table(tuning.final))
     report = folder / "report.html"
     if as_json:

@@ -2,19 +2,21 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from evenly.experiment.choose import judged_by
 from evenly.experiment.tuning import Tuning
 from evenly.experiment.tuning_plan import SAMPLERS
-from evenly.metrics import EVERY_METRIC
+from evenly.metrics import EVERY_METRIC, spread
 from evenly.report.by_group import with_groups
-from evenly.report.charts.tuning_front import View, pairs_of_aims, tuning_front, view_of
+from evenly.report.charts.tuning_front import View, margin_in, pairs_of_aims, tuning_front, view_of
 from evenly.report.charts.tuning_setting import left_out, tuning_setting
 from evenly.report.document import contents, document
 from evenly.report.figures import Figure, figure_html, legend_of
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, definitions, element, join, section, unbroken
 from evenly.report.method_table import folded, key_of, method_table, title_of
-from evenly.report.table import SPLIT_WORDS, clients_split, final_values, format_value, headline, known_of, table_of
+from evenly.report.table import SPLIT_WORDS, clients_split, final_values, format_value, headline, is_clear, known_of, table_of
 from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, short, trials_table
 from evenly.writing import write_whole
 
@@ -53,6 +55,7 @@ def _opening(tuning: Tuning, title: str) -> Html:
         element("h1", None, title),
         element("p", {"class": "lead"}, unbroken(finding(tuning))),
         element("p", {"class": "soft"}, unbroken(rule(tuning))),
+        *([element("p", {"class": "soft"}, unbroken(doubt))] if (doubt := caution(tuning)) else []),
     )
 
 
@@ -85,6 +88,20 @@ def rule(tuning: Tuning) -> str:
     return f"{balanced} of each, where each counts from the worst of front and baseline to the best. Test rows took no part."
 
 
+def caution(tuning: Tuning) -> str:
+    """Whether chance alone may have made the choice; nothing where the baseline stays, or every change is clear over seeds."""
+    chosen, baseline = tuning.chosen, tuning.baseline
+    if chosen.label == baseline.label:
+        return ""
+    if len(tuning.plan.shared.seeds) < 2:
+        return "One seed was tried, so nothing is known of chance."
+    changes = {name: spread(np.subtract(chosen.seen[name], baseline.seen[name])) for name in tuning.plan.objectives}
+    unclear = [short(EVERY_METRIC[name]) for name, change in changes.items() if not is_clear(change)]
+    if not unclear:
+        return ""
+    return f"Over these seeds the change of {' and '.join(unclear)} is not clear: its 95 % interval, seed by seed, includes 0."
+
+
 def _aim(name: str) -> str:
     metric = EVERY_METRIC[name]
     return f"{'highest' if metric.better > 0 else 'least'} {short(metric)}"
@@ -98,7 +115,7 @@ def _front(tuning: Tuning, view: View) -> Figure:
     every = every_method(tuning).values()
     outside = sum(not view.holds(tried) for tried in every)
     caption = "The solid line joins the settings that no other beats in both. " if len(_aims(tuning)) == 2 else ""
-    if tuning.plan.within is not None and tuning.plan.keep in (view.x, view.y):
+    if margin_in(tuning, view) is not None:
         caption += "The margin ends at the dashed line. "
     if len(tuning.plan.shared.seeds) > 1:
         caption += "Thin lines reach from the lowest seed to the highest. "

@@ -112,14 +112,20 @@ def _line(rows: list[dict[str, Any]], x: alt.X, y: alt.Y) -> alt.Chart:
     return alt.Chart(values(front)).mark_line(style="guide-line", strokeWidth=1.6, clip=True).encode(x=x, y=y, order="x:Q")
 
 
-def _margin(tuning: Tuning, view: View) -> list[alt.Chart]:
-    """A dashed line where the margin ends, if what is kept is on one of the axes."""
+def margin_in(tuning: Tuning, view: View) -> float | None:
+    """Where the margin ends, if what is kept is on one of the axes and the end is in view."""
     plan = tuning.plan
     if plan.within is None or plan.keep not in (view.x, view.y):
+        return None
+    end, axis = tuning.baseline.means[plan.keep] - EVERY_METRIC[plan.keep].better * plan.within, int(plan.keep == view.y)
+    return end if view.low[axis] <= end <= view.high[axis] else None
+
+
+def _margin(tuning: Tuning, view: View) -> list[alt.Chart]:
+    if (end := margin_in(tuning, view)) is None:
         return []
-    end = tuning.baseline.means[plan.keep] - EVERY_METRIC[plan.keep].better * plan.within
-    rule = alt.Chart(values([{"end": end}])).mark_rule(style="guide-line", strokeDash=[4, 4], clip=True)
-    return [rule.encode(x="end:Q") if plan.keep == view.x else rule.encode(y="end:Q")]
+    rule = alt.Chart(values([{"end": end}])).mark_rule(style="guide-line", strokeDash=[4, 4])
+    return [rule.encode(x="end:Q") if tuning.plan.keep == view.x else rule.encode(y="end:Q")]
 
 
 def tooltip_of(tuning: Tuning) -> list[alt.Tooltip]:
