@@ -11,7 +11,9 @@ from importlib.util import find_spec
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from evenly.cli import app
 from evenly.experiment import cluster, connection
 from evenly.experiment.execute import execute
 from evenly.experiment.files import write_rows
@@ -151,6 +153,42 @@ def test_a_jobs_own_error_comes_back_as_it_is(where):
     with pytest.raises(ValueError, match="this federation has only one group") as here:
         execute(plan)
     assert str(there.value) == str(here.value)
+
+
+FILE = """
+title = "My experiment"
+methods = ["fedavg", "q-fedavg(q=1)"]
+rounds = 20
+seeds = 2
+[data]
+name = "synthetic"
+clients = 6
+"""
+
+
+def evenly(*words, code=0):
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_run_and_resume_take_a_cluster(where, tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text(FILE)
+    evenly("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "here"))
+    evenly("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "there"), "--on", "ray")
+    results = (tmp_path / "here" / "results.csv").read_bytes()
+    assert (tmp_path / "there" / "results.csv").read_bytes() == results
+    for trace in sorted((tmp_path / "there" / "traces").iterdir())[1:]:
+        trace.unlink()
+    monkeypatch.setattr("evenly.experiment.threads.run", lambda *_, **__: pytest.fail("trained here"))
+    evenly("resume", str(tmp_path / "there"), "--on", "ray")
+    assert (tmp_path / "there" / "results.csv").read_bytes() == results
+
+
+@pytest.mark.parametrize("options, sentence", [(["--address", "auto"], "needs --on ray"), (["--on", "rya"], "Did you mean 'ray'?")])
+def test_mistakes_about_the_place_are_told_in_a_sentence(options, sentence, tmp_path):
+    (tmp_path / "mine.toml").write_text(FILE)
+    assert sentence in evenly("run", str(tmp_path / "mine.toml"), *options, code=2).stderr
 
 
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
