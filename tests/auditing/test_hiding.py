@@ -101,6 +101,19 @@ def test_a_single_client_at_the_end_is_not_given_away():
     assert found.clients.summary["max"].known
 
 
+def test_no_side_of_a_client_is_small_or_follows_from_totals():
+    frame = predictions(900)
+    first = frame.index[frame["hospital"] == "hospital 01"]
+    frame.loc[first, "sex"] = "male"
+    frame.loc[first[:3], "sex"] = "female"  # three women
+    found = evenly.audit(frame, **WHO)
+    within, names = found.groups[0].within, found.clients.names if found.clients else ()
+    assert within is not None
+    hidden = {name for name, gap in zip(names, within.spd, strict=True) if not gap.known}
+    assert "hospital 01" in hidden
+    assert len(hidden) > 1  # women of one client would follow from those of all others
+
+
 def test_names_of_clients_can_be_left_out():
     found = evenly.audit(predictions(), **WHO, anonymous=True)
     assert not any("hospital 0" in name for name in found.table["name"])

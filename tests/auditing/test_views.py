@@ -1,11 +1,13 @@
 """What an audit measures: clients, groups, scores and their intervals."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import evenly
 from evenly.auditing.labels import Judged, outcomes
 from evenly.auditing.scores import at_thresholds, scored, scores
+from evenly.auditing.within import within
 from evenly.metrics import accuracy, examples, measure, rates
 from tests.auditing.invented import WHO, predictions
 
@@ -122,3 +124,41 @@ def test_very_many_clients_are_measured_but_not_listed():
     tables = np.zeros((found.clients.clients, 1, 2, 2), int)
     np.add.at(tables, (frame["hospital"].astype("category").cat.codes, 0, frame["y"], frame["p"]), 1)
     assert found.clients.summary["average_devices"].value == pytest.approx(measure(accuracy(tables), examples(tables))["average_devices"])
+
+
+def test_a_gap_that_comes_only_from_where_people_live_is_not_there_within_clients():
+    """Every client treats women and men alike, but women live where few are selected."""
+    draw, rows = np.random.default_rng(0), 12_000
+    client = draw.integers(0, 12, rows)
+    sex = np.where(draw.random(rows) < np.where(client < 6, 0.8, 0.2), "f", "m")
+    frame = pd.DataFrame(
+        {"client": client, "sex": sex, "y": draw.integers(0, 2, rows), "p": draw.random(rows) < np.where(client < 6, 0.3, 0.7)}
+    )
+    view = evenly.audit(frame.astype({"p": int}), label="y", prediction="p", client="client", sensitive="sex", unprivileged="f").groups[0]
+    assert view.against["spd"][0].high < -0.1
+    assert view.within is not None
+    assert view.within.mean.low < 0 < view.within.mean.high
+    own = frame[frame["client"] == 3].groupby("sex")["p"].mean()
+    assert view.within.spd[3].value == pytest.approx(own["f"] - own["m"])
+
+
+def test_the_interval_within_a_client_is_newcombes():
+    pairs = np.array([[[[0, 0], [14, 56]], [[0, 0], [32, 48]]]])  # 56 of 70 and 48 of 80 are selected
+    gap = within(pairs, np.zeros(1, bool), 0).spd[0]
+    assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)  # his table, method 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("clients", "rows"), [(30, 60), (12, 150)])
+def test_intervals_hold_the_truth_of_other_clients_about_as_often_as_they_say(clients: int, rows: int):
+    inside = 0
+    for seed in range(100):
+        draw = np.random.default_rng(seed)
+        client, female = np.repeat(np.arange(clients), rows), draw.random(clients * rows) < 0.5
+        chance = np.clip(0.5 + female * (draw.normal(-0.1, 0.08, clients)[client]), 0, 1)  # the gap differs from client to client
+        sex, p = np.where(female, "f", "m"), (draw.random(len(client)) < chance).astype(int)
+        frame = pd.DataFrame({"client": client, "sex": sex, "y": draw.integers(0, 2, len(client)), "p": p})
+        found = evenly.audit(frame, label="y", prediction="p", client="client", sensitive="sex", unprivileged="f", min_cell=0)
+        gap = found.groups[0].against["spd"][0]
+        inside += gap.low <= -0.1 <= gap.high
+    assert inside >= 88  # 95 of 100 with a deviation of 2.2, and a little less for few clients

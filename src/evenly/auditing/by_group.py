@@ -10,6 +10,7 @@ from evenly.auditing.estimates import NOTHING, Estimate, estimates, rate_ends, r
 from evenly.auditing.hiding import FAVOURABLE, Veil, label_counts
 from evenly.auditing.hiding import veil as veil_of
 from evenly.auditing.scores import Curves
+from evenly.auditing.within import Within, within
 from evenly.encoding import MISSING as NO_VALUE
 from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behind, sides
 from evenly.metrics.fairness import View, view
@@ -56,6 +57,7 @@ class GroupView(NamedTuple):
     chosen: bool = False  # whether it was chosen for its low rate, not named by the user
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [groups] each
     curves: Curves | None = None
+    within: Within | None = None  # the gap of the unprivileged in each client
 
     def few(self, least: int) -> int:
         """How many rates of shown groups rest on fewer rows than this."""
@@ -85,6 +87,16 @@ def group_view(
         unprivileged=lowest,
         chosen=unprivileged is None,
     )
+
+
+def with_clients(found: GroupView, units: Array, hidden: Array, least: int) -> GroupView:
+    """The view together with the gap of its unprivileged group in each client, from tables of clients [clients, values, ...]."""
+    if found.unprivileged is None or "spd" not in found.against:
+        return found
+    compared = np.array([name != NO_VALUE for name in found.names])
+    place = int(compared[: found.unprivileged].sum())
+    shown = not found.veil.groups.cells[found.unprivileged]
+    return found._replace(within=within(sides(units[:, compared], (place,)), hidden, least)) if shown else found
 
 
 def intersections(title: str, names: Sequence[str], units: Array, *, wanted: bool, veil: Veil, compared: Array) -> GroupView:

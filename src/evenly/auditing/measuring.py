@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.auditing.by_client import ClientView, client_view
-from evenly.auditing.by_group import GroupView, group_view, intersections, overall
+from evenly.auditing.by_group import GroupView, group_view, intersections, overall, with_clients
 from evenly.auditing.columns import Coded
 from evenly.auditing.counting import Counts, Rows, counted
 from evenly.auditing.estimates import Estimate
@@ -59,7 +59,8 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
     favourable = favourable_of(wanted.favourable, judgement)
     made = _prepared(table, judgement, who, favourable, wanted.least)
     sides = named(wanted.unprivileged, who.parts)
-    views = [_column(made, attribute, sides.get(attribute.name)) for attribute in who.groups.attributes]
+    clients = _clients(table.client, made, wanted.anonymous)
+    views = [_column(made, attribute, sides.get(attribute.name), clients) for attribute in who.groups.attributes]
     whole = overall(made.counts.units.sum(1, keepdims=True), wanted=made.wanted, least=made.least)
     return Audit(
         about=About(
@@ -72,7 +73,7 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
             anonymous=wanted.anonymous,
         ),
         whole=whole | _whole_scores(made),
-        clients=_clients(table.client, made, wanted.anonymous),
+        clients=clients,
         groups=tuple(view for view, _ in views),
         crossed=_crossed(made, [own for _, own in views]),
         notes=(*judgement.notes, *_notes(who, favourable), *who.notes),
@@ -119,13 +120,15 @@ def _clients(column: Coded | None, made: Prepared, anonymous: bool) -> ClientVie
     return found._replace(scores=score_figures(own, shown, shown, made.least))
 
 
-def _column(made: Prepared, attribute: Attribute, unprivileged: int | None) -> tuple[GroupView, Veil]:
+def _column(made: Prepared, attribute: Attribute, unprivileged: int | None, clients: ClientView | None) -> tuple[GroupView, Veil]:
     """One sensitive column on its own."""
     units = by_attribute(made.counts.units, attribute)
     own = veil(units.sum(0), made.least)
     view = group_view(
         attribute.name, attribute.values, units, wanted=made.wanted, least=made.least, veil=own, unprivileged=unprivileged
     )  # fmt: skip
+    if clients is not None and 1 < clients.clients == len(units):
+        view = with_clients(view, units, clients.hidden.cells, made.least)
     if made.scores is None:
         return view, own
     part = next(part for part in made.people.parts if part.name == attribute.name)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from evenly.auditing.by_client import ClientView
 from evenly.auditing.by_group import AGAINST, RATES, GroupView
 from evenly.auditing.charts import Dot, dots
 from evenly.auditing.estimates import Estimate
@@ -13,10 +14,11 @@ from evenly.report.by_group import FEW
 from evenly.report.figures import Figure
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, section, unbroken
-from evenly.report.method_table import title_of
+from evenly.report.method_table import folded, title_of
 
 TITLES = {"accuracy": "Accuracy by group", "selection_rate": "Selection by group", "tpr": "TPR by group"}
 MOST_DRAWN, MOST_LISTED = 20, 60  # groups: the largest
+MOST_CLIENTS = 500
 RANGES = {
     "acc_range": "accuracy",
     "spd_range": "selection rate",
@@ -54,7 +56,7 @@ def _view(view: GroupView, drawn: list[Figure], audit: Audit) -> list[Html]:
     if not crossed:
         parts.append(_who(view))
     parts += [figures(drawn)] if drawn else []
-    parts += [apart(_rates(view)), *([_against(view)] if view.against else []), _ranges(view)]
+    parts += [apart(_rates(view)), *([_against(view)] if view.against else []), _ranges(view), *_within(view, audit.clients)]
     return parts
 
 
@@ -138,6 +140,20 @@ def _ranges(view: GroupView) -> Html:
     shown = sum(bool(rows) and NO_VALUE not in name for rows, name in zip(view.rows, view.names, strict=True))
     caption = f"Among the groups that are shown, in points; {', '.join(worst)}."
     return grid(unbroken(caption), columns, [[f"{shown} groups", *(points(found) for _, found in ranged)]])
+
+
+def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
+    """The gap in each client, the largest disadvantage first."""
+    if view.within is None or clients is None or not view.within.clients:
+        return []
+    spd, eod, g = view.within.spd, view.within.eod, view.unprivileged or 0
+    order = sorted((k for k in range(len(spd)) if spd[k].known), key=lambda k: spd[k].value)[:MOST_CLIENTS]
+    columns = [Column("Client"), Column("People", "both sides"), Column("SPD", "points"), Column("EOD", "points")]
+    rows = [[clients.names[k], f"{spd[k].rows:,}", points(spd[k]), points(eod[k], hidden=True)] for k in order]
+    caption = (
+        f"“{view.names[g]}” less all others of the same client, with Newcombe's 95 % intervals; clients with too few people are left out."
+    )
+    return [folded(f"The gap within each client ({len(order):,})", grid(unbroken(caption), columns, rows, kind="compact"))]
 
 
 def _known(view: GroupView, name: str) -> bool:

@@ -155,6 +155,11 @@ def _figures(audit: Audit) -> Iterator[Figure]:
         yield from _client_figures(audit.clients)
     for view in audit.groups:
         yield from _group_figures(view, "column", "group", [f"{view.title}={name}" for name in view.names])
+        if view.within is not None and audit.clients is not None:
+            yield _figure("column", view.title, "spd_within", view.within.mean)
+            for metric, gaps in {"spd": view.within.spd, "eod": view.within.eod}.items():
+                names = audit.clients.names
+                yield from (_figure("client", name, f"{metric}:{view.title}", gap) for name, gap in zip(names, gaps, strict=True))
     if audit.crossed is not None:
         yield from _group_figures(audit.crossed, "intersections", "intersection", list(audit.crossed.names))
 

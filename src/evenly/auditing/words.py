@@ -90,8 +90,18 @@ def _column(view: GroupView, favourable: str | None) -> list[str]:
     if not spd.known:
         return [_silent(view)]
     ratio = f"; that is {impact.value:.2f} of their rate, below four fifths" if impact.known and impact.value < FOUR_FIFTHS else ""
-    found = [f"P{who} are predicted “{favourable}” {_often(spd)}{ratio}."]
+    found = [f"P{who} are predicted “{favourable}” {_often(spd)}{ratio}.", *_within(view)]
     return [*found, f"Of those labelled “{favourable}”, p{who} are predicted so {_often(eod)}."] if eod.known else found
+
+
+def _within(view: GroupView) -> list[str]:
+    """Whether the gap is there in clients, too."""
+    if view.within is None or view.within.clients < 2:
+        return []
+    gap, who = view.within.mean, f"the {view.within.clients:,} clients with enough people of both kinds"
+    worse = sum(each.ranged and each.high < 0 for each in view.within.spd)
+    many = f"; in {worse:,} of them the whole interval lies below 0" if worse else ""
+    return [f"Within {who}, the difference is {_signed(gap.value)} points on average ({points(gap)}){many}."]
 
 
 def _silent(view: GroupView) -> str:

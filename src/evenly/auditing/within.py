@@ -1,0 +1,65 @@
+"""The gap between a group and all others within each client: a gap over all people can be there in every client, in a few, or only
+because clients that serve everybody worse have more of the group's people."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.auditing.estimates import LEAST_CLIENTS, NOTHING, Estimate, estimates
+from evenly.auditing.hiding import FAVOURABLE
+from evenly.metrics import rates, ratio
+from evenly.metrics.bootstrap import percentile_interval, resampled
+from evenly.report.disclosure import hide
+from evenly.report.served import wilson
+
+Array = np.ndarray
+
+
+class Within(NamedTuple):
+    """The gaps of single clients, as fractions; nothing where a client has too few people on one side."""
+
+    spd: tuple[Estimate, ...]  # [clients] difference in selection rate
+    eod: tuple[Estimate, ...]  # [clients] difference in true positive rate
+    mean: Estimate  # of the differences in selection rate, every client counting by its people
+
+    @property
+    def clients(self) -> int:
+        """How many clients have enough people on both sides."""
+        return sum(gap.known for gap in self.spd)
+
+
+def within(pairs: Array, hidden: Array, least: int) -> Within:
+    """From tables of the group and of all others in each client [clients, 2, labels, outcomes]; `hidden` clients have none."""
+    seen = rates(pairs, FAVOURABLE)
+    people, labelled = pairs.sum((2, 3)), pairs[:, :, FAVOURABLE].sum(-1)
+    shown = _both(people, hidden, least)
+    spd = _gaps(seen.selection_rate, people, shown)
+    return Within(spd, _gaps(seen.tpr, labelled, _both(labelled, ~shown, least)), _mean(spd))
+
+
+def _both(counts: Array, gone: Array, least: int) -> Array:
+    """Clients in which both sides may be shown: neither is small, nor does one follow from the totals of clients and of groups."""
+    cells = hide(counts, least, sums=[0, 1], also=np.repeat(gone[:, None], 2, axis=1) & (counts > 0)).cells
+    return ~gone & ~(cells[:, 0] | cells[:, 1]) & (counts > 0).all(1)
+
+
+def _gaps(share: Array, rows: Array, shown: Array) -> tuple[Estimate, ...]:
+    """Differences of two shares with Newcombe's 95 % interval (his method 10), which joins Wilson's of both."""
+    low, high = wilson(share, rows)
+    gap = share[:, 0] - share[:, 1]
+    below = np.sqrt((share[:, 0] - low[:, 0]) ** 2 + (high[:, 1] - share[:, 1]) ** 2)
+    above = np.sqrt((high[:, 0] - share[:, 0]) ** 2 + (share[:, 1] - low[:, 1]) ** 2)
+    return estimates(np.where(shown, gap, np.nan), gap - below, gap + above, rows.sum(1))
+
+
+def _mean(gaps: tuple[Estimate, ...]) -> Estimate:
+    known = [gap for gap in gaps if gap.known]
+    if not known:
+        return NOTHING
+    parts = np.array([[gap.rows * gap.value, gap.rows] for gap in known])  # [clients, 2]
+    total, people = parts.sum(0)
+    if len(known) < LEAST_CLIENTS:
+        return Estimate(float(total / people), rows=int(people))
+    drawn = np.concatenate([ratio(part[:, 0], part[:, 1]) for part in resampled(parts, 1000, 0)])
+    interval = percentile_interval(drawn)
+    return Estimate(float(total / people), float(interval.low), float(interval.high), int(people))
