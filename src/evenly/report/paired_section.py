@@ -10,12 +10,14 @@ from evenly.federation import CENTRAL
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
 from evenly.report.choice import Choice
 from evenly.report.grid import Column, grid
-from evenly.report.markup import Html, element, section, unbroken
+from evenly.report.markup import Html, element, join, section, unbroken
 from evenly.report.method_table import title_of
 from evenly.report.table import COLUMNS, UNDEFINED, Values, format_value, headline, known_of
 
 COMPARED = ("worst10", "variance", "gini", "eod_abs", "spd_abs")
 LEVEL = 0.05
+SHORT = 8  # methods up to which the first table is open
+MOST_NAMED = 5
 FEW = 5
 SAME_DATA = (
     "All seeds share the same data: they draw the split, the first model, the cohorts and the batches anew. A small p value therefore says "
@@ -47,8 +49,8 @@ def paired_section(comparison: Comparison, values: Values, choice: Choice) -> Ht
         return section("chance", title, element("p", None, text))
     count = sum(math.isfinite(line.change.p) for lines in found.values() for line in lines)
     words = [power_words(seeds, len(comparison.seeds)), f"{SAME_DATA} {_method_words(choice.baseline, count)}"]
-    tables = [_table(COLUMNS[metric], lines, choice.baseline, i == 0) for i, (metric, lines) in enumerate(found.items())]
-    return section("chance", title, *(element("p", None, unbroken(text)) for text in words), *tables)
+    tables = [_table(metric, lines, choice.baseline, i == 0 and len(lines) <= SHORT) for i, (metric, lines) in enumerate(found.items())]
+    return section("chance", title, *(element("p", None, unbroken(text)) for text in words), _clear(found), *tables)
 
 
 def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict[str, list[Line]]:
@@ -84,7 +86,24 @@ def _method_words(baseline: str, count: int) -> str:
     )
 
 
-def _table(metric: Metric, lines: list[Line], baseline: str, first: bool) -> Html:
+def _clear(found: dict[str, list[Line]]) -> Html:
+    """What is clearly different after the correction, in words."""
+    items = []
+    for metric, lines in found.items():
+        clear = [f"{line.label} ({verdict(COLUMNS[metric], line)})" for line in lines if line.corrected < LEVEL]
+        more = [f"and {len(clear) - MOST_NAMED} more"] if len(clear) > MOST_NAMED else []
+        items += [f"{_name(metric)}: {', '.join([*clear[:MOST_NAMED], *more])}."] if clear else []
+    if not items:
+        return element("p", None, element("strong", None, "No difference is clear after the correction."))
+    lead = element("p", None, element("strong", None, "Clear after the correction:"))
+    return join([lead, element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in items))])
+
+
+def _name(metric: str) -> str:
+    return "Accuracy on the central test set" if metric == CENTRAL else title_of(COLUMNS[metric].title)
+
+
+def _table(key: str, lines: list[Line], baseline: str, opened: bool) -> Html:
     columns = [
         Column("Method"),
         Column("Difference", f"from {baseline}"),
@@ -95,11 +114,11 @@ def _table(metric: Metric, lines: list[Line], baseline: str, first: bool) -> Htm
         Column("Seeds"),
         Column("In words", words=True),
     ]
-    name = "Accuracy on the central test set" if metric.name == CENTRAL else title_of(metric.title)
+    name, metric = _name(key), COLUMNS[key]
     clear = sum(line.corrected < LEVEL for line in lines)
     summary = f"{name}: {clear} of {len(lines)} clearly different"
     table = grid(f"{name}, each method less {baseline}.", columns, [_row(metric, line) for line in lines], kind="compact", methods=True)
-    return element("details", {"open": ""} if first else None, element("summary", None, unbroken(summary)), table)
+    return element("details", {"open": ""} if opened else None, element("summary", None, unbroken(summary)), table)
 
 
 def _row(metric: Metric, line: Line) -> list[str]:
@@ -108,13 +127,17 @@ def _row(metric: Metric, line: Line) -> list[str]:
     return [
         line.label,
         _signed(format_value(change.difference, metric)),
-        " to ".join(ends) if math.isfinite(change.half_width) else UNDEFINED,
-        p_text(change.p),
-        p_text(line.corrected),
+        _whole(" to ".join(ends)) if math.isfinite(change.half_width) else UNDEFINED,
+        _whole(p_text(change.p)),
+        _whole(p_text(line.corrected)),
         _effect(change.effect),
         str(change.seeds),
         verdict(metric, line),
     ]
+
+
+def _whole(text: str) -> Html:
+    return element("span", {"class": "nowrap"}, text)
 
 
 def verdict(metric: Metric, line: Line) -> str:
