@@ -15,6 +15,7 @@ from evenly.encoding import MISSING as NO_VALUE
 from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behind, sides
 from evenly.metrics.fairness import View, view
 from evenly.metrics.groups import Wholes
+from evenly.report.by_group import FEW
 
 Array = np.ndarray
 RATES = {
@@ -201,4 +202,4 @@ def _lowest(found: Sequence[Estimate], compared: Array, table: Array) -> int:
     if not known:
         return int(np.argmax(np.where(compared, table.sum((1, 2)), -1)))
     # Few rows make extreme rates: groups with enough of them come first.
-    return min(known, key=lambda g: (found[g].rows < 30, found[g].value, g))
+    return min(known, key=lambda g: (found[g].rows < FEW, found[g].value, g))
