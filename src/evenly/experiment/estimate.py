@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
 
 def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate:
     """Of a plan whose first seed is loaded; what is in the folder already counts as finished."""
-    every = list(programs(plan, first.task))
+    every = list(programs(plan, first.task, folder))
     left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
     members = [suited(member, first.federation) for member in members_of(plan)]
     return Estimate(

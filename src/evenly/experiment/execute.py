@@ -19,7 +19,7 @@ from evenly.experiment.ledger import Ledger, Progress, Where
 from evenly.experiment.lock import held
 from evenly.experiment.observing import Followers, Log
 from evenly.experiment.plan import Plan
-from evenly.experiment.programs import programs
+from evenly.experiment.programs import keep, programs
 from evenly.experiment.results import Comparison, Run
 from evenly.experiment.store import Store, sweep
 from evenly.experiment.threads import on_threads
@@ -45,12 +45,14 @@ def execute(
     variants = plan.variants()
     first = first or setting_of(plan, plan.seeds[0])
     _check(first.federation)
-    every = list(programs(plan, first.task))
+    every = list(programs(plan, first.task, store.folder if store else None))
     followers = Followers(plan, variants, first.federation, store.folder if store else None, log)
     ledger = Ledger(plan, len(every), first, store, progress, models, followers)
     left = [program for program in every if not ledger.find(program)]
     with followers.told(ledger.traces, len(left)):
         if left:
+            if store:
+                keep(every, store.folder)
             where(plan, left, ledger)
     by_seed: dict[int, dict[int, Trace]] = {seed: {} for seed in plan.seeds}
     for program, traces in ledger.traces.items():

@@ -67,7 +67,7 @@ def where_it_began(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
 
 def progress(plan: Plan, folder: Path, first: Setting) -> tuple[int, int]:
     """How many of a plan's programs are finished, and how many there are."""
-    kept = [Store.traces_in(folder, program.keys).exists() for program in programs(plan, first.task)]
+    kept = [Store.traces_in(folder, program.keys).exists() for program in programs(plan, first.task, folder)]
     return sum(kept), len(kept)
 
 

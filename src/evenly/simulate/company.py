@@ -30,9 +30,10 @@ class Company(NamedTuple):
     prepares: tuple[Prepare | None, ...]
 
 
-def companions(algorithms: Sequence[Algorithm], task: Task) -> list[list[int]]:
-    """Group algorithms (by position) that can advance in one program."""
-    joined = _joined_samplings(algorithms) if task.joint and jax.default_backend() != "cpu" else {}
+def companions(algorithms: Sequence[Algorithm], task: Task, *, join: bool | None = None) -> list[list[int]]:
+    """Group algorithms (by position) that can advance in one program; samplings share it where that pays here, or as `join` says."""
+    join = jax.default_backend() != "cpu" if join is None else join
+    joined = _joined_samplings(algorithms) if task.joint and join else {}
     groups: dict[str, list[int]] = {}
     for i, algorithm in enumerate(algorithms):
         groups.setdefault(_key(algorithm, task, joined), []).append(i)

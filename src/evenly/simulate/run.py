@@ -99,7 +99,7 @@ def simulate(
         )  # fmt: skip
         return [people.joined(trace, federation, owner) for trace in found]
     algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
-    if len(companions(algorithms, task)) != 1:
+    if len(companions(algorithms, task, join=True)) != 1:  # what was joined on a GPU may go on here
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
     seeds = seeds or Seeds()
     task = algorithms[0].task(task, seeds)
