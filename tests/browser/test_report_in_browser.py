@@ -208,6 +208,7 @@ def test_words_filter_the_methods_of_tables_and_of_the_front(opened):
 
 def test_a_click_on_a_column_sorts_and_another_turns_the_order(opened):
     visit = opened("many")
+    visit.page.locator("#chance details:first-of-type summary").click()
     head = visit.page.locator("#chance details:first-of-type th", has_text="Difference").locator("button")
     rows = "[...document.querySelector('#chance details:first-of-type table').tBodies[0].rows]"
     read = f"{rows}.map(r => parseFloat(r.cells[1].textContent.replace('−', '-')))"
