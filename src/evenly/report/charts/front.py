@@ -68,7 +68,7 @@ def front_chart(measured: Values, metric: str, labels: Sequence[str]) -> alt.Lay
         _line(rows, axes),
         *(_others(grey, axes, unit) if grey else []),
         lines.encode(x=alt.X("average_low:Q", title=ACCURACY), x2="average_high:Q", y=axes["y"]),
-        lines.encode(x=axes["x"], y=alt.Y("other_low:Q", title=unit), y2="other_high:Q"),
+        lines.encode(x=axes["x"], y=alt.Y("other_low:Q", title=unit.split(": ")), y2="other_high:Q"),
         *(_marks(coloured, on, axes, unit, labels) for on in (False, True)),
     ]
     title = f"Accuracy and {measure_title(metric)}"
@@ -81,10 +81,10 @@ ACCURACY = "Accuracy (%): further right is better"
 
 
 def _axes(rows: list[dict[str, Any]], unit: str) -> dict[str, Any]:
-    # The axes are those of all methods, so that they stay while some are filtered out.
+    # The axes are those of all methods, so that they stay while some are filtered out. Titles in two lines fit on a phone.
     return {
         "x": alt.X("average:Q", axis=alt.Axis(title=ACCURACY, tickCount=6), scale=_room(rows, "average")),
-        "y": alt.Y("other:Q", axis=alt.Axis(title=unit, tickCount=5), scale=_room(rows, "other")),
+        "y": alt.Y("other:Q", axis=alt.Axis(title=unit.split(": "), titleY=-24, tickCount=5), scale=_room(rows, "other")),
     }
 
 

@@ -60,7 +60,7 @@ AXIS = {
     "titleFontSize": 12,
     "titleFontWeight": "normal",
 }
-LEGEND = {"orient": "top", "offset": 30, "columns": 3, "symbolOpacity": 1, "labelLimit": 240, "title": None}
+LEGEND = {"orient": "top", "offset": 44, "columns": 3, "symbolOpacity": 1, "labelLimit": 240, "title": None}
 # Upright and above the axis, a title takes no width from the plot: phones have none to spare.
 AXIS_Y = {"titleAngle": 0, "titleAnchor": "end", "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -10}
 
