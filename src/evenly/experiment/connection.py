@@ -26,13 +26,16 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 # A cluster is started by a process that has no threads of JAX yet, because starting it forks. It ends when its input does:
 # also when this process is killed.
 SERVE = """
-import logging, sys
+import logging, os, shutil, sys
 import ray
 cores = {"num_cpus": int(sys.argv[2])} if sys.argv[2:] else {}
 ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, _temp_dir=sys.argv[1], **cores)
 print(ray.get_runtime_context().gcs_address, flush=True)
+nowhere = os.open(os.devnull, os.O_WRONLY)
+os.dup2(nowhere, 1), os.dup2(nowhere, 2)  # nobody reads on
 sys.stdin.read()
 ray.shutdown()
+shutil.rmtree(sys.argv[1], ignore_errors=True)  # Ray's last processes may still be writing their logs
 """
 
 
@@ -115,7 +118,7 @@ def _cluster_here(cores: int | None) -> Iterator[str]:
                 except subprocess.TimeoutExpired:
                     server.kill()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # Ray's last processes may still be writing their logs
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache
