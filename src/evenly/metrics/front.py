@@ -15,7 +15,7 @@ def on_front(values: Any) -> np.ndarray:
     """
     found = np.asarray(values, np.float64)
     known = np.isfinite(found).all(1)
-    front = known.copy()
+    front = np.array(known)
     for i in np.flatnonzero(known):
         front[i] = not ((found[known] >= found[i]).all(1) & (found[known] > found[i]).any(1)).any()
     return front
