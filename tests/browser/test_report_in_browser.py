@@ -197,7 +197,7 @@ def test_words_filter_the_methods_of_tables_and_of_the_front(opened):
     kept = [label for label in SWEEP if label.startswith("term") and "alpha=1" not in label]
     visit.page.wait_for_function(f"document.querySelectorAll('#chart-front path[aria-roledescription=point]').length === {len(kept)}")
     assert visit.page.locator("#filter-methods-status").inner_text() == f"{len(kept)} of {len(SWEEP)} methods"
-    assert labels(visit, "#privacy table") == kept
+    assert labels(visit, "#chance table") == kept
     field.fill("no such method")
     visit.page.wait_for_function("document.querySelectorAll('#chart-front path[aria-roledescription=point]').length === 0")
     field.fill("")

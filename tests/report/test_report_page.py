@@ -152,6 +152,12 @@ def test_very_many_methods_stay_readable():
     assert "q-fedavg(q=50)" in json.dumps(specs(text)["chart-front"])  # but all have a point
 
 
+def test_settings_of_a_method_that_reveal_the_same_are_told_once():
+    text = words(render(comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(5))], seeds=1))).split('<section id="privacy"')[1]
+    assert "q-fedavg(q=0) and 4 more settings of it" in text
+    assert "q-fedavg(q=3)" not in text.split("</section>")[0]
+
+
 def test_ten_thousand_clients_are_aggregated():
     text = render(comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"), data=federation(10_000), seeds=2, evaluations=3))
     assert len(text.encode()) < 2 * MIB

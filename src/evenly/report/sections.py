@@ -17,6 +17,7 @@ from evenly.report.summary import against, noise_note
 from evenly.report.table import MAIN_METRICS, SPLIT_WORDS, UNDEFINED, Values, headline, known_of, table_of
 
 MOST_CLIENTS = 10
+MOST_TOGETHER = 2  # names in one entry
 MANY = 6  # methods from which on a filter helps
 
 
@@ -136,18 +137,31 @@ def privacy(comparison: Comparison) -> Html:
         "in what it sends."
     )
     columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
-    rows = [_reveals(revealed(comparison, label)) for label in comparison.labels]
-    return section("privacy", "What clients reveal", element("p", None, intro), grid("Per client and round.", columns, rows, methods=True))
+    rows = [_reveals(own, name) for name, own in _alike(comparison).items()]
+    return section("privacy", "What clients reveal", element("p", None, intro), grid("Per client and round.", columns, rows))
 
 
-def _reveals(found: Revealed) -> list[str]:
+def _alike(comparison: Comparison) -> dict[str, Revealed]:
+    """What is revealed, by method; settings of one method that reveal the same are one entry."""
+    found: dict[tuple[object, ...], list[Revealed]] = {}
+    for label in comparison.labels:
+        own = revealed(comparison, label)
+        found.setdefault((comparison.of(label)[0].algorithm, own.needs, own.upload, own.download), []).append(own)
+    return {_together([own.label for own in alike]): alike[0] for alike in found.values()}
+
+
+def _together(labels: list[str]) -> str:
+    return ", ".join(labels) if len(labels) <= MOST_TOGETHER else f"{labels[0]} and {len(labels) - 1} more settings of it"
+
+
+def _reveals(found: Revealed, name: str) -> list[str]:
     if found.needs is None:
         words = element("span", None, "not known: the method is not in the registry")
     elif not found.needs:
         words = element("span", None, "nothing more")
     else:
         words = element("ul", None, *(element("li", None, text) for text in found.words))
-    return [found.label, words, size_text(found.upload), size_text(found.download)]
+    return [name, words, size_text(found.upload), size_text(found.download)]
 
 
 def size_text(size: float) -> str:
