@@ -2,6 +2,7 @@
 
 import pytest
 from invented import comparison, federation
+from tests.studies import study
 from typer.testing import CliRunner
 
 from evenly.cli import app
@@ -87,3 +88,16 @@ def test_unfinished_results_say_how_to_go_on(tmp_path):
     assert code != 0
     assert "is not finished: 0 of 1 programs" in said
     assert "evenly resume" in said
+
+
+def test_a_study_is_reported_too_and_hides_nothing(tmp_path, monkeypatch):
+    found = study()
+    monkeypatch.setattr("evenly.experiment.folder.read_plan", lambda folder: found.plan)
+    monkeypatch.setattr("evenly.experiment.folder.open_study", lambda folder: found)
+    code, said = call(tmp_path, "--figures", tmp_path / "figures")
+    assert code == 0, said
+    assert "Findings" in (tmp_path / "report.html").read_text()
+    assert f"Figures: {len(list((tmp_path / 'figures').iterdir()))} files" in said
+    code, said = call(tmp_path, "--min-cell", 10)
+    assert code != 0
+    assert "--min-cell is for the report of one comparison" in said
