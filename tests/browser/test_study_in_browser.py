@@ -58,7 +58,8 @@ def test_words_filter_the_methods_and_boxes_hide_lines(browser, report):  # noqa
         assert len(names(visit.page)) == len(METHODS)
         visit.page.fill("#filter-methods", "ratio -ld")
         assert names(visit.page) == ["FEDCVG-RATIO(0.5)", "FEDCVG-RATIO(0.9)"]
-        shown = visit.page.locator("table.methods .line.paper").first
+        assert not visit.page.locator("table.methods tr[hidden]").first.is_visible()
+        shown = visit.page.locator("table.methods tr:not([hidden]) .line.paper").first
         assert shown.is_visible()
         visit.page.uncheck("input[data-whose=paper]")
         assert not shown.is_visible()
