@@ -38,12 +38,20 @@ def influence_chart(comparison: Comparison, labels: Sequence[str], hidden: Colle
 def _axes(rows: list[dict[str, Any]]) -> dict[str, Any]:
     # Square-root axes spread out the many small clients and, unlike logarithms, have a place for 0.
     root = alt.Scale(type="sqrt", zero=False, nice=False, padding=8)
-    seen = [row[name] for row in rows for name in ("rows", "weight")]
+    ends = _ends(rows)
+    seen = [*ends, *(row["weight"] for row in rows)]
     ticks = _ticks(min(seen), max(seen))
+    wide = alt.Scale(type="sqrt", zero=False, nice=False, padding=8, domain=ends)
     return {
-        "x": alt.X("rows:Q", scale=root, axis=alt.Axis(title=ROWS, values=ticks, format=".2~r")),
+        "x": alt.X("rows:Q", scale=wide, axis=alt.Axis(title=ROWS, values=ticks, format=".2~r")),
         "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, values=ticks, format=".2~r")),
     }
+
+
+def _ends(rows: list[dict[str, Any]]) -> list[float]:
+    """The smallest and the largest share of rows; where all clients are alike, room on both sides."""
+    low, high = min(row["rows"] for row in rows), max(row["rows"] for row in rows)
+    return [low, high] if low < high else [high / 2, high * 2 or 1.0]
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -56,7 +64,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
-    ends = [min(row["rows"] for row in rows), max(row["rows"] for row in rows)]
+    ends = _ends(rows)
     line = alt.Chart(values([{"rows": end, "weight": end} for end in ends]))
     word = alt.Chart(values([{"rows": ends[1], "weight": ends[1], "text": "exactly its share of rows"}]))
     return [
