@@ -2,10 +2,12 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenly
+from evenly.auditing.by_client import client_view
 from evenly.auditing.hiding import crossed, label_counts, veil
 from evenly.sensitive import Attribute
 from tests.auditing.invented import WHO, predictions
@@ -92,13 +94,64 @@ def test_few_people_with_one_label_hide_the_rates_that_rest_on_them():
     assert found.groups[1].against["spd"][races["C"]].known
 
 
-def test_a_single_client_at_the_end_is_not_given_away():
+def test_few_hidden_clients_do_not_count_in_figures_over_clients():
+    """Mean and variance of all would be two equations for the accuracies of two hidden clients, and their rows would follow."""
     frame = few()
     frame.loc[frame["hospital"] == "tiny clinic", "p"] = 1 - frame["y"]  # always wrong: the worst client
     found = evenly.audit(frame, **WHO)
     assert found.clients is not None
-    assert not found.clients.summary["min"].known
-    assert found.clients.summary["max"].known
+    shown = np.array([own.value for own in found.clients.accuracy if own.known])
+    assert len(shown) == found.clients.counted == found.clients.clients - 2
+    summary = found.clients.summary
+    assert summary["average_devices"].value == pytest.approx(shown.mean())
+    assert summary["variance"].value == pytest.approx(shown.var())
+    assert summary["min"].value == shown.min() > 0
+    assert summary["worst10"].value == shown.min()
+
+
+def test_many_hidden_clients_count_but_none_at_the_ends_is_given_away():
+    rows = np.array([*[5] * 18, *[100] * 12])
+    right = np.array([0, *[3] * 17, *[60] * 12])  # one hidden client is the worst, with two more than it in the worst tenth
+    right[-2:] = 20
+    tables = np.stack([right, rows - right], axis=-1)[:, None, None, :]
+    view = client_view("site", tuple(map(str, range(30))), tables, least=LEAST, few=30, anonymous=False)
+    assert view.counted == 30
+    assert not view.summary["min"].known
+    assert not view.summary["worst10"].known
+    assert view.summary["variance"].value == pytest.approx((100 * right / rows).var())
+
+
+def test_people_without_a_value_do_not_follow_from_a_comparison_with_all_others():
+    frame = predictions(900).assign(sex=lambda t: t["sex"].where(t.index >= 3))  # three have none
+    found = evenly.audit(frame, **WHO | {"sensitive": "sex", "client": None})
+    view = found.groups[0]
+    g = next(g for g, rate in enumerate(view.rates["selection_rate"]) if rate.known)
+    own = frame["sex"] == view.names[g]
+    gap = frame.loc[own, "p"].mean() - frame.loc[~own, "p"].mean()  # all others are everybody else: nothing is left to subtract
+    assert view.against["spd"][g].value == pytest.approx(gap)
+
+
+def test_people_without_a_value_do_not_follow_from_a_clients_total():
+    frame = predictions(3000)
+    frame.loc[frame.index[frame["hospital"] == "hospital 01"][:20], "sex"] = None
+    frame.loc[frame.index[frame["hospital"] == "hospital 02"][:4], "sex"] = None
+    found = evenly.audit(frame, **WHO)
+    within, names = found.groups[0].within, found.clients.names if found.clients else ()
+    assert within is not None
+    known = {name for name, gap in zip(names, within.spd, strict=True) if gap.known}
+    assert "hospital 02" not in known
+    assert "hospital 03" in known
+
+
+def test_the_bins_of_a_group_do_not_tell_its_hidden_labels():
+    frame = predictions(1500)
+    frame = frame.drop(frame.index[(frame["race"] == "C") & (frame["y"] == 1)][5:])
+    view = evenly.audit(frame, **WHO, score="s").groups[1]
+    hidden = view.veil.labels.cells.any(-1)
+    assert hidden[view.names.index("C")]
+    assert view.curves is not None
+    assert not view.curves.rows[hidden].any()
+    assert view.curves.rows[~hidden].any()
 
 
 def test_no_side_of_a_client_is_small_or_follows_from_totals():

@@ -144,7 +144,7 @@ def test_a_gap_that_comes_only_from_where_people_live_is_not_there_within_client
 
 def test_the_interval_within_a_client_is_newcombes():
     pairs = np.array([[[[0, 0], [14, 56]], [[0, 0], [32, 48]]]])  # 56 of 70 and 48 of 80 are selected
-    gap = within(pairs, np.zeros(1, bool), 0).spd[0]
+    gap = within(pairs, np.zeros((1, 2, 2), int), np.zeros(1, bool), 0).spd[0]
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)  # his table, method 10
 
 

@@ -10,7 +10,7 @@ from evenly.metrics import METRICS, Interval, accuracy, examples, measure
 from evenly.metrics.bootstrap import percentile_interval
 from evenly.metrics.clients import tenth
 from evenly.randomness import generator
-from evenly.report.disclosure import Hidden, hide
+from evenly.report.disclosure import Hidden, hide, is_safe
 from evenly.report.served import wilson
 
 Array = np.ndarray
@@ -18,6 +18,8 @@ MOST_LISTED = 10_000  # clients that are listed one by one
 DRAWN = ("average", "average_devices", "worst10", "best10", "variance", "std", "gini")  # with intervals
 DRAWS, MOST_DRAWN = 1000, 4_000_000  # resamples, and clients drawn in all of them together
 SINGLE = {"worst10": 1, "best10": -1, "min": 1, "max": -1}  # metrics of the few clients at one end
+# As many hidden clients or fewer could be solved for from so many figures over all clients, and are left out of these.
+SOLVABLE = len(METRICS)
 
 
 class ClientView(NamedTuple):
@@ -29,6 +31,7 @@ class ClientView(NamedTuple):
     accuracy: tuple[Estimate, ...]  # [clients] percent
     hidden: Hidden
     summary: dict[str, Estimate]  # every metric of `METRICS`
+    counted: int  # clients that the summary is of: all, or without the hidden ones where these could be solved for
     few: int  # clients with fewer than 30 rows
     median: float  # rows of a client
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
@@ -53,13 +56,15 @@ def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: in
     hidden = hide(rows, least, sums=[0])
     low, high = wilson(shares, rows)
     shown = np.where(hidden.cells, np.nan, shares)
+    counts = ~hidden.cells if hidden.cells.sum() <= SOLVABLE else np.ones(len(rows), bool)
     return ClientView(
         column=column,
         names=_numbered(rows) if anonymous else names,
         rows=np.where(hidden.cells, 0, rows),
         accuracy=estimates(100 * shown, 100 * low, 100 * high, rows),
         hidden=hidden,
-        summary=_summary(shares, rows, hidden.cells, least),
+        summary=_summary(shares[counts], rows[counts], hidden.cells[counts], least),
+        counted=int(counts.sum()),
         few=int((rows < few).sum()),
         median=float(np.median(rows)),
     )
@@ -73,8 +78,7 @@ def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str,
         low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN else (np.nan, np.nan)
         number = tenth(len(rows)) if name.endswith("10") else 1
         behind = order[:: SINGLE[name]][:number] if name in SINGLE else order
-        given_away = len(behind) == 1 and len(rows) > 1 and hidden[behind[0]]
-        kept = rows[behind].sum() >= least and not given_away
+        kept = rows[behind].sum() >= least and is_safe(hidden[behind], rows[behind], least)
         summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if kept else NOTHING
     return summary
 
@@ -82,7 +86,7 @@ def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str,
 def _resampled(shares: Array, rows: Array) -> Interval | None:
     """95 % intervals of the main metrics from drawing clients anew; none where there are too few clients, or very many."""
     clients = len(rows)
-    draws = min(DRAWS, MOST_DRAWN // clients)
+    draws = min(DRAWS, MOST_DRAWN // max(1, clients))
     if clients < LEAST_CLIENTS or draws < DRAWS // 10:
         return None
     chance = generator(0, "audit")

@@ -83,7 +83,7 @@ def group_view(
         rows=np.where(shown["accuracy"], table.sum((1, 2)), 0),
         veil=veil,
         rates=found,
-        against=_against(units, compared, shown, wanted, least, lowest),
+        against=_against(units, among_others(names, veil), shown, wanted, least, lowest),
         ranges=_ranges(units, {rate: mask & compared for rate, mask in shown.items()}, wanted),
         unprivileged=lowest,
         chosen=unprivileged is None,
@@ -94,10 +94,19 @@ def with_clients(found: GroupView, units: Array, hidden: Array, least: int) -> G
     """The view together with the gap of its unprivileged group in each client, from tables of clients [clients, values, ...]."""
     if found.unprivileged is None or "spd" not in found.against:
         return found
-    compared = np.array([name != NO_VALUE for name in found.names])
-    place = int(compared[: found.unprivileged].sum())
-    shown = not found.veil.groups.cells[found.unprivileged]
-    return found._replace(within=within(sides(units[:, compared], (place,)), hidden, least)) if shown else found
+    others = among_others(found.names, found.veil)
+    if found.veil.groups.cells[found.unprivileged]:
+        return found
+    place = int(others[: found.unprivileged].sum())
+    return found._replace(within=within(sides(units[:, others], (place,)), units[:, ~others].sum(1), hidden, least))
+
+
+def among_others(names: Sequence[str], veil: Veil) -> Array:
+    """Groups that are compared, or are among all others. [groups]
+
+    People without a value are not, except where their number is hidden: everybody less those compared would give them away.
+    """
+    return np.array([name != NO_VALUE for name in names]) | veil.groups.cells
 
 
 def intersections(title: str, names: Sequence[str], units: Array, *, wanted: bool, veil: Veil, compared: Array) -> GroupView:
@@ -159,7 +168,9 @@ def _against(
         pair = sides(known, (int(place[g]),))  # [units, 2, labels, outcomes]: the group and all others
         value, interval = _measured(pair.sum(0), tuple(found)), resampled(pair, partial(_measured, names=tuple(found)))
         for i, name in enumerate(found):
-            may = _enough(label_counts(pair.sum(0)), name, least) and all(shown[rate][g] for rate in NEEDS.get(name, ()))
+            # Everybody's rates less those of both sides are the rates of people on neither.
+            apart = [g, *np.flatnonzero(~compared).tolist()]
+            may = _enough(label_counts(pair.sum(0)), name, least) and all(shown[rate][apart].all() for rate in NEEDS.get(name, ()))
             if may and np.isfinite(value[i]):
                 found[name][g] = Estimate(float(value[i]), float(interval.low[i]), float(interval.high[i]), int(rows[g]))
     return {name: tuple(column) for name, column in found.items()}

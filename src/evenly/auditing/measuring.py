@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.auditing.by_client import ClientView, client_view
-from evenly.auditing.by_group import GroupView, group_view, intersections, overall, with_clients
+from evenly.auditing.by_group import GroupView, among_others, group_view, intersections, overall, with_clients
 from evenly.auditing.columns import Coded
 from evenly.auditing.counting import Counts, Rows, counted
 from evenly.auditing.estimates import Estimate
@@ -133,9 +133,10 @@ def _column(made: Prepared, attribute: Attribute, unprivileged: int | None, clie
         return view, own
     part = next(part for part in made.people.parts if part.name == attribute.name)
     found = scored(made.scores, part.codes, len(part.values))
-    shown, compared = ~own.groups.cells, np.array([value != NO_VALUE for value in part.values])
-    figures = score_figures(found, shown, both_shown(own), made.least)
-    return view._replace(scores=figures, curves=curves(found, shown, compared, made.least)), own
+    figures = score_figures(found, ~own.groups.cells, both_shown(own), made.least)
+    # The bins of a group together tell how many of its people have each label.
+    drawn = curves(found, both_shown(own) & ~own.groups.cells, among_others(part.values, own), made.least)
+    return view._replace(scores=figures, curves=drawn), own
 
 
 def _crossed(made: Prepared, single: Sequence[Veil]) -> GroupView | None:

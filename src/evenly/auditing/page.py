@@ -61,7 +61,7 @@ def _tiles(audit: Audit) -> list[Html]:
     tiles = [_tile("Right", f"{audit.whole['accuracy'].value:.1f} %", f"of {audit.about.rows:,} people")]
     if audit.clients is not None and audit.clients.summary["worst10"].known:
         worst = f"{audit.clients.summary['worst10'].value:.1f} %"
-        tiles.append(_tile("Worst-served tenth of clients", worst, f"of {audit.clients.clients:,} by {audit.clients.column}"))
+        tiles.append(_tile("Worst-served tenth of clients", worst, f"of {audit.clients.counted:,} by {audit.clients.column}"))
     return [*tiles, *(tile for view in audit.groups for tile in _gap_tile(view, audit.about.favourable))]
 
 

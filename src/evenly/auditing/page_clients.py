@@ -35,7 +35,7 @@ def client_section(audit: Audit) -> Part:
 
 def _metrics(view: ClientView, names: list[str] | tuple[str, ...], caption: str) -> Html:
     columns = [Column("Clients"), *(Column(title_of(METRICS[name].title), _hint(name)) for name in names)]
-    row = [f"{view.clients:,} by {view.column}", *(_value(view, name) for name in names)]
+    row = [f"{view.counted:,} by {view.column}", *(_value(view, name) for name in names)]
     return grid(f"{caption} Below a value its 95 % interval, from resampling clients.", columns, [row], kind="compact")
 
 
@@ -51,7 +51,9 @@ def _hint(name: str) -> str:
 
 def _hidden(view: ClientView, least: int) -> list[Html]:
     words = hidden_words([view.hidden], least, what="client")
-    return [element("p", {"class": "soft"}, words, " They count in all figures over clients.")] if words else []
+    part = " They are left out of all figures over clients, from which so few could be solved for."
+    whole = " They count in all figures over clients."
+    return [element("p", {"class": "soft"}, words, part if view.counted < view.clients else whole)] if words else []
 
 
 def _figures(view: ClientView, audit: Audit) -> list[Figure]:
@@ -64,11 +66,11 @@ def _figures(view: ClientView, audit: Audit) -> list[Figure]:
         caption = f"The solid line is the mean of all clients{worst}."
         found.append(Figure(identifier("clients", "spread"), chart, caption))
     if view.listed and len(order) > 1:
-        few = tenth(view.clients)
+        few = tenth(view.counted)
         chosen = [Dot(view.names[k], view.accuracy[k], marked=i < few) for i, k in enumerate(order[:DRAWN])]
         everybody = audit.whole["accuracy"].value
         chart = dots(
-            chosen, title="Accuracy by client", unit="Accuracy (%)", middle=everybody, what="Client", marked=f"the {WORST} served worst"
+            chosen, title="Accuracy by client", unit="Accuracy (%)", middle=everybody, what="Client", marked="the worst-served tenth"
         )
         part = f"The {DRAWN} that are served worst of {len(order):,}. " if len(order) > DRAWN else ""
         colour = f"In colour: the worst-served tenth. Hollow: fewer than {FEW} people."

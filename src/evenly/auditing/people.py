@@ -54,7 +54,8 @@ def _part(column: Coded) -> Sensitive:
 
 def _absent(column: Coded, least: int) -> str:
     rows = how_many(int(column.gone.sum()), least)
-    return f"Without a value of {column.name}: {rows}, counted as the group “{NO_VALUE}”, which is compared with nobody."
+    unless = ", unless it is hidden: then it is among all others" if least > 1 else ""
+    return f"Without a value of {column.name}: {rows}, counted as the group “{NO_VALUE}”, which is compared with nobody{unless}."
 
 
 def named(unprivileged: Any, parts: Sequence[Sensitive]) -> dict[str, int]:

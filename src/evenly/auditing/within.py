@@ -28,19 +28,24 @@ class Within(NamedTuple):
         return sum(gap.known for gap in self.spd)
 
 
-def within(pairs: Array, hidden: Array, least: int) -> Within:
-    """From tables of the group and of all others in each client [clients, 2, labels, outcomes]; `hidden` clients have none."""
+def within(pairs: Array, rest: Array, hidden: Array, least: int) -> Within:
+    """From tables of the group and of all others in each client [clients, 2, labels, outcomes]; `hidden` clients have none.
+
+    `rest` [clients, labels, outcomes] counts people on neither side, who would follow from their client's total.
+    """
     seen = rates(pairs, FAVOURABLE)
     people, labelled = pairs.sum((2, 3)), pairs[:, :, FAVOURABLE].sum(-1)
-    shown = _both(people, hidden, least)
+    shown = _both(np.column_stack([people, rest.sum((1, 2))]), hidden, least)
     spd = _gaps(seen.selection_rate, people, shown)
-    return Within(spd, _gaps(seen.tpr, labelled, _both(labelled, ~shown, least)), _mean(spd))
+    with_label = np.column_stack([labelled, rest[:, FAVOURABLE].sum(-1)])
+    return Within(spd, _gaps(seen.tpr, labelled, _both(with_label, ~shown, least)), _mean(spd))
 
 
 def _both(counts: Array, gone: Array, least: int) -> Array:
-    """Clients in which both sides may be shown: neither is small, nor does one follow from the totals of clients and of groups."""
-    cells = hide(counts, least, sums=[0, 1], also=np.repeat(gone[:, None], 2, axis=1) & (counts > 0)).cells
-    return ~gone & ~(cells[:, 0] | cells[:, 1]) & (counts > 0).all(1)
+    """Clients in which both sides may be shown: neither is small, nor does one, or the rest, follow from the totals of clients
+    and of groups. `counts` is [clients, 3]: the two sides and the rest."""
+    cells = hide(counts, least, sums=[0, 1], also=np.repeat(gone[:, None], 3, axis=1) & (counts > 0)).cells
+    return ~gone & ~cells.any(1) & (counts[:, :2] > 0).all(1)
 
 
 def _gaps(share: Array, rows: Array, shown: Array) -> tuple[Estimate, ...]:

@@ -66,10 +66,10 @@ def _whole(audit: Audit) -> str:
 
 
 def _clients(view: ClientView) -> list[str]:
-    worst, best, number = view.summary["worst10"], view.summary["best10"], tenth(view.clients)
+    worst, best, number = view.summary["worst10"], view.summary["best10"], tenth(view.counted)
     found = []
-    if worst.known and best.known and view.clients > 1:
-        who = f"the tenth of clients that it serves worst ({number:,} of {view.clients:,} by {view.column})"
+    if worst.known and best.known and view.counted > 1:
+        who = f"the tenth of clients that it serves worst ({number:,} of {view.counted:,} by {view.column})"
         found.append(f"For {who} it is right for {percent(worst)} on average; for the tenth that it serves best, for {best.value:.1f} %.")
     if view.listed and view.clients > 1 and (order := view.ordered()):
         k = order[0]
@@ -148,13 +148,13 @@ def _few_clients(view: ClientView) -> list[str]:
             f"There are {view.clients:,} clients, more than {MOST_LISTED:,}: figures are of all of them, but none is listed by itself. "
             f"If {view.column} names people or rows rather than clients, choose another column."
         )
-    if 1 < view.clients < LEAST_CLIENTS:
-        found.append(f"With only {view.clients} clients, the worst and the best tenth are one client each.")
+    if 1 < view.counted < LEAST_CLIENTS:
+        found.append(f"With only {view.counted} clients, the worst and the best tenth are one client each.")
     if view.few:
         have = f"{view.few:,} of {view.clients:,} clients {'has' if view.few == 1 else 'have'}"
         found.append(f"{have} fewer than {FEW} rows: such accuracies can be far from the truth by chance.")
     total, noise = view.summary["variance"].value, view.summary["variance_noise"].value
-    if view.clients > 1 and np.isfinite([total, noise]).all() and total > 0 and noise / total >= NOTABLE_NOISE:
+    if view.counted > 1 and np.isfinite([total, noise]).all() and total > 0 and noise / total >= NOTABLE_NOISE:
         part = "all" if noise >= total else f"about {100 * noise / total:.0f} %"
         found.append(
             f"Of the variance between clients, {total:.1f} %², {part} is what so few rows cause by chance even if all are served alike."
