@@ -1,6 +1,7 @@
 """Executing a plan: stopped by the user or by a failure, it ends soon, keeps what it has, and goes on later."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,5 +59,20 @@ def test_a_failure_in_one_seed_stops_the_others(monkeypatch):
         return real(task, federation, algorithms, rounds, seeds=seeds, **options)
 
     monkeypatch.setattr(module, "simulate", broken)
+    monkeypatch.setattr("evenly.simulate.run.LARGEST_BLOCK_ROWS", 1)
+    rounds = []
     with pytest.raises(ValueError, match="seed 1 is broken"):
-        execute(PLAN)
+        execute(PLAN, progress=lambda done, total: rounds.append(done))
+    assert len(rounds) < PLAN.rounds, "seed 0 must not train to its end first"
+
+
+def test_seeds_that_meet_do_not_wait_for_one_whose_data_cannot_be_loaded(monkeypatch):
+    from evenly.experiment import threads as module
+
+    def missing(plan, seed):
+        raise ValueError(f"the data of seed {seed} are gone")
+
+    monkeypatch.setattr(module, "worth_meeting", lambda task, runs: True)
+    monkeypatch.setattr(module, "setting_of", missing)
+    with pytest.raises(ValueError, match="the data of seed 1 are gone"):
+        ThreadPoolExecutor(1).submit(execute, PLAN).result(timeout=60)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -22,9 +22,9 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
     meeting = Meeting(len(seeds)) if len(seeds) > 1 and worth_meeting(ledger.first.task, most) else None
 
     def one_seed(seed: int) -> None:
-        setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
         seat = meeting.seat(seeds.index(seed)) if meeting else nullcontext(advance)
-        with _own_device(plan, seed), seat as go:
+        with _own_device(plan, seed), seat as go:  # before anything that may fail: the others wait for whoever has a seat
+            setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
             for program in (one for one in programs if one.seed == seed):
                 with ledger.following(program) as observe:
                     result = run(
@@ -37,7 +37,7 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
     with ThreadPoolExecutor(max_workers=side_by_side) as pool:
         futures = [pool.submit(one_seed, seed) for seed in seeds]
         try:
-            for future in futures:
+            for future in as_completed(futures):
                 future.result()
         except BaseException:
             ledger.stop()  # the other threads end at their next block instead of training on
