@@ -11,9 +11,12 @@ from evenly.experiment.reproduce import Line
 from evenly.federation import SPLITS, Attribute
 from evenly.metrics import Spread, by_attribute, pooled
 from evenly.records import replace
+from evenly.report.charts import lorenz
 from evenly.report.client_groups import client_groups
-from evenly.report.hiding import hidden_clients, hidden_groups
+from evenly.report.hiding import hidden_clients, hidden_groups, without_clients
 from evenly.report.page import build, render
+from evenly.report.served import client_accuracy
+from evenly.report.table import final_values
 
 LEAST = 10
 
@@ -133,3 +136,37 @@ def test_clients_tell_their_groups_and_small_ones_are_not_told(found):
 def test_less_than_nobody_is_refused(found):
     with pytest.raises(ValueError, match="must be at least 0, got -1"):
         render(found, least=-1)
+
+
+def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
+    """A Lorenz curve with every client would tell all accuracies, a mean and a variance those of two, whatever names are left out."""
+    found = comparison(data=federation(12, rows=(40, 10, 40)), seeds=1)
+    for run in found.runs:
+        run.trace.tables[-1, :, 3:5] = np.array([[[1, 4], [0, 0]]])  # five rows, an accuracy that nobody else has
+    hidden = np.flatnonzero(hidden_clients(found, "test", LEAST).cells).tolist()
+    assert hidden == [3, 4]
+    kept = [k for k in range(12) if k not in hidden]
+    own = without_clients(found, hidden)
+    accuracies, _ = client_accuracy(found.runs[0])
+    built, label = build(found, least=LEAST), found.labels[0]
+    assert final_values(own)[label][0]["variance"] == pytest.approx(accuracies[kept].var())
+    curve = next(rows for rows in built.specs["chart-lorenz"]["datasets"].values() if len(rows) > 2)
+    shares = [row["share"] for row in curve if row["method"] == label]
+    np.testing.assert_allclose(shares, 100 * lorenz(accuracies[kept]), rtol=1e-4)
+    bars = next(rows for rows in built.specs["chart-distribution"]["datasets"].values() if "bin" in rows[0])
+    assert sum(row["clients"] for row in bars if row["method"] == label) == len(kept)
+    losses = {row["loss"] for rows in built.specs["chart-weighing"]["datasets"].values() for row in rows}
+    assert not losses & {float(f"{loss:.5g}") for loss in found.runs[0].trace.losses[-1, 0, hidden]}
+    assert without_clients(found, ()) is found
+
+
+def test_the_papers_figures_tell_nothing_that_is_withheld(found):
+    lines = [
+        Line("Table 1", "test", "fedavg", metric, 0.5, None, Spread(0.1234, 0.0, 0.0, 1))
+        for metric in ("variance", "acc_range", "accuracy")
+    ]
+    text = words(render(found, lines, least=LEAST)).split('<section id="paper"')[1].split("</section>")[0]
+    assert ">variance</th>" not in text
+    assert ">range of accuracy</th>" not in text
+    assert ">accuracy</th>" in text
+    assert ">variance</th>" in render(found, lines)

@@ -31,16 +31,19 @@ VALIDATION = "On the clients' validation rows: no client has test rows of its ow
 AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and received"}
 
 
-def charts(comparison: Comparison, values: Values, choice: Choice) -> Charts:
-    """All figures, in the order in which they are read. `values` are of clients and, where there are any, of groups."""
+def charts(comparison: Comparison, clients: Comparison, values: Values, choice: Choice) -> Charts:
+    """All figures, in the order in which they are read. `values` are of clients and, where there are any, of groups.
+
+    `clients` are the same results without those of clients that are hidden.
+    """
     if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
         return Charts({}, {})
     built = [
-        _distribution(comparison, choice, len(values)),
+        _distribution(clients, choice, len(values)),
         front_section(values, choice, _lines(comparison, "Lines")),
-        _rounds(comparison, choice, len(values)),
+        _rounds(clients, choice, len(values)),
         _influence(comparison, choice, len(values)),
-        _weighing(comparison, choice),
+        _weighing(clients, choice),
     ]
     sections = {key: html for part in built for key, html in part.sections.items()}
     return Charts(sections, {key: spec for part in built for key, spec in part.specs.items()})

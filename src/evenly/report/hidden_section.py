@@ -4,14 +4,15 @@ from evenly.experiment.results import Comparison
 from evenly.report.by_group import groupings, rows_shown
 from evenly.report.choice import Choice
 from evenly.report.disclosure import Hidden, hidden_words
-from evenly.report.hiding import hidden_clients, hidden_groups
+from evenly.report.hiding import MANY, hidden_clients, hidden_groups
 from evenly.report.markup import Html, element, section, unbroken
 
 WHY = (
     "What rests on fewer than {least} people is hidden, so that nobody's outcome can be read off a small number. Where a total would "
-    "give a hidden number away, the smallest other one is hidden too, and metrics made of hidden ones are withheld. Averages over all "
-    "clients, and counts of clients without their names, are shown in full."
+    "give a hidden number away, the smallest other one is hidden too, and metrics made of hidden ones are withheld. Figures over clients "
+    "leave hidden clients out"
 )
+KEPT = f", unless more than {MANY} are hidden, as here: so many cannot be solved for."
 
 
 def hidden_section(comparison: Comparison, choice: Choice) -> Html:
@@ -27,7 +28,7 @@ def hidden_section(comparison: Comparison, choice: Choice) -> Html:
         if found.withheld:
             items.append(_of(grouping.title, f"withheld: {', '.join(sorted(found.withheld))}."))
     told = [element("li", None, unbroken(text)) for text in items if text] or [element("li", None, "Nothing had to be hidden.")]
-    intro = element("p", None, WHY.format(least=choice.least))
+    intro = element("p", None, WHY.format(least=choice.least) + (KEPT if len(choice.hidden) > MANY else "."))
     return section("hidden", "What is not shown", intro, element("ul", {"class": "words"}, *told))
 
 

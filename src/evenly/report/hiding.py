@@ -1,5 +1,6 @@
 """What a report leaves out when nothing may rest on fewer than so many people: clients by name, groups, and metrics made of them."""
 
+from collections.abc import Collection
 from functools import partial
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS, Attribute, Federation
 from evenly.metrics import by_attribute, pooled, sides
 from evenly.report.disclosure import Hidden, hide, is_safe, small_cells
+from evenly.types import Trace
 
 # What is made of every single group, and of the two sides: one of them hidden makes all of these tell too much.
 OF_GROUPS = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
@@ -17,6 +19,7 @@ OF_SIDES = (
     "fas_thesis", "representation",
 )  # fmt: skip
 ALL_ROWS, POSITIVE, NEGATIVE = range(3)
+MANY = 100  # hidden clients: more than could be solved for from a method's figures, curves and bars over all clients
 RESTS_ON = {"accuracy": ALL_ROWS, "selection_rate": ALL_ROWS, "tpr": POSITIVE, "fpr": NEGATIVE}
 
 
@@ -36,6 +39,22 @@ def hidden_clients(comparison: Comparison, split: str, least: int) -> Hidden:
     rows = np.stack([run.trace.tables[-1].sum((-3, -2, -1)) for run in comparison.runs])  # [runs, splits, clients]
     measured, trained = rows[:, SPLITS.index(split)], rows[:, SPLITS.index("train")]
     return hide(_least(measured), least, sums=[0], also=small_cells(_least(trained), least))
+
+
+def without_clients(comparison: Comparison, hidden: Collection[int]) -> Comparison:
+    """The results without hidden clients' rows and losses, for what is shown of clients; many hidden ones stay.
+
+    A mean and a variance over all clients are two equations for the accuracies of two hidden ones, and a Lorenz curve tells all.
+    """
+    if not hidden or len(hidden) > MANY:
+        return comparison
+    return comparison._replace(runs=[run._replace(trace=_without(run.trace, list(hidden))) for run in comparison.runs])
+
+
+def _without(trace: Trace, hidden: list[int]) -> Trace:
+    tables, losses = trace.tables.copy(), trace.losses.copy()
+    tables[:, :, hidden], losses[:, :, hidden] = 0, np.nan
+    return trace._replace(tables=tables, losses=losses)
 
 
 def hidden_groups(comparison: Comparison, split: str, least: int, attribute: Attribute | None = None) -> HiddenGroups:

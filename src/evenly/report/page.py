@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evenly.experiment.reproduce import Line
 from evenly.experiment.results import Comparison
+from evenly.federation import CENTRAL
+from evenly.metrics import METRICS
 from evenly.report.beside import beside
 from evenly.report.by_group import with_groups
 from evenly.report.chart_sections import charts
@@ -13,6 +17,7 @@ from evenly.report.document import contents, document
 from evenly.report.facts import data_card, excluded, settings
 from evenly.report.group_section import group_section
 from evenly.report.hidden_section import hidden_section
+from evenly.report.hiding import hidden_clients, hidden_groups, without_clients
 from evenly.report.markup import Html, join
 from evenly.report.opening import opening
 from evenly.report.paired_section import paired_section
@@ -74,12 +79,16 @@ class Built(NamedTuple):
 
 def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int = 0) -> Built:
     _check(comparison, least)
-    values = final_values(comparison, clients_split(comparison))
+    split = clients_split(comparison)
+    hidden = np.flatnonzero(hidden_clients(comparison, split, least).cells).tolist() if least > 1 else ()
+    clients = without_clients(comparison, hidden)
+    values = final_values(clients, split)
     choice, whole = choose(comparison, values, least), with_groups(comparison, values, least)
-    drawn, groups = charts(comparison, whole, choice), group_section(comparison, choice)
+    drawn, groups = charts(comparison, clients, whole, choice), group_section(comparison, choice)
+    told_not = {*_unnamed(comparison, choice), *(() if clients is comparison else METRICS), *_withheld(comparison, least)}
     sections = {
-        "results": results(comparison, values, choice),
-        "paper": beside([line for line in lines or [] if _named(line.metric) not in _unnamed(comparison, choice)]),
+        "results": results(clients, values, choice),
+        "paper": beside([line for line in lines or [] if line.metric not in told_not]),
         **drawn.sections,
         **groups.sections,
         "chance": paired_section(comparison, whole, choice),
@@ -93,12 +102,15 @@ def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int
     return Built(opening(comparison, values, choice), sections, drawn.specs | groups.specs)
 
 
-def _named(metric: str) -> str:
-    return metric.removeprefix("client:") if metric.startswith("client:") else ""
-
-
 def _unnamed(comparison: Comparison, choice: Choice) -> set[str]:
-    return {comparison.federation.names[k] for k in choice.hidden}
+    return {f"client:{comparison.federation.names[k]}" for k in choice.hidden}
+
+
+def _withheld(comparison: Comparison, least: int) -> set[str]:
+    """Group metrics that may not be shown of some rows; a paper's figures are of any."""
+    splits = ["test", *([CENTRAL] if len(comparison.federation.central) else [])]
+    several = len(comparison.federation.groups) > 1
+    return {metric for split in splits if several for metric in hidden_groups(comparison, split, least).withheld}
 
 
 def _check(comparison: Comparison, least: int) -> None:
