@@ -1,17 +1,21 @@
 """The live file: what a running experiment has found, once and whole, and never in the experiment's way."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evenly.experiment import live
 from evenly.experiment.execute import execute
+from evenly.experiment.jobs import setting_of
 from evenly.experiment.measuring import measured
-from evenly.experiment.observing import Point
+from evenly.experiment.observing import Followers, Point
 from evenly.experiment.plan import Plan
+from evenly.experiment.programs import Program
 from evenly.experiment.results import Comparison, group_metrics, over_seeds
 from evenly.experiment.store import Store
 from evenly.federation import CENTRAL, SPLITS, Federation
@@ -196,3 +200,22 @@ def test_a_log_that_fails_is_dropped_with_one_sentence(plain: Comparison, caplog
     assert len(calls) == 1
     assert [r.message for r in caplog.records] == ["Logging stopped (ConnectionError: the server is gone). Training goes on."]
     assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
+
+
+def test_the_round_in_which_everybody_votes_is_the_end(tmp_path: Path):
+    plan = dataclasses.replace(PLAN, methods=("e2fl(final_pass=true)",), rounds=30, seeds=(0,), evaluate_every=30)
+    federation, points = setting_of(plan, 0).federation, list[Point]()
+    each = (len(federation.groups), len(federation.labels), len(federation.labels))
+    told = Trace(
+        rounds=np.array([30, 31]),
+        tables=np.ones((2, len(SPLITS), federation.clients, *each), np.int32),
+        losses=np.ones((2, len(SPLITS), federation.clients), np.float32),
+        central=np.ones((2, *each), np.int32),
+        cohort=np.zeros((0, 0), np.int32), weights=np.zeros((0, 0), np.float32), excluded=np.zeros(federation.clients, np.int32),
+        upload=0.0, download=0.0, model=None,
+    )  # fmt: skip
+    followers = Followers(plan, plan.variants(), federation, tmp_path, points.append)
+    with followers.told({Program(0, (0,), ("one",)): [told]}, 1):
+        pass
+    assert [(point.round, point.rounds) for point in points] == [(30, 31), (31, 31)], "a logger closes a run at its last point"
+    assert [line["round"] for line in lines(tmp_path) if "round" in line] == [30, 31]

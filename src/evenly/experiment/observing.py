@@ -20,7 +20,7 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
 from evenly.federation import CENTRAL, SPLITS, Federation
 from evenly.simulate.observing import Observe
-from evenly.types import Trace
+from evenly.types import Several, Trace
 
 Progress = Callable[[int, int], None]
 
@@ -154,7 +154,7 @@ class Followers:
         found = {split: {m: v.tolist() for m, v in measured(self._federation, trace, split).items()} for split in self._splits}
         for i, done in enumerate(trace.rounds.tolist()):
             values = {split: {m: v[i] for m, v in each.items() if isfinite(v[i])} for split, each in found.items()}
-            yield Point(run, done, self._plan.rounds, {split: each for split, each in values.items() if each}, params)
+            yield Point(run, done, self._plan.rounds + _one_more(variant), {split: each for split, each in values.items() if each}, params)
 
     def _variants_of(self, program: Program) -> list[int]:
         inside = set(program.members)
@@ -186,6 +186,12 @@ def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
     data = {("data" if k == "name" else f"data.{k}"): v for k, v in plan.data.items()}
     settings = {"label": variant.label, "method": variant.method.name, **{f"method.{k}": v for k, v in variant.settings.items()}}
     return {**rest, **data, **settings, "seed": seed}
+
+
+def _one_more(variant: Variant) -> bool:
+    """Whether a method ends with one more round than planned, in which everybody takes part."""
+    rule = variant.members[0].rule
+    return isinstance(rule, Several) and rule.final_pass
 
 
 def _only(trace: Trace, evaluations: list[int]) -> Trace:
