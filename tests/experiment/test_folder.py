@@ -12,7 +12,7 @@ import pytest
 
 from evenly.experiment import record
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import open_results, open_study, read_plan
+from evenly.experiment.folder import open_results, open_study, read_plan, where_it_began
 from evenly.experiment.lock import held
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison
@@ -195,3 +195,20 @@ def test_a_folder_made_for_the_lock_alone_does_not_stay(tmp_path):
     with held(tmp_path / "a" / "b"):
         (tmp_path / "a" / "mine").write_text("x")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine"]
+
+
+def test_a_file_cannot_be_held_as_a_folder(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ValueError, match="must be a folder, but it is a file"), held(tmp_path / "out"):
+        pass
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_where_a_run_began_is_found_again_through_a_link(tmp_path, monkeypatch):
+    (tmp_path / "scratch" / "deep").mkdir(parents=True)
+    (tmp_path / "results").symlink_to(tmp_path / "scratch" / "deep")
+    monkeypatch.chdir(tmp_path)
+    plan = dataclasses.replace(PLAN, data={"path": "own.csv"})
+    record.begin(Path("results/a"), RECORD)
+    with where_it_began(Path("results/a"), plan):
+        assert Path.cwd() == tmp_path.resolve()

@@ -40,6 +40,8 @@ def _taken(folder: Path) -> int:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:  # whoever made an empty parent has just removed it
             continue
+        except FileExistsError:
+            raise ValueError(f"The output {str(folder)!r} must be a folder, but it is a file. Choose another --out.") from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -63,7 +63,7 @@ def begin(folder: Path, record: Record) -> Record:
         first = {"command": known.command, "started_in": known.started_in} if known.command else {}
         record = dataclasses.replace(record, **kept, **first)
     else:
-        record = dataclasses.replace(record, started_in=os.path.relpath(Path.cwd(), folder))
+        record = dataclasses.replace(record, started_in=os.path.relpath(Path.cwd(), folder.resolve()))  # a link's parent is another folder
     return _write(folder, record)
 
 
