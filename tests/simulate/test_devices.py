@@ -13,7 +13,7 @@ import pytest
 
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
-from evenly.models import LeNet, Softmax
+from evenly.models import MLP, LeNet, Softmax
 from evenly.simulate import simulate
 from evenly.simulate.company import gather
 from evenly.simulate.sharing import shared_out
@@ -83,6 +83,13 @@ def test_visits_that_must_stay_in_order_stay_on_one_device(monkeypatch: pytest.M
 def test_more_devices_than_there_are_cannot_be_had(task: Softmax):
     with pytest.raises(ValueError, match=r"devices must be between 0 \(choose\) and \d+, as many as JAX has here, got 99"):
         shared_out(task, gather(algorithms("fedavg")), 3, lanes=0, devices=99)
+
+
+def test_people_of_several_groups_use_no_more_devices_than_asked_for():
+    federation = federations.tiny()
+    network = MLP(features=federation.x.shape[1], classes=len(federation.labels), hidden=(6,), bias=False)
+    with pytest.raises(ValueError, match="as many as JAX has here, got 99"):
+        simulate(network, federation, algorithms("e2fl(people=true)+full"), 1, devices=99)
 
 
 def compare() -> dict[str, Any]:

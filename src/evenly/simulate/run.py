@@ -95,7 +95,7 @@ def simulate(
         found = simulate(
             task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
             observe=observe and (lambda seen: observe([people.joined(trace, federation, owner) for trace in seen])),
-            checkpoint=checkpoint, lanes=lanes, advance=advance,
+            checkpoint=checkpoint, lanes=lanes, devices=devices, advance=advance,
         )  # fmt: skip
         return [people.joined(trace, federation, owner) for trace in found]
     algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
