@@ -55,6 +55,7 @@ def test_every_setting_changes_the_fingerprint(field):
         ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"seeds": ()}, "At least one seed"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"evaluate_every": -5}, "evaluate_every must be at least 0 rounds, got -5"),
         ({"model": "softmx"}, "Did you mean 'softmax'"),
     ],
 )

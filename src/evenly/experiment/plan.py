@@ -45,6 +45,8 @@ class Plan:
             raise ValueError("At least one seed is needed, got none.")
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"Seeds must be different whole numbers of at least 0, got {list(self.seeds)}.")
+        if self.evaluate_every < 0:
+            raise ValueError(f"evaluate_every must be at least 0 rounds, got {self.evaluate_every}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
         if self.model and (name := parse(self.model)[0].name) not in ALL_MODELS:
