@@ -16,7 +16,7 @@ class Paired(NamedTuple):
     """One method less another over seeds. NaN where so few seeds say nothing."""
 
     difference: float  # mean over seeds
-    half_width: float  # half of the 95 % interval for that mean; NaN for a single seed
+    half_width: float  # half of the 95 % interval for that mean; NaN for a single seed, or where all differ by the same
     p: float  # two-sided; NaN for a single seed
     effect: float  # the mean difference in its own standard deviations (Cohen's d of the differences); NaN for a single seed
     seeds: int
@@ -25,7 +25,8 @@ class Paired(NamedTuple):
 def paired(differences: Sequence[float] | np.ndarray) -> Paired:
     """Compare seed-by-seed differences with 0. Seeds where the difference is undefined (NaN) are left out.
 
-    Where all seeds differ by exactly the same, p is 0, or 1 if that is nothing, and the effect infinite, or 0.
+    Where all n seeds differ by exactly the same, as accuracies on few rows often do by chance, t would be infinite and p 0 already with
+    two seeds. Then p is that of the signs alone, 2^(1 - n), or 1 if they do not differ, and the effect infinite, or 0.
 
     >>> found = paired([1.0, 2.0, 3.0])
     >>> found.difference, round(found.p, 4), found.effect  # t = 2 / (1 / sqrt 3) with two degrees of freedom
@@ -40,7 +41,7 @@ def paired(differences: Sequence[float] | np.ndarray) -> Paired:
     # Equal differences leave a deviation of rounding errors only.
     if deviation <= 1e-12 * max(1.0, abs(mean)):
         alike = abs(mean) <= 1e-12
-        return Paired(0.0 if alike else mean, 0.0, 1.0 if alike else 0.0, 0.0 if alike else math.copysign(math.inf, mean), n)
+        return Paired(0.0, 0.0, 1.0, 0.0, n) if alike else Paired(mean, nothing, 2.0 ** (1 - n), math.copysign(math.inf, mean), n)
     error = deviation / math.sqrt(n)
     return Paired(mean, t_quantile(n - 1) * error, two_sided(mean / error, n - 1), mean / deviation, n)
 
