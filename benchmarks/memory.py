@@ -30,7 +30,7 @@ from evenly.datasets import cifar10, shakespeare
 from evenly.datasets.files import MissingData
 from evenly.federation import Federation
 from evenly.models import MLP, CharLSTM
-from evenly.simulate import run, simulate
+from evenly.simulate import advance, simulate
 from evenly.types import Task
 
 IMAGES, ROLES = 60_000, 100
@@ -90,8 +90,7 @@ def measure(case: Case) -> dict[str, Any]:
     model = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0)))
     before = machine.peak_megabytes()
     planned: list[float] = []
-    run.advance = watched(run.advance, planned)
-    simulate(task, federation, [method], 1, lanes=case.lanes)
+    simulate(task, federation, [method], 1, lanes=case.lanes, advance=watched(advance, planned))
     stats = jax.devices()[0].memory_stats() or {}
     sizes = federation.train.counts
     return {

@@ -22,7 +22,8 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> Path:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say which file it was
+        if error.errno is not None:  # a full disk does not say which file it was
+            error.filename = error.filename or str(path)
         raise
     finally:
         beside.unlink(missing_ok=True)

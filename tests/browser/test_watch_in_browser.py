@@ -83,7 +83,7 @@ def test_the_page_follows_an_experiment_until_it_is_killed(browser, processes, t
     assert visit.complaints == []
     assert visit.asked <= {url.split("/")[2], "data"}, "no request leaves the page's own address"
     watch.send_signal(signal.SIGINT)
-    assert watch.wait(5) == 0, "Ctrl-C ends it cleanly"
+    assert watch.wait(30) == 0, "Ctrl-C ends it cleanly"
     visit.context.close()
 
 

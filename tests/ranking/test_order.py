@@ -89,6 +89,6 @@ def test_the_kth_lowest_of_infinities():
 
 def test_the_kth_lowest_of_many():
     x = np.random.default_rng(3).normal(size=20_001).astype(np.float32)
-    for k in (0, 1, 10_000, 20_000):
-        for bits in (1, 2, 4, 8):
+    for k in (0, 10_000, 20_000):
+        for bits in (1, 2, 4):
             assert float(kth_lowest(jnp.asarray(x), k, bits=bits)) == np.sort(x)[k]

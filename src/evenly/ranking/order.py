@@ -22,6 +22,7 @@ def places(scores: Array) -> Array:
     return placed(ascending(scores.reshape(-1))).reshape(scores.shape)
 
 
+@jax.jit
 @jax.custom_batching.sequential_vmap
 def ascending(*keys: Array) -> Array:
     """The entries' numbers in ascending order of the first of these float keys [n], of equals of the next, and so on. int32 [n]

@@ -20,8 +20,8 @@ DIGIT_BITS = 2  # on a GPU. 25 layers of 1.6 million on an H200: 1 bit 1.52 ms, 
 def kth_lowest(values: Array, k: int, *, bits: int = 0) -> Array:
     """The value with exactly k others before it in ascending order, k from 0; float32, no NaN.
 
-    On processors where XLA takes numbers under 1.2e-38 for 0, any of them may be returned for a 0. `bits` of a digit: 1, 2, 4
-    or 8; 0 chooses.
+    On processors where XLA takes numbers under 1.2e-38 for 0, any of them may be returned for a 0. `bits` of a digit: 1, 2 or
+    4; 0 chooses.
     """
     values = values.astype(jnp.float32).reshape(-1)
     bits = bits or (1 if jax.default_backend() == "cpu" else DIGIT_BITS)
