@@ -18,8 +18,11 @@ from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import over_seeds
 from evenly.experiment.sources import load
+from evenly.experiment.store import Store
 from evenly.experiment.tuning import tune
 from evenly.experiment.tuning_files import trial_rows, write_trials
+from evenly.experiment.tuning_plan import planned
+from evenly.experiment.tuning_study import Study
 from tests.tunings import DATA, Trainer, searched
 
 RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"
@@ -223,3 +226,31 @@ def test_a_search_that_is_killed_goes_on_to_the_same_end(tmp_path, monkeypatch):
     whole = tune(RANGES, **SMALL)
     assert again.trials == whole.trials
     assert again.choice == whole.choice
+
+
+def test_the_journal_of_a_search_that_was_replaced_is_not_played_into_the_new_one(monkeypatch, tmp_path):
+    """Killed within a transaction, SQLite leaves a journal, which it plays into whatever database has its name."""
+    with closing(sqlite3.connect(tmp_path / "study.db")) as old:
+        old.execute("create table old(x)")
+        old.execute("insert into old values (zeroblob(300000))")
+        old.commit()
+        old.execute("pragma cache_size=5")
+        old.execute("update old set x = randomblob(300000)")
+        journal = (tmp_path / "study.db-journal").read_bytes()
+    (tmp_path / "study.db").unlink()
+    (tmp_path / "study.db-journal").write_bytes(journal)
+    plan, _ = planned(RANGES, DATA, rounds=1)
+    Study(plan, tmp_path / "study.db")
+    with closing(sqlite3.connect(tmp_path / "study.db")) as new:
+        tables = [name for (name,) in new.execute("select name from sqlite_master")]
+    assert "trials" in tables
+    assert "old" not in tables
+
+
+def test_a_batch_that_was_begun_with_other_proposals_is_trained_anew(monkeypatch, tmp_path):
+    """Another version of Optuna may propose otherwise; what was trained of the batch is of no use then."""
+    other = Plan(name="tune", data=DATA, methods=("fedavg",), rounds=1, seeds=(0,))
+    searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
+    Store(tmp_path / "batches" / "2-4", other)
+    found, _ = searched(monkeypatch, RANGES, tmp_path, trials=4, batch=2)
+    assert len(found.trials) == 4

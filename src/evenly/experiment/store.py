@@ -19,7 +19,7 @@ from evenly.writing import READING, write_whole
 
 OWN = (
     "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json",
-    "live.jsonl", "logs", "programs.json", "study.db", "tuning.csv", "batches", "chosen",
+    "live.jsonl", "logs", "programs.json", "study.db-journal", "study.db", "tuning.csv", "batches", "chosen",
 )  # fmt: skip
 LOCK = ".lock"  # who works in the folder: see lock.py
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
@@ -148,7 +148,7 @@ def sweep(folder: Path) -> None:
 
     Only for who holds the folder: what another process is just writing looks the same.
     """
-    begun = re.compile(r"\.(?P<name>.+)\.\d+")  # as write_whole names them
+    begun = re.compile(r"\.(?P<name>.+)\.\d+(-journal)?")  # as write_whole names them, and what SQLite adds
     ours = (folder / "plan.json").exists()  # without it, a folder called models may be anybody's
     for path in folder.rglob(".*"):
         inside, found = path.relative_to(folder).parts, begun.fullmatch(path.name)

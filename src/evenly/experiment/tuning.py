@@ -16,7 +16,7 @@ from evenly.experiment.execute import execute
 from evenly.experiment.lock import held
 from evenly.experiment.results import Comparison, Run, over_seeds
 from evenly.experiment.sources import HIDE_TEST, load
-from evenly.experiment.store import Store
+from evenly.experiment.store import Store, sweep
 from evenly.experiment.tuning_plan import TuningPlan, planned, source_of
 from evenly.experiment.tuning_study import Study, Tried
 from evenly.federation import Federation
@@ -60,6 +60,7 @@ def tune(
     if out is None:
         return search(plan, number, progress=progress)
     with held(Path(out)):
+        sweep(Path(out))
         return search(plan, number, Path(out), progress=progress)
 
 
@@ -96,7 +97,7 @@ def _train(plan: TuningPlan, study: Study, span: tuple[int, int], folder: Path |
     own = folder and folder / BATCHES / f"{start}-{stop}"
     if new:
         together = plan.trials_together(new)
-        comparison = execute(together, own and Store(own, together), progress=progress, models=False)
+        comparison = execute(together, own and Store(own, together, force=True), progress=progress, models=False)
         seen |= {label: _seen(comparison, comparison.of(label), metrics) for label in comparison.labels}
     if study.baseline is None:
         study.keep_baseline(seen[plan.baseline])

@@ -104,7 +104,8 @@ def _blank(plan: TuningPlan, sampler: TPESampler | None = None, storage: optuna.
 def _create(plan: TuningPlan, path: Path) -> None:
     """A new database, made beside its place: a kill while its tables are laid out leaves none."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
+    for left in (beside, *(own.with_name(f"{own.name}-journal") for own in (beside, path))):
+        left.unlink(missing_ok=True)  # SQLite would play the journal of an older database into a new one of its name
     storage = optuna.storages.RDBStorage(_address(beside))
     _blank(plan, storage=storage).set_user_attr("objectives", list(plan.objectives))
     storage.remove_session()
