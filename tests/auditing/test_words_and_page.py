@@ -69,6 +69,13 @@ def test_words_of_the_table_cannot_become_markup(tmp_path):
     assert "&lt;script&gt;alert(1)" in body
 
 
+def test_names_are_no_formulas_to_a_spreadsheet(tmp_path):
+    frame = predictions(600).replace({"hospital": {"hospital 01": '=HYPERLINK("http://a")', "hospital 02": "@x", "hospital 03": "-3"}})
+    table = pd.read_csv(evenly.audit(frame, **WHO).write(tmp_path) / "audit.csv")
+    names = set(table["name"])
+    assert {'\'=HYPERLINK("http://a")', "'@x", "-3"} <= names
+
+
 def test_the_same_audit_gives_the_same_page(found, tmp_path):
     again = evenly.audit(predictions(), **WHO, score="s")
     assert found.report(tmp_path / "one.html").read_bytes() == again.report(tmp_path / "two.html").read_bytes()

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 PERCENT, FRACTION = "percent", "fraction"
+FORMULA, NUMBER = ("=", "+", "-", "@", "\t", "\r"), re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 class Figure(NamedTuple):
@@ -136,8 +138,19 @@ def _csv(figures: list[Figure]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Figure._fields)
-    writer.writerows(["" if value != value else value for value in figure] for figure in figures)  # what is not known stays empty
+    writer.writerows(map(_cell, figure) for figure in figures)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """What is not known stays empty. A name that a spreadsheet would take for a formula begins with an apostrophe.
+
+    >>> _cell("=1+1"), _cell("-7"), _cell("St. Mary's")
+    ("'=1+1", '-7', "St. Mary's")
+    """
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(FORMULA) and not NUMBER.fullmatch(value) else value
+    return "" if value != value else value
 
 
 def unit_of(metric: str) -> str:

@@ -99,8 +99,8 @@ def hidden_words(hidden: Sequence[Hidden], least: int, *, what: str = "cell", wh
         return ""
     beside = every - small
     text = f"{_number(every, what)} {_be(every)} not shown: "
-    parts = [f"{small} {'rests' if small == 1 else 'rest'} on fewer than {least} {whom}"] if small else []
-    parts += [f"{beside} {_be(beside)} hidden because totals would give the others away"] if beside else []
+    parts = [f"{small:,} {'rests' if small == 1 else 'rest'} on fewer than {least} {whom}"] if small else []
+    parts += [f"{beside:,} {_be(beside)} hidden because totals would give the others away"] if beside else []
     return f"{text}{', and '.join(parts)}."
 
 
