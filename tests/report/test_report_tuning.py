@@ -57,6 +57,14 @@ def test_where_the_baseline_stays_it_is_said(monkeypatch):
     assert "q-fedavg(q=0)" in render_tuning(found, "chosen/report.html")
 
 
+def test_where_hardly_any_trial_can_be_chosen_all_are_drawn(monkeypatch):
+    found, _ = searched(monkeypatch, "q-fedavg(q=[50, 90])")
+    assert sum(found.choice.allowed[tried.label] for tried in found.trials) == 0
+    view = view_of(found, "average", "variance")
+    assert all(view.holds(tried) for tried in (found.baseline, *found.trials))
+    assert left_out(found, "variance") == 0
+
+
 def test_one_objective_stands_over_what_is_kept_and_several_in_pairs(even, front, monkeypatch):
     assert pairs_of_aims(even) == [("average", "variance")]
     assert pairs_of_aims(front) == [("average", "variance")]

@@ -40,10 +40,12 @@ def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
 
 
 def in_question(tuning: Tuning) -> list[Tried]:
-    """The baseline and the trials that can be chosen: within the margin or, without one, on the front."""
-    choice = tuning.choice
+    """The baseline and the trials that can be chosen: within the margin or, without one, on the front. With hardly any of them
+    a chart would be empty, so all trials are shown, and how far they lie from the margin."""
+    choice, every = tuning.choice, every_method(tuning)
     good = choice.front if tuning.plan.within is None else [label for label, allowed in choice.allowed.items() if allowed]
-    return [tried for label, tried in every_method(tuning).items() if label in (*good, choice.chosen, choice.baseline)]
+    found = [tried for label, tried in every.items() if label in (*good, choice.chosen, choice.baseline)]
+    return found if len(found) > 2 else list(every.values())
 
 
 def room_of(tuning: Tuning) -> float:
