@@ -213,6 +213,8 @@ def test_final_metrics_are_of_the_last_evaluation(some_trace: Trace):
         for name, value in final_metrics(some_trace, split).items():
             np.testing.assert_array_equal(value, expected[name])
     assert final_metrics(some_trace)["average"] != final_metrics(some_trace, "train")["average"]
+    with pytest.raises(ValueError, match=r"There is no split 'validation'\. Did you mean 'valid'"):
+        final_metrics(some_trace, "validation")
 
 
 def test_every_metric_tells_its_formula_range_and_direction():

@@ -9,6 +9,7 @@ import numpy as np
 from evenly.federation import SPLITS
 from evenly.metrics.metric import Metric
 from evenly.metrics.tables import accuracy, examples
+from evenly.notation import unknown
 from evenly.types import Trace
 
 Array = np.ndarray
@@ -152,5 +153,7 @@ def measure(accuracies: Array, counts: Array) -> dict[str, float]:
 
 def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
     """All client metrics of a run's last evaluation on one split."""
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
     tables = trace.tables[-1, SPLITS.index(split)]
     return measure(accuracy(tables), examples(tables))
