@@ -254,3 +254,22 @@ def test_a_batch_that_was_begun_with_other_proposals_is_trained_anew(monkeypatch
     Store(tmp_path / "batches" / "2-4", other)
     found, _ = searched(monkeypatch, RANGES, tmp_path, trials=4, batch=2)
     assert len(found.trials) == 4
+
+
+@pytest.mark.parametrize("left", [0, 5000])
+def test_a_damaged_database_is_named_in_a_sentence(monkeypatch, tmp_path, left):
+    searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
+    (tmp_path / "study.db").write_bytes((tmp_path / "study.db").read_bytes()[:left])
+    with pytest.raises(ValueError, match=r"study.db' of this search is damaged. Remove it; its trials are then made again."):
+        searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
+
+
+def test_a_trial_that_cannot_be_kept_is_told_in_a_sentence(monkeypatch, tmp_path):
+    plan, _ = planned(RANGES, DATA, rounds=1)
+    study = Study(plan, tmp_path / "study.db")
+    study.keep_baseline({"variance": [1.0], "average": [1.0]})
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        database.execute("create trigger full before insert on trials begin select raise(abort, 'database or disk is full'); end")
+        database.commit()
+    with pytest.raises(OSError, match=r"A trial could not be kept: database or disk is full. Those before it are"):
+        study.keep({"q": 1.0, "learning_rate": 0.1}, {"variance": [1.0], "average": [1.0]})

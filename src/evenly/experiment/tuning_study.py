@@ -6,7 +6,8 @@ one. The database holds finished trials only, each written in one transaction; O
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.samplers import TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from evenly.experiment.choose import shortfall
 from evenly.experiment.tuning_plan import TuningPlan
@@ -54,7 +57,7 @@ class Study:
         self._distributions = {name: _distribution(search) for name, search in self._space.searched.items()}
         if path is not None and not path.exists():
             _create(plan, path)
-        self._study = _blank(plan) if path is None else optuna.load_study(study_name=NAME, storage=_address(path))
+        self._study = _blank(plan) if path is None else _opened(path)
 
     @property
     def baseline(self) -> Tried | None:
@@ -66,7 +69,8 @@ class Study:
         return [Tried(self._space.method(trial.params), trial.params, _read(trial.user_attrs)) for trial in self._study.trials]
 
     def keep_baseline(self, seen: BY_SEED) -> None:
-        self._study.set_user_attr(BASELINE, _plain(seen))
+        with _kept():
+            self._study.set_user_attr(BASELINE, _plain(seen))
 
     def keep(self, settings: dict[str, Value], seen: BY_SEED) -> None:
         """Add a finished trial. One with an undefined objective counts as failed, so that the sampler does not learn from it."""
@@ -77,7 +81,8 @@ class Study:
         known: dict[str, Any] = {"state": TrialState.FAIL}
         if all(map(isfinite, [*values, *limit.values()])):
             known = {"values": values, "constraints": limit}
-        self._study.add_trial(create_trial(params=settings, distributions=self._distributions, user_attrs=_plain(seen), **known))
+        with _kept():
+            self._study.add_trial(create_trial(params=settings, distributions=self._distributions, user_attrs=_plain(seen), **known))
 
     def proposals(self, start: int, stop: int) -> list[dict[str, Value]]:
         """What trials `start` to `stop` of one batch should try, from what was seen in the batches before."""
@@ -111,6 +116,25 @@ def _create(plan: TuningPlan, path: Path) -> None:
     storage.remove_session()
     storage.engine.dispose()
     os.replace(beside, path)
+
+
+def _opened(path: Path) -> optuna.Study:
+    try:
+        study = optuna.load_study(study_name=NAME, storage=_address(path))
+        study.get_trials()
+    except (KeyError, SQLAlchemyError, StorageInternalError):
+        raise ValueError(f"The database {str(path)!r} of this search is damaged. Remove it; its trials are then made again.") from None
+    return study
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Around whatever is written to the database: a full disk in one sentence."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        why = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error  # SQLite's own words
+        raise OSError(f"A trial could not be kept: {why}. Those before it are; the same command goes on from there.") from None
 
 
 def _address(path: Path) -> str:
