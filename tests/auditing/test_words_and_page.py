@@ -31,6 +31,31 @@ def test_the_sentences_name_whom_the_model_fails(found):
     assert "The score's AUC is 0." in text
 
 
+def test_a_missing_value_is_no_extreme_of_the_intersections():
+    frame = predictions()
+    frame.loc[frame.index % 50 == 0, "race"] = None
+    frame.loc[frame.index % 50 == 0, "p"] = 1  # all of them are selected
+    (sentence,) = (one for one in evenly.audit(frame, **WHO).sentences if "extremes" in one)
+    assert "missing" not in sentence
+    assert "the extremes of 6 intersections." in sentence
+
+
+def test_extremes_are_said_to_be_of_what_is_shown():
+    frame = predictions()
+    frame.loc[(frame["sex"] == "female") & (frame["race"] == "C"), "race"] = "A"
+    frame.loc[frame.index[frame["sex"] == "female"][:3], "race"] = "C"
+    (sentence,) = (one for one in evenly.audit(frame, **WHO).sentences if "extremes" in one)
+    assert re.search(r"the extremes of the \d intersections that are shown\.", sentence)
+
+
+def test_one_client_at_the_end_has_no_interval_from_resampling(found):
+    assert not found.clients.summary["worst10"].ranged
+    assert not found.clients.summary["best10"].ranged
+    assert found.clients.summary["variance"].ranged
+    many = evenly.audit(predictions(clients=20), **WHO).clients.summary["worst10"]
+    assert many.low < many.value < many.high
+
+
 def test_a_gap_that_chance_explains_is_said_to_be_so():
     frame = predictions(300)
     fair = frame.assign(sex=np.where(np.arange(300) % 2, "female", "male"), p=frame["y"].where(frame.index % 7 != 0, 1 - frame["y"]))

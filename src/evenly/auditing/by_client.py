@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.auditing.estimates import LEAST_CLIENTS, NOTHING, Estimate, estimates
+from evenly.auditing.estimates import NOTHING, Estimate, estimates
 from evenly.metrics import METRICS, Interval, accuracy, examples, measure
-from evenly.metrics.bootstrap import percentile_interval
+from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval
 from evenly.metrics.clients import tenth
 from evenly.randomness import generator
 from evenly.report.disclosure import Hidden, hide, is_safe
@@ -75,8 +75,9 @@ def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str,
     drawn, order = _resampled(shares, rows), np.argsort(shares, kind="stable")
     summary = {}
     for name, value in measure(shares, rows).items():
-        low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN else (np.nan, np.nan)
         number = tenth(len(rows)) if name.endswith("10") else 1
+        alone = name in SINGLE and number == 1  # whoever is drawn, nobody lies beyond the one client: that is no interval
+        low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN and not alone else (np.nan, np.nan)
         behind = order[:: SINGLE[name]][:number] if name in SINGLE else order
         kept = rows[behind].sum() >= least and is_safe(hidden[behind], rows[behind], least)
         summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if kept else NOTHING

@@ -4,8 +4,10 @@ import numpy as np
 
 from evenly.auditing.by_client import MOST_LISTED, ClientView
 from evenly.auditing.by_group import GroupView
-from evenly.auditing.estimates import LEAST_CLIENTS, Estimate
+from evenly.auditing.estimates import Estimate
+from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
+from evenly.metrics.bootstrap import LEAST_CLIENTS
 from evenly.metrics.clients import tenth
 from evenly.report.by_group import FEW
 from evenly.report.disclosure import Hidden, hidden_words
@@ -118,12 +120,14 @@ def _often(gap: Estimate) -> str:
 
 def _intersections(view: GroupView, favourable: str | None) -> list[str]:
     rate, words = ("accuracy", "The model is right for") if favourable is None else ("selection_rate", f"“{favourable}” is predicted for")
-    known = [(found.value, g) for g, found in enumerate(view.rates[rate]) if found.known]
+    known = [(found.value, g) for g, found in enumerate(view.rates[rate]) if found.known and NO_VALUE not in view.names[g]]
     if len(known) < 2:
         return []
     (low, worst), (high, best) = min(known), max(known)
     ends = f"{low:.1f} % of {view.names[worst]} and for {high:.1f} % of {view.names[best]}"
-    return [f"{words} {ends}, the extremes of {len(known)} intersections."]
+    hidden = sum(not found.known for found in view.rates[rate])
+    shown = f"{len(known)} intersections" if not hidden else f"the {len(known)} intersections that are shown"
+    return [f"{words} {ends}, the extremes of {shown}."]
 
 
 def _scores(audit: Audit) -> list[str]:
@@ -175,7 +179,10 @@ def _chosen(audit: Audit) -> str:
     if not picked:
         return ""
     what = "is right least often" if audit.about.favourable is None else f"predicts “{audit.about.favourable}” least often"
-    return f"Set against all others is {' and '.join(picked)}, where the model {what}. To test a suspicion, name the value before looking."
+    are = "is" if len(picked) == 1 else "are"
+    return (
+        f"Set against all others {are} {' and '.join(picked)}, where the model {what}. To test a suspicion, name the value before looking."
+    )
 
 
 def _hidden(audit: Audit) -> str:
