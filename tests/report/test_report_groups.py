@@ -84,6 +84,18 @@ def test_with_one_seed_intervals_come_from_resampled_clients_and_chance(one, fou
     assert metric_intervals(one, whole, "fedavg", "central") == {}
 
 
+def test_few_clients_are_not_resampled():
+    """Resampling two alike clients would find an interval of no width at all; their people tell more."""
+    few = with_groups(comparison(data=federation(2, rows=(400, 10, 400)), seeds=1))
+    for run in few.runs:
+        run.trace.tables[-1, 2, 1] = run.trace.tables[-1, 2, 0]
+    low, high = metric_intervals(few, groupings(few.federation)[0], "fedavg", "test")["spd"]
+    assert high - low > 0.02
+    text = words(render(few))
+    assert "from resampling people" in text
+    assert "from resampling clients" not in text
+
+
 def test_undefined_and_small_rates_are_marked_and_explained(one):
     text = words(render(one))
     assert "undefined: no rows with the favourable label" in text

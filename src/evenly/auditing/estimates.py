@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.metrics.bootstrap import Interval, over_clients, over_people
+from evenly.metrics.bootstrap import LEAST_CLIENTS, Interval, over_clients, over_people
 from evenly.report.served import wilson
 
 Array = np.ndarray
-LEAST_CLIENTS = 10  # to resample: with fewer, resampling them finds too narrow intervals
 NAN = float("nan")
 
 

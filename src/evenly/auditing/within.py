@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.auditing.estimates import LEAST_CLIENTS, NOTHING, Estimate, estimates
+from evenly.auditing.estimates import NOTHING, Estimate, estimates
 from evenly.auditing.hiding import FAVOURABLE
 from evenly.metrics import rates, ratio
-from evenly.metrics.bootstrap import percentile_interval, resampled
+from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval, resampled
 from evenly.report.disclosure import hide
 from evenly.report.served import wilson
 

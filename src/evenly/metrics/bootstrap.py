@@ -11,6 +11,7 @@ from evenly.randomness import generator
 Array = np.ndarray
 AT_ONCE = 4_000_000  # counts of resampled tables held in memory together
 MOST_BLOCKS = 2000
+LEAST_CLIENTS = 10  # to resample: with fewer, resampling them finds too narrow intervals
 
 
 class Interval(NamedTuple):

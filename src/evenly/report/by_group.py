@@ -8,6 +8,7 @@ import numpy as np
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import CENTRAL, SPLITS, Attribute, Federation
 from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
+from evenly.metrics.bootstrap import LEAST_CLIENTS, over_people
 from evenly.report.hiding import RESTS_ON, HiddenGroups, hidden_groups
 from evenly.report.served import wilson
 from evenly.report.table import Values, clients_split
@@ -82,12 +83,14 @@ def with_groups(comparison: Comparison, values: Values, least: int = 0) -> Value
 
 
 def metric_intervals(comparison: Comparison, grouping: Grouping, label: str, split: str) -> dict[str, tuple[float, float]]:
-    """95 % intervals of every group metric from resampling clients, of a method with a single seed; else nothing."""
+    """95 % intervals of every group metric from resampling clients, or people where clients are few, of a method with a single
+    seed; else nothing."""
     runs = comparison.of(label)
     if len(runs) > 1 or split == CENTRAL or comparison.federation.clients < 2:
         return {}
     tables = _client_tables(runs[0], grouping, split)
-    interval = over_clients(tables, lambda drawn: np.stack(list(_measured(grouping, drawn).values()), axis=-1))
+    found = partial(_every, grouping)
+    interval = over_clients(tables, found) if len(tables) >= LEAST_CLIENTS else over_people(tables.sum(0), found)
     return {name: (float(low), float(high)) for name, low, high in zip(GROUP_METRICS, interval.low, interval.high, strict=True)}
 
 
@@ -119,6 +122,10 @@ def side_rates(comparison: Comparison, grouping: Grouping, label: str, split: st
 
 def _measured(grouping: Grouping, tables: np.ndarray) -> dict[str, np.ndarray]:
     return measure_groups(tables, favourable=grouping.favourable, unprivileged=grouping.unprivileged)
+
+
+def _every(grouping: Grouping, tables: np.ndarray) -> np.ndarray:
+    return np.stack(list(_measured(grouping, tables).values()), axis=-1)
 
 
 def _client_tables(run: Run, grouping: Grouping, split: str) -> np.ndarray:

@@ -7,6 +7,7 @@ import numpy as np
 from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import GROUP_METRICS
+from evenly.metrics.bootstrap import LEAST_CLIENTS
 from evenly.report.by_group import (
     FEW,
     RATES,
@@ -39,6 +40,10 @@ DRAWN = ("accuracy", "selection_rate", "tpr")
 MOST_LISTED = 40
 UNITS = "Shares in percent, differences between groups as fractions: unprivileged minus privileged, both pooled. "
 RESAMPLED = "One seed; below each value the 95 % interval from resampling clients. "
+FEW_CLIENTS = (
+    f"One seed; below each value the 95 % interval from resampling people, since fewer than {LEAST_CLIENTS} clients are too few to "
+    "resample: it says nothing of how other clients would fare. "
+)
 
 Rates = Mapping[str, Mapping[str, Sequence[GroupRate]]]  # rate -> label -> one per group
 
@@ -112,7 +117,8 @@ def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: 
     main, withheld = table_of(values, metrics=MAIN, split=split), hidden.withheld
     intervals = _intervals(comparison, grouping, choice, split, withheld)
     shown = tuple(row for row in main.rows if row.label in choice.coloured)
-    single = RESAMPLED if any(intervals.values()) else "One seed, so there are no intervals. "
+    drawn = RESAMPLED if comparison.federation.clients >= LEAST_CLIENTS else FEW_CLIENTS
+    single = drawn if any(intervals.values()) else "One seed, so there are no intervals. "
     caption = f"After {comparison.rounds:,} rounds."
     parts = [method_table(main._replace(rows=shown), caption, intervals=intervals, withheld=withheld), key_of(main, UNITS, single)]
     if len(shown) < len(main.rows):
