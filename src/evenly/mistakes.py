@@ -12,6 +12,8 @@ def sentences() -> Iterator[None]:
     """Around the body of a command: ValueError and OSError become one line on stderr."""
     try:
         yield
+    except (FileExistsError, NotADirectoryError) as error:
+        _stop(f"A folder is needed at {str(error.filename)!r}, but there is a file. Choose another place.")
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         _stop(f"{error.strerror}{where}. Nothing already written was lost." if error.strerror else str(error))

@@ -55,6 +55,15 @@ def test_every_chart_is_written_as_a_file(folder, tmp_path):
     assert "What rests on fewer than 5 people is hidden" in (tmp_path / "r.html").read_text()
 
 
+def test_what_cannot_be_written_is_said(folder, tmp_path):
+    code, said = call(folder, "--format", "png")
+    assert (code, "Say where to write them with --figures DIR" in said) == (2, True)
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    code, said = call(folder, "--out", tmp_path / "r.html", "--figures", file)
+    assert (code, "but there is a file. Choose another place." in said) == (2, True)
+
+
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_charts_are_drawn_offline_with_title_legend_and_colours_of_their_own(tmp_path, kind):
     specs = build(comparison(seeds=1, data=federation(5))).specs

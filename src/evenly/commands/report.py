@@ -25,7 +25,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A folder of finished results.", metavar="DIR")],
     out: Annotated[Path | None, typer.Option(help="The HTML file; by default report.html in the folder.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Also write every chart into this folder.")] = None,
-    format: Annotated[Format, typer.Option("--format", help="Of the figures.")] = Format.svg,
+    format: Annotated[Format | None, typer.Option("--format", help="Of the figures; svg unless given.")] = None,
     min_cell: Annotated[int, typer.Option("--min-cell", help="Hide what rests on fewer people than that; 0 hides nothing.", min=0)] = 0,
 ) -> None:
     """Write the report of finished results again, its charts as files, or a version that hides small numbers."""
@@ -34,9 +34,11 @@ def report(
         from evenly.experiment.study import StudyPlan
         from evenly.report.drawing import write_figures
 
+        if format and not figures:
+            raise ValueError("--format is that of figures, but none are asked for. Say where to write them with --figures DIR.")
         plan, path = read_plan(folder), out or folder / "report.html"
         specs = _study(folder, path, plan, min_cell) if isinstance(plan, StudyPlan) else _comparison(folder, path, min_cell)
-        drawn = write_figures(specs, figures, format.value) if figures else []
+        drawn = write_figures(specs, figures, (format or Format.svg).value) if figures else []
         console = Console()
         console.print(f"Report:  {path}", soft_wrap=True, highlight=False, markup=False)
         if drawn:
