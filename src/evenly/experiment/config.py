@@ -200,9 +200,11 @@ def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table:
         legal = TABLES.get(str(location[0]), model) if len(location) > 1 else model
         known = [".".join([*map(str, location[:-1]), name]) for name in legal.model_fields]
         return ValueError(f"{where}: {unknown('key', key, known)}")
-    given = "" if first["type"] == "missing" else f", got {first['input']!r}"
+    if first["type"] == "missing":
+        absent = [".".join(map(str, [*table, *e["loc"]])) for e in error.errors() if e["type"] == "missing"]
+        return ValueError(f"{where} must have the {'key' if len(absent) == 1 else 'keys'} {' and '.join(map(repr, absent))} as well.")
     wanted = "Input should be how many seeds, or a list of them" if key == "seeds" and len(error.errors()) > 1 else first["msg"]
-    return ValueError(f"{where}, key {key!r}: {wanted}{given}.")
+    return ValueError(f"{where}, key {key!r}: {wanted}, got {first['input']!r}.")
 
 
 TABLES = {"paper": Paper, "quick": Quick, "study": StudyTable, "data": Table}
