@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from evenly.report.disclosure import hidden_words, hide, small_cells
+from evenly.report.disclosure import hidden_words, hide, small_cells, solved
 
 TABLES = arrays(np.int64, array_shapes(min_dims=2, max_dims=3, max_side=4), elements=st.integers(0, 40))
 
@@ -28,6 +28,27 @@ def test_no_total_gives_a_cell_or_a_small_sum_away(counts, least):
         number = (found.cells & (counts > 0)).sum(axis)
         shown = ~found.totals[axis]
         assert ((number == 0) | ((number > 1) & (remainder >= least)))[shown].all()
+
+
+@given(arrays(np.int64, array_shapes(min_dims=2, max_dims=2, min_side=3, max_side=6), elements=st.integers(5, 25)), st.integers(8, 12))
+def test_no_small_cell_follows_from_all_totals_together(counts, least):
+    found = hide(counts, least, sums=[0, 1])
+    told = [at for at in solved(found.cells, counts, least, [0, 1]) if found.small[at]]
+    assert not told or found.cells.all()
+
+
+def test_a_cell_between_two_blocks_is_not_left_to_be_solved_for():
+    counts = np.array([[17, 14, 16, 11, 10], [15, 9, 16, 21, 14], [15, 6, 16, 18, 14], [13, 17, 13, 14, 17], [17, 12, 8, 8, 10]])
+    counts = np.vstack([counts, [11, 15, 10, 14, 21]])
+    found = hide(counts, 10, sums=[0, 1])
+    # With x in the corner of a rectangle of hidden cells, all totals stay the same; a linear solver finds no unique answer.
+    places = np.argwhere(found.cells).tolist()
+    totals = np.array(
+        [[place[0] == i for place in places] for i in range(6)] + [[place[1] == j for place in places] for j in range(5)], float
+    )
+    for at in np.argwhere(found.small).tolist():
+        alone = np.eye(len(places))[places.index(at)]
+        assert np.linalg.norm(np.linalg.lstsq(totals.T, alone, rcond=None)[0] @ totals - alone) > 1e-6
 
 
 @given(TABLES, st.integers(2, 15))

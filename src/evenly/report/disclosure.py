@@ -5,8 +5,9 @@ does not help where the total of its line is shown as well: the rest of the line
 has a total, what is hidden is at least two cells which together count at least `least` people; the smallest other cells are
 hidden as well until that holds. Where no cell is left to hide, the total itself must be withheld.
 
-This guards every total on its own. It does not guard against solving for cells with the totals of several directions at once, nor
-against a reader who knows some of the cells from elsewhere.
+The totals of several directions are equations that can be solved together. So a small cell that has only one solution is joined by
+one more until it has several, in tables of up to MOST_SOLVED hidden cells. Not guarded against are bounds that follow from the
+totals, and a reader who knows some of the cells from elsewhere.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = np.ndarray
+MOST_SOLVED = 400  # hidden cells up to which the totals are solved for them
 
 
 class Hidden(NamedTuple):
@@ -44,8 +46,9 @@ def hide(counts: Any, least: int, *, sums: Sequence[int] = (), also: Any = None)
     if np.isnan(counts).any() or (counts < 0).any():
         raise ValueError(f"Counts must be 0 or more, got {counts[np.isnan(counts) | (counts < 0)].ravel()[0]:g}.")
     small = small_cells(counts, least)
-    cells = small | (np.zeros(counts.shape, bool) if also is None else np.asarray(also, bool))
-    while any(_protect(cells, counts, least, axis) for axis in sums):
+    guarded = small | (np.zeros(counts.shape, bool) if also is None else np.asarray(also, bool))
+    cells = guarded.copy()
+    while any(_protect(cells, counts, least, axis) for axis in sums) or _join(cells, counts, least, sums, guarded):
         pass  # a cell hidden for its row may stand alone in its column
     return Hidden(cells, small, {axis: _withheld(cells, counts, least, axis) for axis in sums})
 
@@ -71,6 +74,45 @@ def _protect(cells: Array, counts: Array, least: int, axis: int) -> bool:
                 break
             lines[at][free[np.argmin(own[at][free])]] = changed = True
     return changed
+
+
+def _join(cells: Array, counts: Array, least: int, sums: Sequence[int], guarded: Array) -> bool:
+    """Hide one more cell beside one that all totals together would tell, in place; whether there was one to hide."""
+    for at in solved(cells, counts, least, sums):
+        lines = ((*at[:axis], slice(None), *at[axis + 1 :]) for axis in sums)
+        told = np.zeros(cells.shape, bool)
+        for line in lines:
+            told[line] |= is_safe(cells[line], counts[line], least)
+        free = np.argwhere(told & ~cells & (counts > 0))
+        if guarded[at] and len(free):
+            cells[tuple(min(free.tolist(), key=lambda cell: counts[tuple(cell)]))] = True
+            return True
+    return False
+
+
+def solved(cells: Array, counts: Array, least: int, sums: Sequence[int]) -> list[tuple[int, ...]]:
+    """Hidden cells that count somebody and follow from the totals over several axes together, as long as there are few hidden.
+
+    >>> blocks = np.kron(np.eye(2), np.ones((2, 2))).astype(bool)  # in each block what is added here can be taken away there
+    >>> blocks[1, 2] = True  # the totals of the first two rows less those of the first two columns
+    >>> solved(blocks, np.full((4, 4), 20), 10, [0, 1])
+    [(1, 2)]
+    """
+    places = np.argwhere(cells & (counts > 0))
+    if len(sums) < 2 or not 0 < len(places) <= MOST_SOLVED:
+        return []
+    equations: dict[tuple[int, tuple[int, ...]], Array] = {}
+    for j, place in enumerate(places.tolist()):
+        for axis in sums:
+            line = (*place[:axis], slice(None), *place[axis + 1 :])
+            if is_safe(cells[line], counts[line], least):  # else its total is withheld
+                key = axis, tuple(place[:axis] + place[axis + 1 :])
+                equations.setdefault(key, np.zeros(len(places)))[j] = 1
+    if not equations:
+        return []
+    _, sizes, directions = np.linalg.svd(np.stack(list(equations.values())), full_matrices=False)
+    known = (directions[sizes > 1e-9] ** 2).sum(0)  # 1 where a cell alone is a combination of totals
+    return [tuple(place) for place, part in zip(places.tolist(), known, strict=True) if part > 1 - 1e-9]
 
 
 def is_safe(hidden: Array, counts: Array, least: int) -> bool:
