@@ -7,6 +7,8 @@ import subprocess
 import time
 from collections import Counter
 from importlib.util import find_spec
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from evenly.cli import app
 from evenly.experiment import cluster, connection
 from evenly.experiment.execute import execute
 from evenly.experiment.files import write_rows
+from evenly.experiment.jobs import Result
 from evenly.experiment.plan import Plan
 from evenly.experiment.sources import table_source
 from evenly.experiment.store import Store
@@ -212,3 +215,27 @@ def test_workers_take_the_flags_of_whoever_asks(monkeypatch):
     settings = cluster.settings_of_workers()
     assert {"XLA_FLAGS": "--xla_mine", "EVENLY_DATA": "/data", "NPROC": "2", "OPENBLAS_NUM_THREADS": "3"}.items() <= settings.items()
     assert "HOME" not in settings
+
+
+def test_what_comes_to_its_end_while_everything_stops_is_kept():
+    class LostError(Exception):
+        pass
+
+    class Ray:
+        exceptions = SimpleNamespace(RayError=LostError)
+
+        def wait(self, jobs, **_):
+            return jobs, []
+
+        def get(self, job):
+            if job == "whole":
+                return Result([], {})
+            raise LostError
+
+    kept = []
+    driver = object.__new__(cluster._Driver)
+    driver._ray, driver._board, driver._programs, driver._begun = Ray(), MagicMock(), ["first", "second"], {0: None, 1: None}
+    driver._ledger = SimpleNamespace(keep=lambda program, result: kept.append(program))
+    driver._running = {"stopped": (0, 1), "whole": (1, 1)}
+    driver._stop()
+    assert kept == ["second"]

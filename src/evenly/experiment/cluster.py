@@ -125,7 +125,7 @@ class _Driver:
                 self._reports[number](news.done, self._plan.rounds)
 
     def _stop(self) -> None:
-        """Let those who have begun save themselves, but not for long; the others never begin."""
+        """Let those who have begun save themselves, but not for long, and keep what is whole; the others never begin."""
         left, until = list(self._running), time.monotonic() + GRACE_SECONDS
         with suppress(self._ray.exceptions.RayError):  # what stopped us is what should be told
             self._board.stop.remote()
@@ -133,9 +133,16 @@ class _Driver:
                 if self._running[one][0] not in self._begun:
                     self._ray.cancel(one)
             while left and time.monotonic() < until:
-                _, left = self._ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)
+                done, left = self._ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)
+                for one in done:
+                    self._rescue(one)
             for one in left:
                 self._ray.cancel(one, force=True)
+
+    def _rescue(self, one: Any) -> None:
+        """Keep what a job left that came to its end meanwhile: its worker has no checkpoint of it any more."""
+        with suppress(self._ray.exceptions.RayError, OSError):  # it was stopped, too; or the disk is what stopped us
+            self._ledger.keep(self._programs[self._running[one][0]], _owned(self._ray.get(one)))
 
 
 def _remote(ray: Any, jobs: int) -> Any:
