@@ -66,3 +66,11 @@ def test_an_error_of_one_leaves_the_others_to_go_on(simulated: Simulated):
         with pytest.raises(ValueError, match="not today"):
             broken.result(timeout=300)
         assert len(fine.result(timeout=300)) == 1
+
+
+def test_who_cannot_be_advanced_at_all_is_not_waited_for():
+    meeting = Meeting(2)
+    with pytest.raises(TypeError), meeting.seat(0) as advance:
+        advance(object(), *[None] * 5)  # pyright: ignore[reportArgumentType]
+    assert not meeting._asked
+    assert meeting._present == {1}

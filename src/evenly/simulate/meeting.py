@@ -49,7 +49,7 @@ class Meeting:
 
     def __init__(self, seats: int) -> None:
         self._present = set(range(seats))
-        self._asked: dict[int, tuple[Shape, Ask]] = {}
+        self._asked: dict[int, tuple[Any, Ask]] = {}  # with their form
         self._found: dict[int, tuple[State, Record] | Exception] = {}
         self._last: dict[int, dict[Any, Ask]] = {seat: {} for seat in range(seats)}  # by form
         self._changed = threading.Condition()
@@ -65,8 +65,9 @@ class Meeting:
                 self._settle()
 
     def _ask(self, seat: int, shape: Shape, ask: Ask) -> tuple[State, Record]:
+        form = ask.form(shape)
         with self._changed:
-            self._asked[seat] = shape, ask
+            self._asked[seat] = form, ask
             self._settle()
             self._changed.wait_for(lambda: seat in self._found)
             found = self._found.pop(seat)
@@ -79,8 +80,8 @@ class Meeting:
         if not self._asked or set(self._asked) != self._present:
             return
         forms: dict[Any, dict[int, Ask]] = {}
-        for seat, (shape, ask) in self._asked.items():
-            forms.setdefault(ask.form(shape), {})[seat] = ask
+        for seat, (form, ask) in self._asked.items():
+            forms.setdefault(form, {})[seat] = ask
         for form, asks in forms.items():
             idle = {seat: own[form].idle() for seat, own in self._last.items() if seat not in asks and form in own}
             everyone = dict(sorted({**idle, **asks}.items()))
