@@ -212,3 +212,21 @@ def test_where_a_run_began_is_found_again_through_a_link(tmp_path, monkeypatch):
     record.begin(Path("results/a"), RECORD)
     with where_it_began(Path("results/a"), plan):
         assert Path.cwd() == tmp_path.resolve()
+
+
+def test_what_is_not_ours_is_not_swept(tmp_path):
+    for name in ("checkpoints", "traces"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.npz").write_text("mine")
+    sweep(tmp_path)
+    assert (tmp_path / "checkpoints" / "mine.npz").exists()
+
+
+def test_results_of_several_versions_say_so(tmp_path, monkeypatch):
+    record.begin(tmp_path, RECORD)
+    record.add_training(tmp_path, 1.0)
+    before = record.read(tmp_path).versions
+    monkeypatch.setattr(record, "versions", lambda: {**before, "jax": "99.0"})
+    record.add_training(tmp_path, 1.0)
+    record.add_training(tmp_path, 1.0)
+    assert record.read(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}

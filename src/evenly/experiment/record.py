@@ -85,8 +85,14 @@ def add_training(folder: Path, seconds: float, command: str = "") -> None:
     """Add the time of a session, and say where it was."""
     known = read(folder) or Record(command=command)
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
-    where = {"device": device, "date": date.today().isoformat(), "versions": versions()}
+    every = {name: _also(known.versions.get(name, ""), version) for name, version in versions().items()}
+    where = {"device": _also(known.device, device), "date": date.today().isoformat(), "versions": every}
     _write(folder, dataclasses.replace(known, seconds=known.seconds + seconds, **where))
+
+
+def _also(before: str, now: str) -> str:
+    """What was used in any session, in order: results of several versions or devices say so."""
+    return ", ".join(dict.fromkeys([*filter(None, before.split(", ")), now]))
 
 
 def told(comparison: Comparison, folder: Path) -> Comparison:

@@ -154,6 +154,6 @@ def sweep(folder: Path) -> None:
         inside, found = path.relative_to(folder).parts, begun.fullmatch(path.name)
         if found and path.is_file() and (found["name"] in OWN if len(inside) == 1 else ours and inside[0] in OWN):
             path.unlink(missing_ok=True)
-    for path in folder.rglob("checkpoints/*.npz"):
+    for path in folder.rglob("checkpoints/*.npz") if ours else ():
         if (path.parents[1] / "traces" / path.name).exists():
             path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from evenly.experiment.execute import execute
 from evenly.experiment.ledger import Where
 from evenly.experiment.observing import Log, within
 from evenly.experiment.plan import SCHEMA, Plan, plain
-from evenly.experiment.record import timed
+from evenly.experiment.record import read, timed
 from evenly.experiment.results import Comparison
 from evenly.experiment.store import Store, slug
 from evenly.experiment.threads import on_threads
@@ -129,6 +129,8 @@ def execute_study(
 
         with timed(folder, store.folder / "traces", command) if folder and store else nullcontext():
             cells[name] = execute(own, store, progress=report, command=command, models=False, where=where, log=log and within(log, name))
+    if folder and (known := read(folder)) and known.versions:  # of when it was trained
+        cells = {name: cell._replace(versions=known.versions) for name, cell in cells.items()}
     outcomes = [outcome for name, comparison in cells.items() for outcome in choose(name, comparison, plan.chosen)]
     return Study(plan, cells, outcomes, sum(c.seconds for c in cells.values()))
 
