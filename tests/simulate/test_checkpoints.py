@@ -196,3 +196,10 @@ def test_the_fingerprint_tells_data_and_settings_apart(simulated: Simulated):
     names = {checkpoint.fingerprint(f, a) for f in (tiny, other) for a in (one, two)}
     assert len(names) == 4
     assert checkpoint.fingerprint(tiny, one) == checkpoint.fingerprint(federations.tiny(), algorithms("q-fedavg(q=[0, 1])")[0])
+
+
+def test_another_versions_checkpoint_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, seen = saved(tmp_path / "run.npz"), []
+    monkeypatch.setattr("evenly.simulate.run.__version__", "99.0")
+    go(path, seen=seen)
+    assert min(seen) <= 2

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenly import trees
+from evenly import __version__, trees
 from evenly.algorithms.e2fl import E2FL
 from evenly.federation import Federation
 from evenly.models import check_task
@@ -310,7 +310,7 @@ class _Simulation:
     def _fingerprint(self) -> str:
         plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
         shared = [self.shape.lanes, self.shape.devices]  # sums in another order have other last bits
-        settings: list[Any] = [self.rounds, self.every, self.dropout, self.block_rounds, shared, jax.__version__]
+        settings: list[Any] = [self.rounds, self.every, self.dropout, self.block_rounds, shared, jax.__version__, __version__]
         return checkpoints.fingerprint(
             self.federation, settings, plain, [repr((a.select, a.prepare)) for a in self.algorithms], repr(self.seeds), _stable(self.task)
         )
