@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -359,3 +360,23 @@ def test_a_search_of_settings_is_continued_by_its_own_command(tmp_path):
     assert "holds a search of settings; the command that began it goes on with it: evenly tune --trials 3" in sentence(
         run("resume", tmp_path, code=2)
     )
+
+
+STUBBORN = """
+import os, signal, threading, time
+from evenly.commands.running import SAME_SECONDS, _said_at_once
+threading.Thread(target=time.sleep, args=(60,)).start()
+with _said_at_once():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        os.kill(os.getpid(), signal.SIGINT)  # the same one, passed on
+        time.sleep(SAME_SECONDS)
+        print("still here", flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_second_ctrl_c_does_not_wait_for_training():
+    done = subprocess.run([sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (130, "still here\n")

@@ -1,10 +1,12 @@
 """Run a plan into its folder: traces, rows, models and the report. Whatever stops it, it says how to go on."""
 
 import errno
+import os
 import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from evenly.experiment.results import Comparison
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+SAME_SECONDS = 0.5  # what started us may pass on the Ctrl-C that we were given, too
 
 
 def this_command() -> str:
@@ -72,8 +75,19 @@ def _said_at_once() -> Iterator[None]:
         yield  # only the main thread hears of signals
         return
 
+    first = 0.0
+
+    def end(number: int, frame: Any) -> None:
+        if time.monotonic() - first < SAME_SECONDS:
+            return
+        if sys.stderr.isatty():
+            print("\033[?25h", end="", file=sys.stderr, flush=True)  # a progress bar hides the cursor
+        os._exit(130)  # anything milder would wait for the threads that train; files are whole, and the lock ends with us
+
     def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        nonlocal first
+        first = time.monotonic()
+        signal.signal(signal.SIGINT, end)
         with suppress(RuntimeError):  # it came in the middle of another print
             print("Stopping as soon as what is trained so far is kept.", file=sys.stderr)
         raise KeyboardInterrupt
