@@ -107,6 +107,15 @@ def test_nothing_can_be_changed(watch: Watch, method: str):
     assert ask(watch, f"/{secret(watch)}/state", method)[0] == 501
 
 
+def test_a_closed_page_is_no_error_and_others_are(watch: Watch, capsys: pytest.CaptureFixture[str]):
+    for error, told in ((BrokenPipeError(), False), (ConnectionResetError(), False), (KeyError("time"), True)):
+        try:
+            raise error
+        except Exception:
+            watch._server.handle_error(None, ("127.0.0.1", 1))
+        assert bool(capsys.readouterr().err) == told
+
+
 def test_only_this_machine_is_served(watch: Watch):
     assert watch._server.server_address[0] == "127.0.0.1"
 

@@ -6,10 +6,12 @@ a name point at this machine is refused by the name it asks for, and one that gu
 
 import json
 import secrets
+import sys
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from evenly.watch.page import page
@@ -29,6 +31,16 @@ REPORT = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-sr
 NOTHING = "default-src 'none'"
 
 
+class Server(ThreadingHTTPServer):
+    """Without a word about pages that are closed or loaded again before their answer is through."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class Watch:
     """A server that follows one folder, which need not be there yet. `serve` runs until `close` or an interrupt."""
 
@@ -36,8 +48,7 @@ class Watch:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{str(folder)!r} must be the folder of an experiment, but it is a file.")
         self._state, self._lock, self._secret = State(folder), Lock(), secrets.token_urlsafe(16)
-        self._server = ThreadingHTTPServer((ADDRESS, port), self._handler())
-        self._server.daemon_threads = True
+        self._server = Server((ADDRESS, port), self._handler())
 
     @property
     def url(self) -> str:
