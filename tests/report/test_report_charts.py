@@ -141,5 +141,6 @@ def contrast(one: str, other: str) -> float:
 def test_colours_can_be_told_from_the_background(theme):
     assert set(theme) == set(LIGHT)
     assert all(contrast(theme[f"series-{i}"], theme["paper"]) >= 3 for i in range(1, 9))
+    assert contrast(theme["muted"], theme["paper"]) >= 3  # the marks of all other methods
     assert all(contrast(theme[name], theme[back]) >= 4.5 for name in ("ink", "soft", "accent") for back in ("paper", "card"))
     assert contrast(theme["ink"], theme["tint"]) >= 4.5

@@ -20,7 +20,7 @@ LIGHT = {
     "line": "#dfe3e8",
     "accent": "#0b62a4",
     "tint": "#dcecf9",
-    "muted": "#a3abb5",
+    "muted": "#7f8792",
     "series-1": "#3c4654",
     "series-2": "#0072b2",
     "series-3": "#d55e00",
