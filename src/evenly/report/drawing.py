@@ -9,7 +9,7 @@ from typing import Any
 import altair
 import vl_convert
 
-from evenly.report.charts.theme import SAVED_WIDTH, saved_config
+from evenly.report.charts.theme import ROOM, SAVED_WIDTH, saved_config
 from evenly.writing import write_whole
 
 SCALE = 2.0  # of PNG: sharp on paper and on dense screens
@@ -25,7 +25,9 @@ def write_figures(specs: Mapping[str, dict[str, Any]], folder: Path, kind: str =
 
 def drawn(spec: dict[str, Any], kind: str) -> bytes:
     """One chart as it stands alone: with its title and legend, light colours and a fixed width."""
-    found = _convert(kind)(vl_spec={**spec, "width": SAVED_WIDTH}, config=saved_config(), vl_version=_version())
+    config = saved_config()
+    config["legend"] = config["legend"] | {"layout": {"top": {"margin": ROOM}}}  # between legends; Altair's schema has no word for it
+    found = _convert(kind)(vl_spec={**spec, "width": SAVED_WIDTH}, config=config, vl_version=_version())
     return found.encode() if isinstance(found, str) else found
 
 

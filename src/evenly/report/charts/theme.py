@@ -60,7 +60,8 @@ AXIS = {
     "titleFontSize": 12,
     "titleFontWeight": "normal",
 }
-LEGEND = {"orient": "top", "offset": 44, "columns": 3, "symbolOpacity": 1, "labelLimit": 240, "title": None}
+ROOM = 26  # between names: drawn with one font and seen with another, they may be a fifth wider than what was left for them
+LEGEND = {"orient": "top", "offset": 44, "columns": 3, "columnPadding": ROOM, "symbolOpacity": 1, "labelLimit": 240, "title": None}
 # Upright and above the axis, a title takes no width from the plot: phones have none to spare.
 AXIS_Y = {"titleAngle": 0, "titleAnchor": "end", "titleAlign": "left", "titleBaseline": "bottom", "titleX": 0, "titleY": -10}
 
