@@ -162,3 +162,13 @@ def test_intervals_hold_the_truth_of_other_clients_about_as_often_as_they_say(cl
         gap = found.groups[0].against["spd"][0]
         inside += gap.low <= -0.1 <= gap.high
     assert inside >= 88  # 95 of 100 with a deviation of 2.2, and a little less for few clients
+
+
+def test_a_gap_of_nothing_among_few_people_is_not_certain():
+    """All are predicted right: resampling finds no width at all, however few they are."""
+    frame = pd.DataFrame({"sex": ["f", "m"] * 24, "y": [0, 0, 1, 1] * 12, "p": [0, 0, 1, 1] * 12})
+    view = evenly.audit(frame, label="y", prediction="p", sensitive="sex").groups[0]
+    for name in ("acc_diff", "eod"):
+        gap = view.against[name][0]
+        assert gap.value == 0
+        assert gap.low < -0.1 < 0.1 < gap.high

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.estimates import NOTHING, Estimate, estimates, rate_ends, resampled
+from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe, rate_ends, resampled
 from evenly.auditing.hiding import FAVOURABLE, Veil, label_counts
 from evenly.auditing.hiding import veil as veil_of
 from evenly.auditing.scores import Curves
@@ -29,6 +29,7 @@ GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")  # of the registry, every 
 RANGES = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
 OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")  # what needs no favourable label
 NEEDS = {"eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr")}  # rates that must not be hidden on either side
+DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}  # gaps that are one rate less another
 MOST_COMPARED = 40  # groups of one column that are each compared with all others: the largest
 
 
@@ -166,14 +167,27 @@ def _against(
     found: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, wanted)}
     for g in largest:
         pair = sides(known, (int(place[g]),))  # [units, 2, labels, outcomes]: the group and all others
-        value, interval = _measured(pair.sum(0), tuple(found)), resampled(pair, partial(_measured, names=tuple(found)))
+        value, (low, high) = _measured(pair.sum(0), tuple(found)), _ends(pair, tuple(found))
         for i, name in enumerate(found):
             # Everybody's rates less those of both sides are the rates of people on neither.
             apart = [g, *np.flatnonzero(~compared).tolist()]
             may = _enough(label_counts(pair.sum(0)), name, least) and all(shown[rate][apart].all() for rate in NEEDS.get(name, ()))
             if may and np.isfinite(value[i]):
-                found[name][g] = Estimate(float(value[i]), float(interval.low[i]), float(interval.high[i]), int(rows[g]))
+                found[name][g] = Estimate(float(value[i]), float(low[i]), float(high[i]), int(rows[g]))
     return {name: tuple(column) for name, column in found.items()}
+
+
+def _ends(pair: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
+    """Ends of the intervals of a group against all others [units, 2, labels, outcomes]: of resampling and, for a difference of two
+    rates, what chance allows with so many people, whichever is wider. Resampling alone finds no width where all went the same way."""
+    drawn = resampled(pair, partial(_measured, names=names))
+    seen, behind = rates(pair.sum(0), FAVOURABLE), rows_behind(pair.sum(0), FAVOURABLE)
+    low, high = np.array(drawn.low), np.array(drawn.high)
+    for i, name in enumerate(names):
+        if name in DIFFERENCES:
+            least, most = newcombe(getattr(seen, DIFFERENCES[name]), getattr(behind, DIFFERENCES[name]))
+            low[i], high[i] = np.fmin(low[i], least), np.fmax(high[i], most)
+    return low, high
 
 
 def _enough(pair: Array, name: str, least: int) -> bool:

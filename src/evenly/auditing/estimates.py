@@ -55,6 +55,15 @@ def rate_ends(units: Array, share: Array, rows: Array, statistic: Callable[[Arra
     return np.fmin(low, drawn.low), np.fmax(high, drawn.high)
 
 
+def newcombe(share: Array, rows: Array) -> tuple[Array, Array]:
+    """Newcombe's 95 % interval of the first of two shares less the second (his method 10), which joins Wilson's of both. [..., 2]"""
+    low, high = wilson(share, rows)
+    gap = share[..., 0] - share[..., 1]
+    below = np.sqrt((share[..., 0] - low[..., 0]) ** 2 + (high[..., 1] - share[..., 1]) ** 2)
+    above = np.sqrt((high[..., 0] - share[..., 0]) ** 2 + (share[..., 1] - low[..., 1]) ** 2)
+    return gap - below, gap + above
+
+
 def estimates(value: Array, low: Array, high: Array, rows: Array) -> tuple[Estimate, ...]:
     """One estimate per entry of parallel arrays; nothing where the value is not known."""
     numbers = zip(value.tolist(), low.tolist(), high.tolist(), rows.tolist(), strict=True)

@@ -5,12 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.auditing.estimates import NOTHING, Estimate, estimates
+from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe
 from evenly.auditing.hiding import FAVOURABLE
 from evenly.metrics import rates, ratio
 from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval, resampled
 from evenly.report.disclosure import hide
-from evenly.report.served import wilson
 
 Array = np.ndarray
 
@@ -49,12 +48,8 @@ def _both(counts: Array, gone: Array, least: int) -> Array:
 
 
 def _gaps(share: Array, rows: Array, shown: Array) -> tuple[Estimate, ...]:
-    """Differences of two shares with Newcombe's 95 % interval (his method 10), which joins Wilson's of both."""
-    low, high = wilson(share, rows)
-    gap = share[:, 0] - share[:, 1]
-    below = np.sqrt((share[:, 0] - low[:, 0]) ** 2 + (high[:, 1] - share[:, 1]) ** 2)
-    above = np.sqrt((high[:, 0] - share[:, 0]) ** 2 + (share[:, 1] - low[:, 1]) ** 2)
-    return estimates(np.where(shown, gap, np.nan), gap - below, gap + above, rows.sum(1))
+    """Differences of two shares with Newcombe's 95 % interval."""
+    return estimates(np.where(shown, share[:, 0] - share[:, 1], np.nan), *newcombe(share, rows), rows.sum(1))
 
 
 def _mean(gaps: tuple[Estimate, ...]) -> Estimate:

@@ -41,10 +41,11 @@ def cautions(audit: Audit) -> list[str]:
 def interval_words(audit: Audit) -> str:
     """How the intervals of groups were found."""
     if audit.clients is not None and audit.clients.clients >= LEAST_CLIENTS:
-        wider = "and for rates also what chance allows with so many people (Wilson), whichever is wider"
+        wider = "and for rates and their differences also what chance allows with so many people (Wilson, Newcombe), whichever is wider"
         return f"Intervals are 95 %: from resampling clients, {wider}."
     why = "there are no clients to resample" if audit.clients is None else f"fewer than {LEAST_CLIENTS} clients are too few to resample"
-    return f"Intervals are 95 %: from resampling people, since {why}; of rates Wilson's. They say nothing of how other clients would fare."
+    of = "of rates Wilson's, of differences also Newcombe's"
+    return f"Intervals are 95 %: from resampling people, since {why}; {of}. They say nothing of how other clients would fare."
 
 
 def percent(found: Estimate, of: str = "") -> str:
