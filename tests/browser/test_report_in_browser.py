@@ -218,6 +218,9 @@ def test_a_click_on_a_column_sorts_and_another_turns_the_order(opened):
     head.press("Enter")
     assert visit.page.evaluate(read) == sorted(before, reverse=True)
     assert visit.page.locator("#chance th[aria-sort=descending]").count() == 1
+    visit.page.evaluate(f"{rows}.at(-1).cells[3].textContent = '< 0.0001'")
+    visit.page.locator("#chance details:first-of-type th", has_text="p").locator("button", has_text="p").nth(0).click()
+    assert visit.page.evaluate(f"{rows}[0].cells[3].textContent") == "< 0.0001"  # the least of all, not one without a value
 
 
 def test_rounds_can_be_drawn_against_bytes(opened):

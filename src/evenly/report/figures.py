@@ -89,7 +89,7 @@ def figure_html(figure: Figure, *controls: Html) -> Html:
 def legend_of(labels: Sequence[str], *, others: bool) -> Html:
     items = [element("li", None, _swatch(OUTLINES[i], f"series-{i + 1}"), label) for i, label in enumerate(labels)]
     grey = [element("li", None, _swatch(OUTLINES[0], "muted"), "all other methods")] if others else []
-    return element("ul", {"class": "legend", "aria-label": "Methods"}, *items, *grey)
+    return element("ul", {"class": "legend", "aria-label": "Legend"}, *items, *grey)
 
 
 def _swatch(outline: str, colour: str) -> Html:

@@ -5,7 +5,7 @@
   const methods = [...document.querySelectorAll("table[data-methods]")];
   const clients = [...document.querySelectorAll("table[data-clients]")];
 
-  const number = (text) => Number.parseFloat(text.replace("−", "-").replaceAll(",", ""));
+  const number = (text) => Number.parseFloat(text.replace("−", "-").replaceAll(",", "").replace(/^[<\s]+/, "")); // "< 0.0001" too
   function key(row, column) {
     const cell = row.cells[column];
     if (column === 0) return cell.textContent;
