@@ -25,7 +25,7 @@ def test_the_same_plan_may_open_its_folder_again(tmp_path):
 
 def test_results_of_other_settings_are_refused(tmp_path):
     Store(tmp_path / "out", PLAN)
-    with pytest.raises(ValueError, match="holds the results of other settings"):
+    with pytest.raises(ValueError, match="holds the results of other settings: not the same is rounds"):
         Store(tmp_path / "out", OTHER)
 
 

@@ -60,16 +60,20 @@ class Store:
     def _other(self, held: Path, plan: Settings) -> str:
         """What is wrong with going on here; nothing where the results are of this very plan."""
         try:
-            plain(held.read_text())
+            there = plain(held.read_text())
         except NewerError as error:  # not even with --force: whoever made them can still read them
             raise ValueError(f"The folder {str(self.folder)!r} {error}, or choose another --out; nothing was touched.") from None
         except ValueError:
             return f"The plan.json in {str(self.folder)!r} is damaged, so it is not known what the results there are of."
-        other = f"The folder {str(self.folder)!r} holds the results of other settings."
+        other = f"The folder {str(self.folder)!r} holds the results of other settings"
         try:
-            return "" if plan.from_json(held.read_text()).fingerprint() == plan.fingerprint() else other
+            if plan.from_json(held.read_text()).fingerprint() == plan.fingerprint():
+                return ""
         except ValueError:  # a comparison where a study is wanted, or the other way round
-            return other
+            return f"{other}."
+        here = plain(plan.to_json())
+        differ = [name for name in here if here[name] != there.get(name)]
+        return f"{other}: not the same {'is' if len(differ) == 1 else 'are'} {' and '.join(differ)}." if differ else f"{other}."
 
     def _clear(self) -> None:
         for name in reversed(OWN):  # the plan last: without it, what is left would be nobody's
@@ -114,17 +118,19 @@ class Store:
             return None
         structure = jax.tree.structure(jax.eval_shape(task.init, jax.random.key(0)))
         try:
-            return _read_traces(path, len(keys), structure)
+            return _read_traces(path, keys, structure)
         except (EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
             raise ValueError(
                 f"The traces {str(path)!r} are damaged. Remove the file; its runs are then trained again and all others stay."
             ) from None
 
 
-def _read_traces(path: Path, runs: int, structure: Any) -> list[Trace]:
+def _read_traces(path: Path, keys: Sequence[str], structure: Any) -> list[Trace]:
     with READING, open(path, "rb") as opened, np.load(opened) as file:  # numpy leaves a damaged file open
         header = json.loads(str(file["header"]))
-        reports = header.get("reports") or [{}] * runs  # older files have none
+        if header["keys"] != list(keys):  # a name holds only the beginning of the keys, and a number that others may share
+            raise ValueError
+        reports = header.get("reports") or [{}] * len(keys)  # older files have none
         return [
             Trace(
                 **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},  # older files have fewer
