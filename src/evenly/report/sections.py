@@ -34,7 +34,7 @@ def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
     note = noise_note(values, choice, _median_rows(comparison, choice))
     if note:
         parts.append(element("aside", None, element("strong", None, f"Small {SPLIT_WORDS[choice.split]} sets. "), unbroken(note)))
-    parts += _each(values, choice)
+    parts += _each(comparison, values, choice)
     if len(rows) < len(values):
         parts.append(folded(f"All {len(values)} methods", method_table(everything, "Every method, the same columns.")))
     if not known_of(values, MAIN_METRICS):
@@ -71,13 +71,19 @@ def _where(values: Values, choice: Choice) -> str:
     return "on the central test set" + (f" (first column) and {own}" if known_of(values, MAIN_METRICS) else "")
 
 
-def _each(values: Values, choice: Choice) -> list[Html]:
+def _each(comparison: Comparison, values: Values, choice: Choice) -> list[Html]:
     """The other methods in words; the leading one has the opening."""
     others = [label for label in choice.coloured if label not in (choice.baseline, choice.lead)]
     if not others:
         return []
     items = [element("li", None, unbroken(against(values, choice.baseline, label, choice.split))) for label in others]
-    return [element("h3", None, "The other methods"), element("ul", {"class": "words"}, *items)]
+    words = [element("h3", None, "The other methods"), element("ul", {"class": "words"}, *items)]
+    if len(comparison.seeds) > 1:
+        link = element("a", {"href": "#chance"}, "what stays clear")
+        words.append(
+            element("p", {"class": "soft"}, "Each is judged on its own. Of many comparisons some look clear by chance: see ", link, ".")
+        )
+    return words
 
 
 def _median_rows(comparison: Comparison, choice: Choice) -> float:
