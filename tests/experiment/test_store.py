@@ -92,3 +92,11 @@ def test_traces_may_be_kept_without_their_models(tmp_path, some_trace: Trace, ta
     assert found is not None
     assert (found[0].tables == some_trace.tables).all()
     assert all(leaf.size == 0 for leaf in jax.tree.leaves(found[0].model))
+
+
+def test_traces_of_other_runs_under_the_same_name_are_not_taken_for_ours(tmp_path, some_trace: Trace, task: Softmax):
+    store = Store(tmp_path / "out", PLAN)
+    store.save_traces(["fedavg#0#0"], [some_trace])
+    store.traces_in(store.folder, ["fedavg#0#0"]).rename(store.traces_in(store.folder, ["fedsgd#0#0"]))
+    with pytest.raises(ValueError, match="are damaged"):
+        store.load_traces(["fedsgd#0#0"], task)
