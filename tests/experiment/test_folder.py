@@ -230,3 +230,12 @@ def test_results_of_several_versions_say_so(tmp_path, monkeypatch):
     record.add_training(tmp_path, 1.0)
     record.add_training(tmp_path, 1.0)
     assert record.read(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}
+
+
+@pytest.mark.parametrize("first", [lambda out: record.begin(out, record.Record()), lambda out: record.add_training(out, 1.0)])
+def test_where_a_run_began_is_kept_also_without_a_command(tmp_path, monkeypatch, first):
+    """As a Python program, or a machine with only the core packages, begins it."""
+    monkeypatch.chdir(tmp_path)
+    first(Path("out"))
+    assert record.begin(Path("out"), record.Record(command="evenly resume out")).started_in == ".."
+    assert record.read(Path("out")).command == "evenly resume out"

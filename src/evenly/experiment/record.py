@@ -59,12 +59,16 @@ def begin(folder: Path, record: Record) -> Record:
     """Write down what is about to run. Where the folder already has a record, its first command and what training took stay."""
     known = read(folder)
     if known:
-        kept = {name: getattr(known, name) for name in ("seconds", "device", "date", "versions")}
-        first = {"command": known.command, "started_in": known.started_in} if known.command else {}
-        record = dataclasses.replace(record, **kept, **first)
+        kept = {name: getattr(known, name) for name in ("started_in", "seconds", "device", "date", "versions")}
+        record = dataclasses.replace(record, **kept, command=known.command or record.command)
     else:
-        record = dataclasses.replace(record, started_in=os.path.relpath(Path.cwd(), folder.resolve()))  # a link's parent is another folder
+        record = dataclasses.replace(record, started_in=_from(folder))
     return _write(folder, record)
+
+
+def _from(folder: Path) -> str:
+    """Where we are, seen from a folder; not from a link to it, whose parent is another."""
+    return os.path.relpath(Path.cwd(), folder.resolve())
 
 
 @contextmanager
@@ -83,7 +87,7 @@ def timed(folder: Path, traces: Path, command: str = "") -> Iterator[None]:
 
 def add_training(folder: Path, seconds: float, command: str = "") -> None:
     """Add the time of a session, and say where it was."""
-    known = read(folder) or Record(command=command)
+    known = read(folder) or Record(command=command, started_in=_from(folder))
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
     every = {name: _also(known.versions.get(name, ""), version) for name, version in versions().items()}
     where = {"device": _also(known.device, device), "date": date.today().isoformat(), "versions": every}
