@@ -158,6 +158,9 @@ def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
     losses = {row["loss"] for rows in built.specs["chart-weighing"]["datasets"].values() for row in rows}
     assert not losses & {float(f"{loss:.5g}") for loss in found.runs[0].trace.losses[-1, 0, hidden]}
     assert without_clients(found, ()) is found
+    assert "<strong>2 of 12 clients</strong> are " in built.opening  # before the figures that do not count them
+    assert "over clients are of the other 10" in built.opening
+    assert "of the other" not in build(found).opening
 
 
 def test_the_papers_figures_tell_nothing_that_is_withheld(found):

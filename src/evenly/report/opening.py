@@ -7,6 +7,7 @@ from evenly.federation import CENTRAL
 from evenly.report.by_group import rows_shown, with_groups
 from evenly.report.choice import Choice
 from evenly.report.group_summary import summarise_groups
+from evenly.report.hiding import MANY
 from evenly.report.markup import Html, element, unbroken
 from evenly.report.summary import summarise
 from evenly.report.table import COLUMNS, UNDEFINED, Values, difference, format_value, headline, known_of, over_seeds
@@ -34,9 +35,19 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
         element("p", {"class": "kicker"}, f"evenly · {comparison.name if comparison.title else KICKER}"),
         element("h1", None, comparison.title or comparison.name),
         *(element("p", {"class": kind}, unbroken(text)) for said in words for kind, text in said.items() if text),
+        *_without_some(comparison.federation.clients, len(choice.hidden)),
         *tiles,
         *_notes(comparison.notes),
     )
+
+
+def _without_some(clients: int, hidden: int) -> list[Html]:
+    """Small clients are often those that are served worst, so a page without them may look better than the results are."""
+    if not 0 < hidden <= MANY:
+        return []
+    link = element("a", {"href": "#hidden"}, "not shown")
+    text = f": figures and charts over clients are of the other {clients - hidden:,}, and can differ much from those over all."
+    return [element("aside", None, element("strong", None, f"{hidden:,} of {clients:,} clients"), " are ", link, text)]
 
 
 def _notes(notes: str) -> list[Html]:
