@@ -80,8 +80,9 @@ def power_words(seeds: int, planned: int) -> str:
 
 def _method_words(baseline: str, count: int) -> str:
     return (
-        f"Every method is compared with {baseline} seed by seed (Student's t test of the differences, two-sided; it takes them to be "
-        f"roughly normal, which so few numbers cannot show). The p values are corrected by Holm's method for all {count:,} comparisons of "
+        f"Every method is compared with {baseline} seed by seed (Student's t test of the differences, two-sided, or a test of their signs "
+        "where all are alike; the former takes them to be roughly normal, which so few numbers cannot show). "
+        f"The p values are corrected by Holm's method for all {count:,} comparisons of "
         "this section: if no method differed at all, the probability that anything here were called clear would be at most 5 %."
     )
 
@@ -127,7 +128,7 @@ def _row(metric: Metric, line: Line) -> list[str]:
     return [
         line.label,
         _signed(format_value(change.difference, metric)),
-        _whole(" to ".join(ends)) if math.isfinite(change.half_width) else UNDEFINED,
+        _whole(" to ".join(ends)) if math.isfinite(change.half_width) else _alike(change.effect),
         _whole(p_text(change.p)),
         _whole(p_text(line.corrected)),
         _effect(change.effect),
@@ -167,9 +168,12 @@ def p_text(p: float) -> str:
 
 
 def _effect(effect: float) -> str:
-    if math.isnan(effect):
-        return UNDEFINED
-    return "all alike" if math.isinf(effect) else _signed(f"{effect:.1f}")
+    return _signed(f"{effect:.1f}") if math.isfinite(effect) else _alike(effect)
+
+
+def _alike(effect: float) -> str:
+    """Why there is no number: all seeds differ by the same, or there is only one."""
+    return "all alike" if math.isinf(effect) else UNDEFINED
 
 
 def _signed(text: str) -> str:
