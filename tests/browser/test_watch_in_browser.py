@@ -25,7 +25,8 @@ DONE = "Number(document.getElementById('far').textContent.match(/^[0-9,]+/)?.[0]
 
 def evenly(*arguments: str, folder: Path) -> subprocess.Popen:
     command = [sys.executable, "-m", "evenly", *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  tests that run in the background ignore Ctrl-C
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=heard)
 
 
 @pytest.fixture

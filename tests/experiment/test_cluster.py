@@ -123,6 +123,7 @@ def test_a_program_whose_workers_always_die_is_named(where, tmp_path, monkeypatc
     assert "What else was finished is kept" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_stopped_by_the_user_workers_keep_what_they_have(where, cache, long, tmp_path):
     def stop(done, total):
         if done > 0:
@@ -175,6 +176,7 @@ def evenly(*words, code=0):
     return result
 
 
+@pytest.mark.slow
 def test_run_and_resume_take_a_cluster(where, tmp_path, monkeypatch):
     (tmp_path / "mine.toml").write_text(FILE)
     evenly("run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "here"))

@@ -92,7 +92,10 @@ def test_many_rows_at_once_give_what_each_gives_alone(name: str):
     np.testing.assert_allclose(losses(x)[-3:], losses(x[-3:]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in SMALL if name != "lenet-no-bias"])  # compiling is slow
+LESS_OFTEN = {"cnn", "resnet"}  # compiling is slow, and their parts are in the others
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LESS_OFTEN)) for n in SMALL if n != "lenet-no-bias"])
 def test_the_simulator_trains_one_run_and_two_at_a_time(name: str):
     task, data = SMALL[name], federation(name)
     check_task(task, data)
