@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.experiment.measuring import shown_split
 from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, Metric, Spread, accuracy, examples, measure, spread
@@ -80,8 +81,7 @@ def final_values(comparison: Comparison, split: str = "test") -> Values:
 
 def clients_split(comparison: Comparison) -> str:
     """The rows that clients are compared on: their test rows or, where no client has any, their validation rows."""
-    federation = comparison.federation
-    return "valid" if federation.valid.counts.any() and not federation.test.counts.any() else "test"
+    return shown_split(comparison.federation)
 
 
 def headline(values: Values) -> str:
