@@ -40,6 +40,14 @@ def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
     assert "most balanced point among the baseline and all 24 settings" in rule(front)
 
 
+def test_settings_that_are_equally_good_are_counted(even):
+    assert "equally good" not in rule(even)
+    other = next(tried for tried in even.trials if even.choice.allowed[tried.label] and tried.label != even.choice.chosen)
+    twin = other._replace(seen={**other.seen, "variance": even.chosen.seen["variance"]})
+    trials = [twin if tried.label == twin.label else tried for tried in even.trials]
+    assert "2 of these are equally good; the first of them is taken." in rule(even._replace(trials=trials))
+
+
 def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
     assert caution(even) == ""  # seeds shift all accuracies alike, so the variance changes by the same in each
     single, _ = searched(monkeypatch, "q-fedavg(q=[0.5])", seeds=1)

@@ -83,9 +83,16 @@ def rule(tuning: Tuning) -> str:
         unit = (" point" if plan.within == 1 else " points") if "%" in EVERY_METRIC[plan.keep].range else ""
         among = f"the baseline and the {allowed} of {trials} settings whose {kept} stays within {plan.within:g}{unit} of its own"
     if len(plan.objectives) == 1:
-        return f"This is the {names} among {among}. Test rows took no part in the choice."
+        return f"This is the {names} among {among}. {_tie(tuning)}Test rows took no part in the choice."
     balanced = f"The front trades {names} against each other. Chosen is its most balanced point among {among}: the one nearest to the best"
     return f"{balanced} of each, where each counts from the worst of front and baseline to the best. Test rows took no part."
+
+
+def _tie(tuning: Tuning) -> str:
+    """With few validation rows several settings may find the very same figure."""
+    (aim,), chosen = tuning.plan.objectives, tuning.chosen
+    alike = sum(tuning.choice.allowed[t.label] and t.means[aim] == chosen.means[aim] for t in every_method(tuning).values())
+    return f"{alike} of these are equally good; the first of them is taken. " if alike > 1 else ""
 
 
 def caution(tuning: Tuning) -> str:

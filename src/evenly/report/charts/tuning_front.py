@@ -50,6 +50,8 @@ def in_question(tuning: Tuning) -> list[Tried]:
 
 def room_of(tuning: Tuning) -> float:
     """How far a chart reaches beyond what is in question, as a share of it."""
+    if len(in_question(tuning)) == len(every_method(tuning)):
+        return 0.1  # nothing lies beyond
     return 0.35 if tuning.plan.within is None else 1.0  # a margin is narrow, and what lies just outside tells what it costs
 
 
