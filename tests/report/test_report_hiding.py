@@ -11,7 +11,7 @@ from evenly.experiment.reproduce import Line
 from evenly.federation import SPLITS, Attribute
 from evenly.metrics import Spread, by_attribute, pooled
 from evenly.records import replace
-from evenly.report.charts import lorenz
+from evenly.report.charts import lorenz, weight_history
 from evenly.report.client_groups import client_groups
 from evenly.report.hiding import hidden_clients, hidden_groups, without_clients
 from evenly.report.page import build, render
@@ -173,3 +173,15 @@ def test_the_papers_figures_tell_nothing_that_is_withheld(found):
     assert ">range of accuracy</th>" not in text
     assert ">accuracy</th>" in text
     assert ">variance</th>" in render(found, lines)
+
+
+def test_the_weight_of_no_hidden_client_is_what_the_others_leave():
+    found = comparison(data=federation(19, rows=(40, 10, 40)), seeds=1)  # nine bands of two clients, and the smallest alone
+    whole, part = (weight_history(found, "fedavg", hidden) for hidden in ((), (0, 1)))
+    assert whole is not None
+    assert part is not None
+    assert len(whole.bands) == 10
+    assert len(part.bands) == 8  # also without the band that the second hidden client shares with one that is shown
+    alike = weight_history(found, "fedavg", range(1, 5))
+    assert alike is not None
+    assert len(alike.bands) == 10  # two by two

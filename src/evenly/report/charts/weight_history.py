@@ -27,7 +27,8 @@ class History(NamedTuple):
 
 
 def weight_history(comparison: Comparison, label: str, hidden: Collection[int] = ()) -> History | None:
-    """Mean over seeds, without rows of hidden clients.
+    """Mean over seeds, without rows of hidden clients. All shares sum to 1, and those of shown clients are known from elsewhere: so
+    where a band holds a single hidden client, all bands with hidden ones are left out.
 
     None where there is nothing to show: no rounds, one client, or several models with weights of their own.
     """
@@ -45,7 +46,8 @@ def weight_history(comparison: Comparison, label: str, hidden: Collection[int] =
     shares = np.mean([_shares(run, band, len(parts), edges) for run in runs], axis=0)
     names = [_name(comparison, part, i, len(parts)) for i, part in enumerate(parts)]
     rows = np.array([sizes[part].sum() for part in parts]) / max(sizes.sum(), 1)
-    kept = [i for i, part in enumerate(parts) if len(part) > 1 or part[0] not in hidden]
+    held = [sum(int(k) in hidden for k in part) for part in parts]
+    kept = [i for i, number in enumerate(held) if not number or 1 not in held]
     spans = [(int(a) + 1, int(b)) for a, b in itertools.pairwise(edges)]
     return History([names[i] for i in kept], rows[kept], spans, shares[kept]) if kept else None
 
