@@ -63,3 +63,11 @@ def test_sizes_in_words(given, said):
 )
 def test_durations_in_words(given, said):
     assert duration(given) == said
+
+
+def test_seeds_that_meet_are_all_in_memory(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    first = setting_of(PLAN, 0)
+    assert estimate(PLAN, first).at_once == 2
+    monkeypatch.setattr("evenly.experiment.estimate.worth_meeting", lambda task, runs: True)
+    assert estimate(PLAN, first).at_once == 3

@@ -15,6 +15,7 @@ from evenly.experiment.jobs import Setting
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program, members_of, programs
 from evenly.experiment.store import Store
+from evenly.simulate import worth_meeting
 from evenly.simulate.beginning import suited
 from evenly.types import Algorithm, Seeds, Several, Task
 
@@ -58,8 +59,14 @@ def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate
         data_bytes=_bytes(first.federation),
         parameters=max(_numbers(_model(first.task, member)) for member in members),
         state_bytes=max((_state(first, members, program) for program in every), default=0),
-        at_once=max(1, min(len(plan.seeds), os.cpu_count() or 1)),
+        at_once=_at_once(plan, first.task, max(len(program.members) for program in every)),
     )
+
+
+def _at_once(plan: Plan, task: Task, runs: int) -> int:
+    """Seeds side by side: as many as there are cores, or all where they advance together."""
+    cores = len(plan.seeds) if worth_meeting(task, runs) else os.cpu_count() or 1
+    return min(len(plan.seeds), cores)
 
 
 def _state(first: Setting, members: Sequence[Algorithm], program: Program) -> int:
