@@ -23,10 +23,13 @@ MORE = ["--sampling", "uniform(clients=2)", "--evaluate-every", "500"]
 DONE = "Number(document.getElementById('far').textContent.match(/^[0-9,]+/)?.[0].replaceAll(',', ''))"
 
 
+# Tests that run in the background pass on that Ctrl-C is ignored; a user's terminal does not.
+PROGRAM = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from evenly.cli import main; main()"
+
+
 def evenly(*arguments: str, folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "evenly", *arguments]
-    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  tests that run in the background ignore Ctrl-C
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=heard)
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 @pytest.fixture

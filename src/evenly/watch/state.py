@@ -33,7 +33,7 @@ class State:
         """The state as plain data. `seen` is the version of the lines that the page has already; they are not sent twice."""
         found = {name: self._found(name, path) for name, path in self._parts().items()}
         begun = {name: one for name, one in found.items() if one}
-        chosen = part if part in begun else max(begun, key=lambda name: begun[name].last, default="")
+        chosen = part if part in begun else _latest(begun)
         status, sentence = self._status(found)
         told: dict[str, Any] = {
             "title": self._title(begun.get(chosen)), "folder": str(self.folder),
@@ -73,7 +73,7 @@ class State:
                 return "finished", "This experiment is finished."
             begins = "is being trained" if (self.folder / "plan.json").exists() else "has begun"
             return "waiting", f"Nothing {begins} in {self.folder} yet. This page goes on looking."
-        name, last = max(begun.items(), key=lambda item: item[1].last)
+        last = begun[name := _latest(begun)]
         if not last.end and is_running(self._tails[name].path):
             return "running", "Training." if last.done[0] or any(last.points.values()) else "Loading data and compiling."
         if last.end == "failed":
@@ -119,6 +119,11 @@ def _alive(found: Found) -> bool:
 
 def _stage(found: Found | None) -> str:
     return "waiting" if found is None else found.end or "running"
+
+
+def _latest(begun: dict[str, Found]) -> str:
+    """The part that told something last; of two at the same moment the later one, because parts follow each other."""
+    return max(reversed(begun), key=lambda name: begun[name].last, default="")
 
 
 def _progress(parts: dict[str, Found | None]) -> dict[str, Any]:
