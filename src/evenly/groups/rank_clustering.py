@@ -39,13 +39,14 @@ def rank_clustering(places: Tree, groups: int, *, seed: int, iterations: int = 2
     require(groups <= clients, f"{clients} clients cannot be told apart into {groups} groups. Give at most as many groups as clients.")
     for name, value in (("iterations", iterations), ("restarts", restarts)):
         require(value >= 1, f"{name} must be at least 1, got {value}.")
+    places = jax.tree.map(jnp.asarray, places)  # to the device once, not in every step
     draws = Draws(seed, "rank clustering")
     found = [_from(places, draws.at(r).choice(clients, groups, replace=False), iterations) for r in range(restarts)]
     return min(found, key=lambda clustering: clustering.distance)
 
 
 def _from(places: Tree, first: np.ndarray, iterations: int) -> Clustering:
-    centres = jax.tree.map(lambda leaf: jnp.asarray(leaf)[first], places)
+    centres = jax.tree.map(lambda leaf: leaf[first], places)
     choice, distance = _nearest(places, centres)
     done = 0
     while done < iterations:
