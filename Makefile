@@ -1,40 +1,47 @@
 # Everything a fresh machine needs is installed into .venv by these targets; they need Python 3.11+ and make.
+# The demo takes the package alone; the other targets add what tests, checks and pages need, PyTorch and Flower among it.
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/.installed
+PACKAGE := .venv/.package
+TOOLS := .venv/.tools
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: demo test check slow docs bench format clean
 
-demo: $(STAMP)
+demo: $(PACKAGE)
 	$(BIN)/evenly compare --algorithms "fedavg,q-fedavg(q=1)" --rounds 3000 --seeds 3 --out demo --force
 
-test: $(STAMP)
+test: $(TOOLS)
 	$(BIN)/python -m pytest
 
-check: $(STAMP)
+check: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-slow: $(STAMP)
+slow: $(TOOLS)
 	$(BIN)/python -m pytest -m slow
 
-docs: $(STAMP)
+docs: $(TOOLS)
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(STAMP)
+bench: $(TOOLS)
 	$(BIN)/python benchmarks/synthetic.py
 
-format: $(STAMP)
+format: $(TOOLS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
 	rm -rf .venv demo results site
 
-$(STAMP): pyproject.toml constraints.txt
+$(PACKAGE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) .
+	touch $@
+
+$(TOOLS): $(PACKAGE)
+	$(INSTALL) '.[dev]'
 	touch $@

@@ -83,7 +83,7 @@ def test_the_wheel_says_what_it_is(wheel: Path):
         about = f"evenly-{evenly.__version__}.dist-info"
         text, points = (archive.read(f"{about}/{name}").decode() for name in ("METADATA", "entry_points.txt"))
     extras = set(re.findall(r"^Provides-Extra: (.*)$", text, re.MULTILINE))
-    assert extras == {"dev", "docs", "logging", "ray"}
+    assert extras == {"dev", "docs", "flower", "logging", "ray", "torch"}
     assert "Requires-Dist: optuna" in text
     assert "Requires-Python: >=3.11" in text
     assert "evenly = evenly.cli:main" in points

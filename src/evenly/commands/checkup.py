@@ -25,6 +25,8 @@ REQUIRED = (
     "optuna",
 )
 OPTIONAL = {  # distribution -> what it enables, and how to get it
+    "flwr": ("federations of real clients with Flower", "pip install 'evenly[flower]'"),
+    "torch": ("clients that train with PyTorch", "pip install 'evenly[torch]'"),
     "ray": ("spreading an experiment over machines", "pip install 'evenly[ray]'"),
     "tensorboardX": ("logging to TensorBoard", "pip install 'evenly[logging]'"),
     "mlflow-skinny": ("logging to MLflow", "pip install 'evenly[logging]'"),
