@@ -115,3 +115,55 @@ def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
         assert np.nanmean(a.values["eod_abs"]) <= np.nanmean(b.values["eod_abs"])  # what choosing on the test set means
     assert first.one("honest", "0.9", "fedavg+full").values["accuracy"].shape == (2,)
     assert module.PROTOCOLS == ("study", "honest")
+
+
+@pytest.fixture
+def small_gpu(monkeypatch):
+    """As where one partition would leave most of a GPU idle."""
+    for where in ("cells", "threads"):
+        monkeypatch.setattr(f"evenly.experiment.{where}.worth_meeting", lambda *_: True)
+
+
+def test_partitions_that_advance_side_by_side_end_where_each_would_alone(tmp_path, monkeypatch, request):
+    plan, met = tiny().study_plan("test/tiny"), []
+    alone = execute_study(plan)
+    request.getfixturevalue("small_gpu")
+    monkeypatch.setattr("evenly.simulate.meeting.advance_side_by_side", _counting(met))
+    Store(tmp_path / "out", plan)
+    together = execute_study(plan, tmp_path / "out")
+    assert max(met) == 4  # both seeds of both partitions in one program
+    for a, b in zip(alone.outcomes, together.outcomes, strict=True):
+        assert a[:4] == b[:4]
+        np.testing.assert_allclose(a.values["accuracy"], b.values["accuracy"], atol=0.5)  # a row on the border may change sides
+    # A second time half of it is there, and nobody waits for it.
+    second = list((tmp_path / "out" / "cells").glob("0.9*/traces/*"))
+    assert len(second) == 2
+    for path in second:
+        path.unlink()
+    again = execute_study(plan, tmp_path / "out")
+    for a, b in zip(together.outcomes, again.outcomes, strict=True):
+        np.testing.assert_allclose(a.values["accuracy"], b.values["accuracy"], atol=0.5)
+
+
+def _counting(met: list[int]):
+    from evenly.simulate.meeting import advance_side_by_side
+
+    def counted(shape, asked):
+        met.append(len(asked))
+        return advance_side_by_side(shape, asked)
+
+    return counted
+
+
+@pytest.mark.usefixtures("small_gpu")
+def test_a_partition_that_fails_stops_the_others_and_says_why(monkeypatch):
+    from evenly.experiment.jobs import setting_of
+
+    def broken(plan, seed):
+        if plan.data["skew"] == 0.9 and seed == 6:
+            raise ValueError("the second seed of the second partition cannot be loaded")
+        return setting_of(plan, seed)
+
+    monkeypatch.setattr("evenly.experiment.threads.setting_of", broken)
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        execute_study(tiny().study_plan("test/tiny", rounds=400))

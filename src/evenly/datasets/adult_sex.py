@@ -6,11 +6,16 @@ becomes its column's commonest, categories become 0/1 features, women are the un
 is the favourable label, and a fifth of all people is a central test set.
 """
 
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 
 from evenly.datasets.adult import CATEGORICAL, COLUMNS, LABELS, LAYOUT, UNKNOWN, one_hot, read_adult
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import use
+from evenly.datasets.kept import stamp
 from evenly.datasets.people import Dealing, deal_people, standardised
 from evenly.federation import Federation
 from evenly.partitions import Rows
@@ -46,43 +51,64 @@ def adult_sex(
     sex out of the features. As E2FL has it, `unknown` "drop" leaves out people of whom something is not known, and with
     `official_test` the central test set is the file that was published as one, not a share of all.
     """
-    table, tested = read_people(unknown)
-    sex = Sensitive("sex", SEXES, (table["sex"] == SEXES[1]).astype(np.int32))
-    blank = np.zeros((len(sex.codes), 1), np.float32)
-    rows = Rows(blank, (table["income"] == LABELS[1]).astype(np.int32), LABELS, f"adult-sex {partition}").grouped(cross([sex]))
+    people = read_people(unknown)
+    blank = np.zeros((len(people.income), 1), np.float32)
+    rows = Rows(blank, people.income, LABELS, f"adult-sex {partition}").grouped(cross([Sensitive("sex", SEXES, people.sex)]))
     how = Dealing(
         partition=partition, clients=clients, alpha=alpha, concentration=concentration, min_samples=min_samples, coverage=coverage,
         count_rule=count_rule, test=test, valid=valid, seed=seed,
     )  # fmt: skip
-    words, names = one_hot(table)
-    kept = [not (drop_sensitive and name.startswith("sex=")) for name in names]
-    numbers = np.stack([table[name].astype(np.float64) for name in NUMBERS], axis=1)
+    kept = [not (drop_sensitive and name.startswith("sex=")) for name in people.names]
 
     def features(training: np.ndarray) -> np.ndarray:
-        return np.concatenate([words[:, kept], standardised(numbers, training)], axis=1)
+        return np.concatenate([people.words[:, kept], standardised(people.numbers, training)], axis=1)
 
-    central = np.flatnonzero(tested).astype(np.int32) if official_test else None
+    central = np.flatnonzero(people.tested).astype(np.int32) if official_test else None
     return deal_people(rows, how, features, split_seed=split_seed, central=central)
 
 
-def read_people(unknown: str = "commonest") -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The columns of both files as words, and which rows are of the test file.
+class People(NamedTuple):
+    """Both files as numbers. The arrays are shared between loads and cannot be written to."""
 
-    Unknown values are replaced by their column's commonest (the first in order if two tie), or people who have one are dropped.
-    """
+    income: np.ndarray  # int32 [people] 1: above 50,000 dollars
+    sex: np.ndarray  # int32 [people] codes of SEXES
+    tested: np.ndarray  # bool [people] whether they are of the test file
+    words: np.ndarray  # float32 [people, categories] 0 or 1
+    names: tuple[str, ...]  # of the categories, `column=category`
+    numbers: np.ndarray  # float64 [people, numbers]
+
+
+def read_people(unknown: str = "commonest") -> People:
+    """Unknown values are replaced by their column's commonest (the first in order if two tie), or people who have one are dropped."""
     require(unknown in ("commonest", "drop"), f"adult-sex: unknown must be 'commonest' or 'drop', got {unknown!r}.")
     _, paths = use((LAYOUT,))
+    return _people(unknown, tuple(paths), tuple(stamp(path) for path in paths))
+
+
+@functools.lru_cache(maxsize=2)  # a study loads its data once for every partition and seed
+def _people(unknown: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> People:
     tables = [read_adult(path) for path in paths]
     table = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS if name != "fnlwgt"}
     tested = np.repeat([False, True], [len(t["income"]) for t in tables])
     if unknown == "drop":
         known = np.all([table[name] != UNKNOWN for name in CATEGORICAL], axis=0)
-        return {name: column[known] for name, column in table.items()}, tested[known]
+        table, tested = {name: column[known] for name, column in table.items()}, tested[known]
     for name in CATEGORICAL:
         words, counts = np.unique(table[name][table[name] != UNKNOWN], return_counts=True)
         if len(words):
             table[name] = np.where(table[name] == UNKNOWN, words[counts.argmax()], table[name])
-    return table, tested
+    words, names = one_hot(table)
+    people = People(
+        income=(table["income"] == LABELS[1]).astype(np.int32),
+        sex=(table["sex"] == SEXES[1]).astype(np.int32),
+        tested=tested,
+        words=words,
+        names=names,
+        numbers=np.stack([table[name].astype(np.float64) for name in NUMBERS], axis=1),
+    )
+    for array in (people.income, people.sex, people.tested, people.words, people.numbers):
+        array.setflags(write=False)
+    return people
 
 
 CARD = DatasetCard(

@@ -22,19 +22,24 @@ def read_once(read: Callable[[Path], Parsed]) -> Callable[[Path], Parsed]:
 
     @functools.wraps(read)
     def reading(path: Path) -> Parsed:
-        found, key = path.stat(), (read.__qualname__, path.absolute())
-        stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
+        key, now = (read.__qualname__, path.absolute()), stamp(path)
         with _lock:
             seen, parsed = _kept.get(key, (None, None))
-        if seen != stamp:
+        if seen != now:
             parsed = _frozen(read(path))
             with _lock:
                 for other in [other for other in _kept if other[1].parent != key[1].parent]:
                     del _kept[other]
-                _kept[key] = stamp, parsed
+                _kept[key] = now, parsed
         return parsed
 
     return reading
+
+
+def stamp(path: Path) -> tuple[int, int, int]:
+    """Another one after the file has changed."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _frozen(parsed: Parsed) -> Parsed:

@@ -72,16 +72,17 @@ def _from(folder: Path) -> str:
 
 
 @contextmanager
-def timed(folder: Path, traces: Path, command: str = "") -> Iterator[None]:
+def timed(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
     """Add the time of what is done inside to the folder's record, unless all of its traces were there before."""
-    began, before = time.monotonic(), len(list(traces.glob("*")))
+    there = lambda: sum(len(list(of.glob("*"))) for of in traces)  # noqa: E731
+    began, before = time.monotonic(), there()
     try:
         yield
     except BaseException:
         with suppress(OSError):  # what stopped it is what the user must hear of
             add_training(folder, time.monotonic() - began, command)
         raise
-    if len(list(traces.glob("*"))) > before:
+    if there() > before:
         add_training(folder, time.monotonic() - began, command)
 
 

@@ -9,20 +9,19 @@ Both choose once for all seeds, by means over seeds, from the same trained model
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.experiment.execute import execute
-from evenly.experiment.ledger import Where
-from evenly.experiment.observing import Log, within
+from evenly.experiment.cells import execute_cells
+from evenly.experiment.ledger import Progress, Where
+from evenly.experiment.observing import Log
 from evenly.experiment.plan import SCHEMA, Plan, plain
-from evenly.experiment.record import read, timed
+from evenly.experiment.record import read
 from evenly.experiment.results import Comparison
-from evenly.experiment.store import Store, slug
 from evenly.experiment.threads import on_threads
 from evenly.federation import CENTRAL
 from evenly.metrics import measure_groups, pooled
@@ -30,7 +29,6 @@ from evenly.notation import Part, expand, parse, parse_list, show
 
 PROTOCOLS = ("study", "honest")
 MARGIN = 1.0  # points of validation accuracy that the honest protocol gives away for fairness
-Progress = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,23 +114,12 @@ def execute_study(
     log: Log | None = None,
 ) -> Study:
     """Train everything and choose. With a folder, each partition's finished runs are kept there and never made again."""
-    cells: dict[str, Comparison] = {}
-    done, total = 0, 0
-    for at, (name, own) in enumerate(plan.cells.items()):
-        store = Store(folder / "cells" / slug(name), own) if folder else None
-
-        def report(inner: int, of: int, at: int = at, before: int = done) -> None:
-            nonlocal done, total
-            done, total = before + inner, before + of * (len(plan.cells) - at)
-            if progress:
-                progress(done, total)
-
-        with timed(folder, store.folder / "traces", command) if folder and store else nullcontext():
-            cells[name] = execute(own, store, progress=report, command=command, models=False, where=where, log=log and within(log, name))
+    began = time.monotonic()
+    cells = execute_cells(plan.cells, folder, progress=progress, command=command, where=where, log=log)
     if folder and (known := read(folder)) and known.versions:  # of when it was trained
         cells = {name: cell._replace(versions=known.versions) for name, cell in cells.items()}
     outcomes = [outcome for name, comparison in cells.items() for outcome in choose(name, comparison, plan.chosen)]
-    return Study(plan, cells, outcomes, sum(c.seconds for c in cells.values()))
+    return Study(plan, cells, outcomes, time.monotonic() - began)
 
 
 def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: float = MARGIN) -> Iterator[Outcome]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -15,14 +15,28 @@ from evenly.experiment.programs import Program
 from evenly.simulate import Meeting, advance, worth_meeting
 
 
-def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
-    """Threads, not processes: the compiled programs run outside Python's lock and are shared."""
+class Places(NamedTuple):
+    """Seats of a meeting that are kept for the seeds of one plan."""
+
+    meeting: Meeting
+    first: int
+
+    def of(self, seed: int, plan: Plan) -> int:
+        return self.first + plan.seeds.index(seed)
+
+
+def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: Places | None = None) -> None:
+    """Threads, not processes: the compiled programs run outside Python's lock and are shared. With `places` other plans'
+    programs advance in the same meeting."""
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
-    meeting = Meeting(len(seeds)) if len(seeds) > 1 and worth_meeting(ledger.first.task, most) else None
+    if places is None and len(seeds) > 1 and worth_meeting(ledger.first.task, most):
+        places = Places(Meeting(len(plan.seeds)), 0)
+    if places:  # seeds that were finished earlier do not come
+        places.meeting.leave(places.of(seed, plan) for seed in plan.seeds if seed not in seeds)
 
     def one_seed(seed: int) -> None:
-        seat = meeting.seat(seeds.index(seed)) if meeting else nullcontext(advance)
+        seat = places.meeting.seat(places.of(seed, plan)) if places else nullcontext(advance)
         with _own_device(plan, seed), seat as go:  # before anything that may fail: the others wait for whoever has a seat
             setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
             for program in (one for one in programs if one.seed == seed):
@@ -33,7 +47,7 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
                     )  # fmt: skip
                 ledger.keep(program, result)
 
-    side_by_side = len(seeds) if meeting else max(1, min(len(seeds), os.cpu_count() or 1))
+    side_by_side = len(seeds) if places else max(1, min(len(seeds), os.cpu_count() or 1))
     with ThreadPoolExecutor(max_workers=side_by_side) as pool:
         futures = [pool.submit(one_seed, seed) for seed in seeds]
         try:

@@ -1,11 +1,11 @@
 """Simulations that advance together: each in a thread of its own, their blocks in one program, side by side.
 
-On a GPU the steps of a small model take the time of starting them, not of computing. Seeds cannot share batches as the runs of
-one seed do, but they can share the start: five of them take hardly longer than one.
+On a GPU the steps of a small model take the time of starting them, not of computing. Seeds and partitions cannot share batches as
+the runs of one seed do, but they can share the start: many of them take hardly longer than the longest.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -60,9 +60,13 @@ class Meeting:
         try:
             yield lambda task, shape, *rest: self._ask(number, shape, Ask(task, *rest))
         finally:
-            with self._changed:
-                self._present.discard(number)
-                self._settle()
+            self.leave([number])
+
+    def leave(self, seats: Iterable[int]) -> None:
+        """Nobody sits, or will sit, there any more."""
+        with self._changed:
+            self._present.difference_update(seats)
+            self._settle()
 
     def _ask(self, seat: int, shape: Shape, ask: Ask) -> tuple[State, Record]:
         form = ask.form(shape)
