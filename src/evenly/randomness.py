@@ -32,3 +32,17 @@ class Draws:
 def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
     """An independent generator for one draw; see `Draws` where many are needed."""
     return Draws(seed, purpose).at(*counter)
+
+
+def batches(
+    rows: np.ndarray, size: int, *, epochs: int, shuffle: np.random.Generator | None, padding: int, most: int | None = None
+) -> np.ndarray:
+    """Row numbers in batches: each epoch is shuffled anew and padded to whole batches. int32 [steps, size]
+
+    `most` is a limit on the steps, which may end the last epoch early. Without `shuffle` rows stay in their order.
+    """
+    per_epoch = -(-len(rows) // size)
+    found = np.full((epochs, per_epoch * size), padding, np.int32)
+    for epoch in found:
+        epoch[: len(rows)] = rows if shuffle is None else shuffle.permutation(rows)
+    return found.reshape(-1, size)[:most]

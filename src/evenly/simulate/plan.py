@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.federation import Federation
-from evenly.randomness import Draws
+from evenly.randomness import Draws, batches
 from evenly.types import Seeds, Select, Work
 
 
@@ -175,14 +175,10 @@ class Planner:
         return lanes
 
     def _visit(self, t: int, client: int) -> np.ndarray:
-        """One visit's batches: each epoch is shuffled anew and padded to whole batches. [steps, batch]"""
-        rows = self._train.of(client)
-        generator = self._shuffles.at(t, client) if self._work.shuffle else None
-        per_epoch = -(-len(rows) // self.batch)
-        batches = np.full((self._work.epochs, per_epoch * self.batch), self._padding, np.int32)
-        for epoch in batches:
-            epoch[: len(rows)] = rows if generator is None else generator.permutation(rows)
-        return batches.reshape(-1, self.batch)[: self._steps[client]]  # a limit on steps may end the visit early
+        """One visit's batches. [steps, batch]"""
+        shuffle = self._shuffles.at(t, client) if self._work.shuffle else None
+        rows, most = self._train.of(client), int(self._steps[client])
+        return batches(rows, self.batch, epochs=self._work.epochs, shuffle=shuffle, padding=self._padding, most=most)
 
 
 def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:
