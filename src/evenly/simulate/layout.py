@@ -71,6 +71,7 @@ class Shape(NamedTuple):
     groups: int
     labels: int
     lanes: int  # clients that train side by side on a device
+    stride: int  # steps of lanes between two looks, of the host, at whether that was all
     devices: int
     chunk: int  # rows read at a time when clients measure their loss
     eval_chunk: int

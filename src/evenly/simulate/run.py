@@ -28,7 +28,7 @@ from evenly.simulate.multidevice import on_every_device
 from evenly.simulate.observing import Observe, Teller, evaluated
 from evenly.simulate.plan import Block, Planner
 from evenly.simulate.program import Record, advance
-from evenly.simulate.sharing import shared_out
+from evenly.simulate.sharing import shared_out, stride
 from evenly.types import Algorithm, ReportingRule, Seeds, Several, Task, Trace
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -140,6 +140,7 @@ class _Simulation:
             groups=len(federation.groups),
             labels=len(federation.labels),
             lanes=lanes,
+            stride=stride(task, runs, lanes),
             devices=devices,
             chunk=256 if jax.default_backend() == "cpu" else 1024,  # a GPU is not filled by less
             eval_chunk=1024,

@@ -8,6 +8,7 @@ from evenly.types import Task
 
 LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
+STRIDE = 16  # small steps of lanes between two looks, of the host, at whether that was all
 DEVICES_BYTES = 2**20  # the smallest model whose clients are dealt to several GPUs: below, steps are too short to fill even one
 
 
@@ -27,6 +28,12 @@ def shared_out(task: Task, company: Company, slots: int, *, lanes: int, devices:
     worth = there if jax.default_backend() != "cpu" and size >= DEVICES_BYTES else 1
     devices = 1 if _reads_its_own_memory(company, model) else min(slots, devices or worth)
     return _lanes(lanes, -(-slots // devices), size), devices
+
+
+def stride(task: Task, runs: int, lanes: int) -> int:
+    """How many steps of lanes follow one another unasked: more than one where a step is shorter than the asking."""
+    size = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0))) * runs
+    return STRIDE if lanes > 1 and size < DEVICES_BYTES else 1
 
 
 def worth_meeting(task: Task, runs: int) -> bool:

@@ -98,8 +98,10 @@ def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) 
 def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
     """Add up coefficient [K, runs] (or [K, models, runs]) times vector, clients one after another or in lanes, on every device
     those dealt to it."""
-    trained = _in_turn(cohort, coefficients) if cohort.shape.lanes == 1 else _in_lanes(cohort, coefficients)
-    return trained if cohort.shape.devices == 1 else _of_all_devices(cohort, trained)
+    shape = cohort.shape
+    one_each = shape.lanes * shape.devices >= coefficients.shape[0]  # everyone has a lane of its own, from the first step on
+    trained = (_in_turn if shape.lanes == 1 else _in_own_lanes if one_each else _in_lanes)(cohort, coefficients)
+    return trained if shape.devices == 1 else _of_all_devices(cohort, trained)
 
 
 def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
@@ -126,6 +128,36 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
     return lax.fori_loop(0, (mine < slots).sum(), lambda i, carry: client(mine[i], carry), start)
 
 
+def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
+    """All clients side by side, each in a lane of its own: all start together, and are added up once, at the end.
+
+    A step has no condition in it, which a GPU would have to ask the host about, and several steps are taken for each look at
+    whether that was all; lanes that have nothing more to do stay as they are.
+    """
+    shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
+    begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
+    slot = jnp.where(begin < end, lanes.slot[begin], slots)
+    who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)[slot]
+    memory = jax.tree.map(lambda leaf: leaf[jnp.minimum(who, shape.clients - 1)], cohort.state.memory)
+
+    def step(s: Array, local: Tree) -> Tree:
+        busy = (s < end) & (lanes.slot[s] < slots)  # others, who advance side by side with us, may have more to do
+        return _where_lane(busy, jax.vmap(cohort.step)(local, lanes.rows[s], slot), local)
+
+    def steps(i: Array, local: Tree) -> Tree:
+        return lax.fori_loop(0, shape.stride, lambda s, own: step(begin + i * shape.stride + s, own), local)
+
+    times = (end - begin + shape.stride - 1) // shape.stride
+    local = lax.fori_loop(0, most(times, shape), steps, jax.vmap(cohort.start)(memory, slot))
+    vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
+    weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])[slot]  # an idle lane weighs nothing
+    return Trained(
+        _added_lanes(cohort.no_total(), vector, weights, shape),
+        jax.tree.map(lambda leaf, new: leaf.at[who].set(new, mode="drop"), cohort.state.memory, memory),
+        jnp.zeros((slots, shape.runs)).at[slot].set(norm, mode="drop"),
+    )
+
+
 def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     """Clients side by side: a lane starts afresh at a visit's first step and adds its vector to the sum at the last."""
     shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
@@ -133,7 +165,6 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)
 
     begin, end, padding = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.data.y.shape[0] - 1
-    whole = shape.lanes * shape.devices >= slots  # everyone has a lane of its own, from the first step on
 
     def own(memory: Tree, slot: Array) -> Tree:
         return jax.tree.map(lambda leaf: leaf[jnp.minimum(who[slot], shape.clients - 1)], memory)
@@ -142,8 +173,7 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
         local, trained = carry
         s, busy = begin + i, begin + i < end  # others, who advance side by side with us, may have more to do
         slot = jnp.where(busy, lanes.slot[s], slots)
-        if not whole:
-            local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(own(trained.memory, slot), slot), local)
+        local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(own(trained.memory, slot), slot), local)
         local = jax.vmap(cohort.step)(local, jnp.where(busy, lanes.rows[s], padding), slot)
         ends = busy & lanes.ends[s]
         ended = jnp.where(ends, slot, slots)
