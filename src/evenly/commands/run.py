@@ -59,11 +59,14 @@ def resume(
     with sentences():
         from evenly.commands.experiment import run_experiment
         from evenly.commands.running import this_command
+        from evenly.experiment.deployment import Deployment
         from evenly.experiment.folder import read_plan, where_it_began
         from evenly.experiment.record import Record, read
         from evenly.experiment.study import StudyPlan
 
         plan, known = read_plan(folder), read(folder) or Record(command=this_command())
+        if isinstance(plan, Deployment):
+            raise ValueError(f"{str(folder)!r} is of a deployment: start its server again with the same folder, and it goes on.")
         plans = plan.cells.values() if isinstance(plan, StudyPlan) else [plan]
         there = folder.resolve() if any("path" in own.data for own in plans) else folder
         logs = loggers(log)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.experiment.deployment import Deployment
 from evenly.experiment.folder import open_results, open_study, read_plan
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, final_by_seed
@@ -89,7 +90,7 @@ def _settings(first: Any, second: Any, at: str = "") -> Iterator[Setting]:
         yield Setting(at, first, second)
 
 
-def _values(folder: Path, plan: Plan | StudyPlan) -> Values:
+def _values(folder: Path, plan: Plan | StudyPlan | Deployment) -> Values:
     return dict(_of_study(open_study(folder)) if isinstance(plan, StudyPlan) else _of_comparison(open_results(folder)))
 
 

@@ -4,6 +4,8 @@ from contextlib import AbstractContextManager, chdir, nullcontext
 from pathlib import Path
 
 from evenly.experiment import record
+from evenly.experiment.deployed import open_deployment
+from evenly.experiment.deployment import Deployment
 from evenly.experiment.execute import execute
 from evenly.experiment.jobs import Setting, setting_of
 from evenly.experiment.plan import NewerError, Plan, plain
@@ -13,7 +15,7 @@ from evenly.experiment.store import Store, slug
 from evenly.experiment.study import Study, StudyPlan, execute_study
 
 
-def read_plan(folder: Path) -> Plan | StudyPlan:
+def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
     """What the results in a folder are of."""
     path = folder / "plan.json"
     if not folder.is_dir():
@@ -23,6 +25,8 @@ def read_plan(folder: Path) -> Plan | StudyPlan:
     try:
         text = path.read_text()
         fields = plain(text)
+        if "deployment" in fields:
+            return Deployment.from_json(text)
         if "shared" not in fields:
             return StudyPlan.from_json(text) if "cells" in fields else Plan.from_json(text)
     except NewerError as error:
@@ -35,8 +39,10 @@ def read_plan(folder: Path) -> Plan | StudyPlan:
 
 
 def open_results(folder: Path) -> Comparison:
-    """The comparison in a finished folder, as tables and the report need it; nothing is trained."""
+    """The comparison in a finished folder, as tables and the report need it; nothing is trained. Of a deployment, what is there."""
     plan = read_plan(folder)
+    if isinstance(plan, Deployment):
+        return open_deployment(folder, plan)
     if isinstance(plan, StudyPlan):
         raise ValueError(f"The folder {str(folder)!r} holds a study of {len(plan.cells)} partitions, not one comparison.")
     results = folder.resolve()
@@ -49,7 +55,7 @@ def open_results(folder: Path) -> Comparison:
 def open_study(folder: Path) -> Study:
     """The study in a finished folder; nothing is trained."""
     plan = read_plan(folder)
-    if isinstance(plan, Plan):
+    if not isinstance(plan, StudyPlan):
         raise ValueError(f"The folder {str(folder)!r} holds one comparison, not a study.")
     results = folder.resolve()
     with where_it_began(folder, *plan.cells.values()):

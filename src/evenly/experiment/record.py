@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
@@ -86,11 +86,11 @@ def timed(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
         add_training(folder, time.monotonic() - began, command)
 
 
-def add_training(folder: Path, seconds: float, command: str = "") -> None:
-    """Add the time of a session, and say where it was."""
+def add_training(folder: Path, seconds: float, command: str = "", *, also: Mapping[str, str] | None = None) -> None:
+    """Add the time of a session, and say where it was; `also` are versions of further packages."""
     known = read(folder) or Record(command=command, started_in=_from(folder))
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
-    every = {name: _also(known.versions.get(name, ""), version) for name, version in versions().items()}
+    every = {name: _also(known.versions.get(name, ""), version) for name, version in {**versions(), **(also or {})}.items()}
     where = {"device": _also(known.device, device), "date": date.today().isoformat(), "versions": every}
     _write(folder, dataclasses.replace(known, seconds=known.seconds + seconds, **where))
 

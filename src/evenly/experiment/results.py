@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.experiment.deployment import Flagged, LeftOut
 from evenly.federation import CENTRAL, SPLITS, Federation
 from evenly.metrics import (
     Spread,
@@ -38,6 +39,13 @@ class Run(NamedTuple):
     needs: frozenset[str] | None = None  # what clients reveal: fields of Signals and Effort; None: not known
 
 
+class Incidents(NamedTuple):
+    """What went wrong in a deployment: who did not count in which round and why, and who claimed more than the caps allow."""
+
+    left_out: tuple[LeftOut, ...] = ()
+    flagged: tuple[Flagged, ...] = ()
+
+
 class Comparison(NamedTuple):
     """Several methods on the same data: everything that the table, the files and the report show."""
 
@@ -53,6 +61,7 @@ class Comparison(NamedTuple):
     sampling: str = ""  # who takes part, where a method's label does not say
     title: str = ""  # of the experiment in words, where it has one
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
+    incidents: Incidents | None = None  # of a deployment; a simulation has none
 
     @property
     def labels(self) -> list[str]:

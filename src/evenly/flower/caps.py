@@ -1,0 +1,187 @@
+"""Caps: how much one client can claim, and how much it can count, whatever it reports.
+
+A cap is a number, or a multiple of what is usual written like "10x":
+
+    loss         at most so much, or so many times the median of the cohort's losses
+    examples     at most so many rows, or so many times the median; tables and sums over rows shrink in the same proportion
+    coefficient  at most this share of all coefficients, or so many times an equal share
+    norm         updates at most so long, or so many times the median length
+
+What is cut from a coefficient goes to the others in proportion to theirs, so that the sum, which is part of some methods, stays.
+Who was cut is told as a `Flag`. That is no proof of a lie: a client that is really served badly claims a lot, too.
+
+A median needs at least three replies to be one that a single client cannot move at will: with fewer, multiples of it cut
+nothing. A share below 1 / clients cannot hold; then all clients count alike.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from evenly.experiment.deployment import Flag
+from evenly.records import is_number, require
+from evenly.types import Census, Signals
+
+Bound = float | str | None
+Array = np.ndarray
+FEW = 3  # replies from which on one client cannot choose the median
+ROUNDING = 1e-6
+NOBODY = -1  # a flag that is about all clients
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Caps:
+    """Bounds on what clients report and on how much they count; None bounds nothing."""
+
+    loss: Bound = None
+    examples: Bound = None
+    coefficient: Bound = None
+    norm: Bound = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _parsed(field.name, getattr(self, field.name))
+        share, times = _parsed("coefficient", self.coefficient)
+        if share is not None:
+            fits = share >= 1 if times else share <= 1
+            asked = "at least one equal share, '1x'" if times else "a share of at most 1"
+            require(fits, f"caps: coefficient must be {asked}, got {self.coefficient!r}.")
+
+    def require_feasible(self, clients: int) -> None:
+        """Refuse a share that a cohort of so many clients cannot keep, before the first round."""
+        share, times = _parsed("coefficient", self.coefficient)
+        if share is not None and not times:
+            sentence = (
+                f"caps: coefficient must be at least 1 / {clients} = {1 / clients:.3g}, because {clients} clients take part in a round "
+                f"and their shares sum to 1; got {share}. A multiple of an equal share, such as '3x', holds for any number."
+            )
+            require(share * clients >= 1 - ROUNDING, sentence)
+
+    def census(self, census: Census) -> tuple[Census, list[Flag]]:
+        """The sizes that clients claimed before the first round, cut."""
+        examples, flags = _cut("examples", self.examples, census.examples, np.ones(len(census.examples), bool), None)
+        if examples is None:
+            return census, flags
+        factor = examples / np.maximum(census.examples, 1)
+        return census._replace(examples=examples, cells=census.cells * factor[:, None, None]), flags
+
+    def signals(self, signals: Signals) -> tuple[Signals, list[Flag]]:
+        """What clients reported, cut: losses, and everything that counts rows."""
+        returned = np.asarray(signals.returned, bool)
+        loss, flags = _cut("loss", self.loss, signals.loss, returned, signals.client)
+        examples, more = _cut("examples", self.examples, signals.examples, returned, signals.client)
+        signals = signals if loss is None else signals._replace(loss=loss)
+        return (signals if examples is None else _shrunk(signals, examples)), flags + more
+
+    def coefficients(self, coefficients: Any, signals: Signals) -> tuple[Any, list[Flag]]:
+        """How much clients count, cut and given to the others; [K], or [models, K] with a sum for each model."""
+        if self.coefficient is None:
+            return coefficients, []
+        given, returned = np.asarray(coefficients), np.asarray(signals.returned, bool)
+        clients, slot = np.unique(np.asarray(signals.client), return_inverse=True)
+        rows, flags = [], []
+        for row in np.atleast_2d(given):
+            # Who counts nothing in one of several models is not one of its clients.
+            open_to = np.bincount(slot, (returned if given.ndim == 1 else row > 0).astype(float), len(clients)) > 0
+            held = np.bincount(slot, row.astype(np.float64), len(clients))  # a client that was drawn twice holds two slots
+            kept = limited(held, *_limits(self.coefficient, held, open_to), open_to)
+            rows.append(_by_slot(row, held, kept, slot))
+            flags += _flags("coefficient", held, kept, clients)
+            flags += _infeasible(self.coefficient, held, open_to) if given.ndim == 1 else []
+        return np.stack(rows).reshape(given.shape).astype(given.dtype), flags
+
+    def vectors(self, square_norm: Any, signals: Signals) -> tuple[Array, list[Flag]]:
+        """By what to multiply each update, so that none is longer than the cap. [K]"""
+        norms, returned = np.sqrt(np.asarray(square_norm, np.float64)), np.asarray(signals.returned, bool)
+        cut, flags = _cut("norm", self.norm, norms, returned, signals.client)
+        return (np.ones(norms.shape) if cut is None else np.where(cut < norms, cut / np.maximum(norms, 1e-300), 1.0)), flags
+
+
+def limited(held: Array, limit: float, mass: float, open_to: Array) -> Array:
+    """Nobody above the limit; who is below it takes what was cut, in proportion, so that all together keep their mass. [clients]
+
+    Coefficients below 0 stop at minus the limit. Where even equal shares exceed the limit, all count alike.
+    """
+    if not mass > 0 or not open_to.any():
+        return held
+    below = np.where(held < 0, np.maximum(held, -limit), 0.0)
+    rest, takers = mass - below.sum(), open_to & (held >= 0)
+    if limit * takers.sum() <= rest * (1 + 1e-12):
+        return np.where(takers, rest / max(takers.sum(), 1), below)
+    full = np.zeros(held.shape, bool)
+    while True:
+        free = takers & ~full
+        left, own = rest - limit * full.sum(), held[free].sum()
+        share = np.where(free, held, 0.0) / own if own > 0 else 1.0 / free.sum()
+        grown = np.where(free, left * share, np.where(full, limit, below))
+        more = free & (grown > limit)
+        if not more.any():
+            return grown
+        full |= more
+
+
+def _parsed(name: str, bound: Bound) -> tuple[float | None, bool]:
+    """The number, and whether it is a multiple."""
+    times = isinstance(bound, str)
+    try:
+        number = None if bound is None else float(str(bound).removesuffix("x"))
+    except ValueError:
+        number = float("nan")
+    fits = number is None or (np.isfinite(number) and number > 0 and (is_number(bound) or str(bound).endswith("x")))
+    require(bool(fits), f"caps: {name} must be a number above 0, a multiple such as '10x', or None, got {bound!r}.")
+    return number, times
+
+
+def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) -> tuple[Array | None, list[Flag]]:
+    """Values of those who returned, at most the bound; None where nothing had to be cut."""
+    number, times = _parsed(name, bound)
+    if number is None or values is None:
+        return None, []
+    values = np.asarray(values)
+    seen = np.sort(values[returned])
+    if times and len(seen) < FEW:
+        return None, []
+    limit = number * float(seen[(len(seen) - 1) // 2]) if times else number  # the lower of two middles: no mean with a huge one
+    cut = np.where(returned, np.minimum(values, limit), values).astype(np.result_type(values, np.float32))
+    flags = _flags(name, values, cut, np.arange(len(values)) if clients is None else np.asarray(clients))
+    return (cut if flags else None), flags
+
+
+def _limits(bound: Bound, held: Array, open_to: Array) -> tuple[float, float]:
+    number, times = _parsed("coefficient", bound)
+    mass = float(held.sum())
+    return (number or 0.0) * mass / (max(int(open_to.sum()), 1) if times else 1), mass
+
+
+def _infeasible(bound: Bound, held: Array, open_to: Array) -> list[Flag]:
+    """A share that so few clients cannot keep is told once, as about nobody."""
+    limit, mass = _limits(bound, held, open_to)
+    few = mass > 0 and limit * open_to.sum() < mass * (1 - ROUNDING)
+    return [Flag(NOBODY, "coefficient", limit / mass, 1.0 / int(open_to.sum()))] if few else []
+
+
+def _by_slot(row: Array, held: Array, kept: Array, slot: Array) -> Array:
+    """Back from clients to slots: in proportion, or evenly where a client had nothing."""
+    seats = np.bincount(slot, minlength=len(held))
+    share = np.where(held[slot] != 0, row / np.where(held[slot] != 0, held[slot], 1.0), 1.0 / seats[slot])
+    return np.where(kept[slot] == held[slot], row, share * kept[slot])
+
+
+def _shrunk(signals: Signals, examples: Array) -> Signals:
+    factor = examples / np.maximum(np.asarray(signals.examples, np.float64), 1)
+
+    def fewer(counts: Any) -> Any:
+        return None if counts is None else (np.asarray(counts).T * factor).T.astype(np.result_type(np.asarray(counts), np.float32))
+
+    return signals._replace(
+        examples=examples,
+        table=fewer(signals.table),
+        cell_loss=fewer(signals.cell_loss),
+        unprivileged=fewer(signals.unprivileged),
+    )
+
+
+def _flags(what: str, said: Array, counted: Array, clients: Array) -> list[Flag]:
+    cut = np.flatnonzero(np.abs(said) > np.abs(counted) * (1 + ROUNDING) + 1e-12)
+    return [Flag(int(clients[k]), what, float(said[k]), float(counted[k])) for k in cut if np.abs(counted[k]) < np.abs(said[k])]

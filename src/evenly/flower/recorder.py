@@ -1,0 +1,250 @@
+"""What a deployment leaves behind: a folder that is read like a simulation's.
+
+After every round its files are written whole, so that a server that is killed loses at most the round it was in. Without a
+folder everything is kept in memory, and `trace` gives the same.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.experiment import deployment as files
+from evenly.experiment import record
+from evenly.experiment.deployed import comparison_of, trace_of
+from evenly.experiment.deployment import About, Deployment, Flag, Flagged, LeftOut, Round
+from evenly.experiment.live import Live
+from evenly.experiment.measuring import measured, shown_split
+from evenly.experiment.results import Comparison, Incidents
+from evenly.flower.checking import SIGNALS, Evaluated
+from evenly.notation import parse
+from evenly.types import Algorithm, Seeds, Trace
+
+LOG = logging.getLogger("flwr")
+TITLE = "A deployment"
+
+
+class Traffic(NamedTuple):
+    """Bytes of one client in one round."""
+
+    upload: float = 0.0
+    download: float = 0.0
+
+
+def deployment_of(
+    algorithm: Algorithm,
+    seeds: Seeds,
+    arrays: Iterable[tuple[str, Sequence[int], Any]],
+    *,
+    notation: str = "",
+    name: str = "deployment",
+    caps: Any = None,
+) -> Deployment:
+    """What a folder is a record of. `arrays` are the model's: name, shape and type of each."""
+    label = algorithm.label or type(algorithm.rule).__name__
+    head = parse(label)[0]
+    return Deployment(
+        name=name,
+        method=label,
+        algorithm=head.name,
+        settings=dict(head.settings),
+        seeds=dataclasses.asdict(seeds),  # pyright: ignore[reportArgumentType]
+        arrays=[[key, list(shape), str(np.dtype(dtype))] for key, shape, dtype in arrays],
+        sampling=_sampling(notation),
+        caps={} if caps is None else {key: value for key, value in dataclasses.asdict(caps).items() if value is not None},
+        needs=tuple(sorted(algorithm.needs)),
+    )
+
+
+class Recorder:
+    """The record of one deployment, in memory and, with a folder, on disk."""
+
+    def __init__(self, folder: Path | str | None, deployment: Deployment, about: About, *, rounds: int, done: int = 0) -> None:
+        """`rounds` are planned; `done` were kept by an earlier server, whose later files are forgotten."""
+        self.deployment, self.about = deployment, about
+        self._folder = None if folder is None else Path(folder)
+        self._planned = rounds
+        self._rounds: dict[int, Round] = {}
+        self._left_out: list[LeftOut] = []
+        self._flagged: list[Flagged] = []
+        self._unwritten: set[int] = set()
+        self._live: Live | None = None
+        if self._folder:
+            self._begin(self._folder, done)
+
+    def _begin(self, folder: Path, done: int) -> None:
+        files.forget_rounds(folder, done if done else -1)
+        self._rounds = {one.number: one for one in files.read_rounds(folder)}
+        left, flagged = files.read_left_out(folder, done) if done else ([], [])
+        self._left_out, self._flagged = left, flagged
+        files.write_about(folder, self.about)
+        record.begin(folder, record.Record(title=TITLE))
+        self._live = self._followed(folder)
+        self._tell(self._rounds)
+
+    def introduced(self, left_out: Iterable[LeftOut] = (), flagged: Iterable[Flag] = ()) -> None:
+        """What happened before the first round."""
+        self._left_out += left_out
+        self._flagged += [Flagged(0, flag) for flag in flagged]
+
+    def round(
+        self,
+        number: int,
+        cohort: Any,
+        weights: Any,
+        *,
+        left_out: Iterable[LeftOut] = (),
+        flagged: Iterable[Flag] = (),
+        examples: Mapping[int, int] | None = None,
+        seconds: float = 0.0,
+        traffic: Traffic = Traffic(),  # noqa: B008 - a tuple
+        reports: Mapping[str, float] | None = None,
+    ) -> None:
+        """Note a round of training. `weights` [K], or [models, K]; `examples` are the training rows that clients said."""
+        cohort, weights = np.asarray(cohort, np.int32), np.asarray(weights, np.float32)
+        said = examples or {}
+        self._rounds[number] = Round(
+            number,
+            cohort,
+            weights.sum(0) if weights.ndim == 2 else weights,
+            np.array([said.get(k, 0) for k in cohort.tolist()], np.int64),
+            float(seconds),
+            float(traffic.upload),
+            float(traffic.download),
+            {name: float(value) for name, value in (reports or {}).items()},
+            self._rounds[number].evaluation if number in self._rounds else None,
+        )
+        self._left_out += left_out
+        self._flagged += [Flagged(number, flag) for flag in flagged]
+        self._unwritten.add(number)
+
+    def evaluation(self, number: int, replies: Sequence[Evaluated], left_out: Iterable[LeftOut] = (), *, seconds: float = 0.0) -> None:
+        """Note what clients found after a round. Tables of other groups or labels than the others' cannot be counted with them."""
+        usable, strange = agreeing(replies, number, dict(enumerate(self.about.nodes)))
+        found = files.gathered([reply.client for reply in usable], [reply.found for reply in usable])
+        before = self._rounds.get(number) or Round(number, np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+        self._rounds[number] = before._replace(evaluation=found if usable else None, seconds=before.seconds + seconds)
+        self._left_out += [*left_out, *strange]
+        self._unwritten.add(number)
+
+    def write(self) -> None:
+        """Keep what is new. The files are whole even if the process is killed here."""
+        if not self._folder:
+            return
+        for number in sorted(self._unwritten):
+            files.write_round(self._folder, self._rounds[number])
+        files.write_left_out(self._folder, self._left_out, self._flagged)
+        told = {number: self._rounds[number] for number in sorted(self._unwritten)}
+        record.add_training(self._folder, sum(done.seconds for done in told.values()), also={"flwr": version("flwr")})
+        self._tell(told)
+        self._unwritten.clear()
+
+    def end(self, how: str = "finished", error: str = "") -> None:
+        """The last round is over: "finished", "stopped" or "failed". A finished run's report is written."""
+        self.write()
+        if self._live:
+            self._live.end(how, error)
+            self._live = None
+        if self._folder and how == "finished":
+            self._report(self._folder)
+            record.finish(self._folder)
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        return list(self._left_out)
+
+    @property
+    def flagged(self) -> list[Flagged]:
+        return list(self._flagged)
+
+    def trace(self) -> Trace:
+        """Everything so far, as a simulation leaves it; without the model."""
+        return trace_of(self.about, self._ordered(), self._incidents())
+
+    def comparison(self) -> Comparison:
+        """Everything so far, as tables and reports are made of it."""
+        return comparison_of(self.deployment, self.about, self._ordered(), self._incidents())
+
+    def _ordered(self) -> list[Round]:
+        return [self._rounds[number] for number in sorted(self._rounds)]
+
+    def _incidents(self) -> Incidents:
+        return Incidents(tuple(self._left_out), tuple(self._flagged))
+
+    def _followed(self, folder: Path) -> Live:
+        """For `evenly watch`."""
+        about = {"name": TITLE, "data": self.deployment.name, "rounds": self._planned, "every": 1, "splits": ["test", "valid"]}
+        live = Live(folder, about, [self._run])
+        live.mark("started", [self._run])
+        return live
+
+    @property
+    def _run(self) -> tuple[str, int]:
+        return self.deployment.method, self.deployment.seeds["cohort"]
+
+    def _tell(self, rounds: Mapping[int, Round]) -> None:
+        """Points of these rounds; what cannot be measured must not end the training."""
+        if not self._live:
+            return
+        for number, done in rounds.items():
+            self._live.progress(number, self._planned)
+            if done.evaluation is None or not self._live.wants(number):
+                continue
+            try:
+                own = comparison_of(self.deployment, self.about, [done], Incidents())
+                split = shown_split(own.federation)
+                values = {
+                    name: float(v[-1]) for name, v in measured(own.federation, own.runs[0].trace, split).items() if np.isfinite(v[-1])
+                }
+                self._live.point(*self._run, number, {split: values})
+            except Exception as error:
+                LOG.warning("The deployment cannot be followed (%s: %s). Training goes on.", type(error).__name__, error)
+                self._live.end("stopped")
+                self._live = None
+                return
+
+    def _report(self, folder: Path) -> None:
+        """A report that cannot be written must not cost the model that was trained."""
+        if not any(done.evaluation for done in self._rounds.values()):
+            LOG.warning("No client evaluated the model, so there is nothing to report on; fraction_evaluate must be above 0.")
+            return
+        try:
+            from evenly.report import write_report  # charts are slow to import, and wanted only now
+
+            path = write_report(record.told(self.comparison(), folder), folder / "report.html")
+            LOG.info("Report: %s", path)
+        except Exception as error:
+            LOG.warning("The report was not written (%s: %s). Try `evenly report %s`.", type(error).__name__, error, folder)
+
+
+def agreeing(replies: Sequence[Evaluated], number: int, nodes: Mapping[int, int]) -> tuple[list[Evaluated], list[LeftOut]]:
+    """Replies that can be counted together: all tables have the shape of most, and with groups everybody sends one."""
+    shapes = [_shape(reply) for reply in replies]
+    known = [shape for shape in shapes if shape]
+    usual = max(sorted(set(known)), key=known.count, default=None)
+    grouped = usual is not None and usual[0] > 1
+    kept, strange = [], []
+    for reply, shape in zip(replies, shapes, strict=True):
+        if shape == usual or (shape is None and not grouped):
+            kept.append(reply)
+            continue
+        told = f"sent a table of shape {list(shape)}" if shape else "sent an accuracy without a table"
+        reason = f"{told}, where the others send {list(usual or ())} (groups, labels, outcomes)"
+        strange.append(LeftOut(nodes.get(reply.client, files.UNKNOWN), reply.client, number, reason, SIGNALS, "evaluate"))
+    return kept, strange
+
+
+def _shape(reply: Evaluated) -> tuple[int, ...] | None:
+    tables = [part["table"] for part in reply.found.values() if isinstance(part, dict) and part["table"] is not None]
+    return tables[0].shape if tables else None
+
+
+def _sampling(notation: str) -> str:
+    from evenly.sampling import SAMPLINGS
+
+    parts = parse(notation)[1:] if notation else ()
+    return next((str(part) for part in parts if part.name in SAMPLINGS), "")
