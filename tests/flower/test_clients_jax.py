@@ -11,8 +11,7 @@ from evenly.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients.batches import batches
 from evenly.flower.clients.data import client_of
-from evenly.flower.clients.jax import app
-from evenly.flower.clients.visiting import shard
+from evenly.flower.clients.jax import app, shard
 from evenly.groups import CHOOSERS
 from evenly.models import MLP, Softmax
 from evenly.randomness import Draws

@@ -2,153 +2,127 @@
 
     app = evenly.flower.clients.jax.app(federation, task)
 
-The client is the one that `partition-id` in the node's config names, or the one whose own data the app is given. It answers the
-census, measures the model it received, trains and evaluates. What the method lets a client keep, such as Ditto's personal
-model, stays in the node's own state and never leaves it.
+The client is the one that `partition-id` in the node's config names, or the one whose own data the app is given. Batches have one
+shape, whatever the client, so that every function is compiled once in a process.
 """
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from evenly import trees
-from evenly.flower import wire
-from evenly.flower.clients import measuring, visiting
-from evenly.flower.clients.data import ClientData, Source, client_from
-from evenly.flower.clients.told import Told, told
-from evenly.types import Algorithm, Seeds, Task, Tree
+from evenly.flower.clients.answering import answering
+from evenly.flower.clients.batches import PADDING, batches_of
+from evenly.flower.clients.data import ClientData, Rows, Source
+from evenly.flower.clients.measuring import Look, Seen
+from evenly.flower.clients.told import Told, weighted
+from evenly.groups import chooser
+from evenly.ranking import Supernetwork
+from evenly.ranking.ballots import DIGIT, Ballot
+from evenly.simulate.choosing import MOST_ROWS
+from evenly.types import Algorithm, Array, Seeds, Several, Shard, Task, Tree, Work
 
-MEMORY = "evenly-memory"  # in the node's own state
-
-
-class Visit(NamedTuple):
-    """What a message brings to a client."""
-
-    told: Told
-    client: ClientData
-    task: Task  # that is trained: for methods that rank edges, the network that everybody draws from one seed
-    model: Tree
-    choice: int | None  # which of several models is the client's
+CHUNK = 256  # rows read at a time
 
 
 def app(source: Source, task: Task) -> ClientApp:
     """A client of a federation, or one with data of its own (or a function that finds them from the context)."""
-
-    @lru_cache(maxsize=8)
-    def network(algorithm: Algorithm, seed: int) -> Task:
-        return algorithm.task(task, Seeds(model=seed))
-
-    def arrive(message: Message, context: Context) -> Visit:
-        now = told(_config(message))
-        return _visit(message, now, client_from(source, context), network(now.algorithm, now.model_seed))
-
-    ready = ClientApp()
-
-    @ready.query("census")
-    def census(message: Message, context: Context) -> Message:
-        client = client_from(source, context)
-        return _reply(message, measuring.census(client), {wire.ABOUT: ConfigRecord(measuring.about(client))})
-
-    @ready.query("measure")
-    def measure(message: Message, context: Context) -> Message:
-        return _reply(message, _signals(arrive(message, context)))
-
-    @ready.train()
-    def train(message: Message, context: Context) -> Message:
-        visit = arrive(message, context)
-        now, memory = visit.told, _memory(visit, context)
-        vector, memory = visiting.trained(visit.task, now, visit.client, visit.model, memory)
-        if jax.tree.leaves(memory):
-            context.state[MEMORY] = wire.to_arrays(memory)
-        if now.coefficient is None:
-            return _reply(message, _signals(visit), {wire.ARRAYS: wire.to_arrays(_whole(now.algorithm, visit.model, vector))})
-        metrics: dict[str, Any] = {wire.EXAMPLES: visit.client.train.size}
-        if "square_norm" in now.algorithm.needs:
-            metrics[wire.SQUARE_NORM] = float(trees.square_norm(vector))
-        return _reply(message, metrics, {wire.ARRAYS: _scaled(vector, now.coefficient)})
-
-    @ready.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        visit = arrive(message, context)
-        own = visit.told.algorithm.work.deploy(visit.model, _memory(visit, context))
-        return _reply(message, measuring.evaluated(visit.client, visiting.looking(visit.task, own)) | _choice(visit))
-
-    return ready
+    return answering(source, JaxEngine(task))
 
 
-def _config(message: Message) -> ConfigRecord:
-    found = message.content.get(wire.CONFIG)
-    if not isinstance(found, ConfigRecord):
-        raise ValueError(f"The message must hold a config record {wire.CONFIG!r}, got {', '.join(map(repr, message.content))}.")
-    return found
+class JaxEngine:
+    """Looks at and trains models of one task; for methods that rank edges, of the network that everybody draws from one seed."""
+
+    def __init__(self, task: Task) -> None:
+        self.reduction = task.reduction
+        self._network = lru_cache(maxsize=8)(lambda algorithm, seed: _network(task, algorithm, seed))
+
+    def task(self, now: Told) -> Task:
+        return self._network(now.algorithm, now.model_seed)
+
+    def form(self, now: Told) -> Tree:
+        return jax.eval_shape(self.task(now).init, jax.random.key(0))
+
+    def look(self, now: Told, model: Tree) -> Look:
+        """Losses and outcomes of a model, row by row."""
+        task = self.task(now)
+
+        def look(rows: Rows) -> Seen:
+            losses, outcome = [np.zeros(0, np.float32)], [np.zeros(0, np.int32)]
+            for start in range(0, rows.size, CHUNK):
+                found = _look(task, model, first_rows(rows, CHUNK, start))
+                losses.append(np.asarray(found[0])[: rows.size - start])
+                outcome.append(np.asarray(found[1])[: rows.size - start])
+            return Seen(np.concatenate(losses), np.concatenate(outcome))
+
+        return look
+
+    def penalty(self, now: Told, model: Tree) -> float:
+        return float(self.task(now).penalty(model))
+
+    def surest(self, now: Told, models: list[Tree], client: ClientData) -> int:
+        task, rule = self.task(now), now.algorithm.rule
+        assert isinstance(task, Supernetwork)  # only orders of edges have masks to be mixed
+        assert isinstance(rule, Several)
+        masks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.masks(model) for model in models))
+        return int(_choose(rule.inference, task, masks, first_rows(client.train, MOST_ROWS)))
+
+    def train(self, now: Told, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]:
+        """The vector to send and the memory to keep, after this round's batches. A ballot's vector are its places."""
+        task, work, rows = self.task(now), now.algorithm.work, weighted(now, client)
+        local = _start(work, task, received, memory)
+        for numbers in batches_of(work, now.batch_seed, now.server_round, now.client, rows.size):
+            local = _step(work, task, received, local, shard(rows, numbers))
+        vector, new = _finish(work, task, received, local)
+        if isinstance(vector, Ballot):
+            vector = jax.tree.map(lambda high, low: DIGIT * high + low, vector.high, vector.low)
+        whole = bool(trees.all_finite(vector)) and bool(trees.all_finite(new))
+        return vector, new if whole else memory  # a client whose training broke keeps what it had
 
 
-def _visit(message: Message, now: Told, client: ClientData, task: Task) -> Visit:
-    """Read the model that was sent; of several, the client's own."""
-    arrays = message.content[wire.ARRAYS]
-    offered = message.content.get(wire.OFFERED, arrays)
-    assert isinstance(arrays, ArrayRecord)
-    assert isinstance(offered, ArrayRecord)
-    form = jax.eval_shape(task.init, jax.random.key(0))
-    models = _models(offered, form)
-    choice = None
-    if models:
-        choice = visiting.chosen(task, now, models, client)
-    elif now.group is not None:
-        choice = now.group
-    served = _models(arrays, form)
-    model = wire.from_arrays(arrays, form) if choice is None or not served else served[choice]
-    return Visit(now, client, task, model, choice)
+def shard(rows: Rows, numbers: np.ndarray) -> Shard:
+    """The rows with these numbers; padding has mask 0 and weight 0."""
+    there = numbers != PADDING
+    at = np.where(there, numbers, 0)
+    weight = np.where(there, rows.weight[at], 0).astype(np.float32)
+    return Shard(rows.x[at], rows.y[at], rows.group[at], weight, there.astype(np.float32))
 
 
-def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
-    """The models of a record that holds several; else none."""
-    first = wire.names_of(form)[0]
-    count = sum(wire.prefix_of(q) + first in arrays for q in range(len(arrays)))
-    return [wire.from_arrays(arrays, form, wire.prefix_of(q)) for q in range(count)]
+def first_rows(rows: Rows, count: int, start: int = 0) -> Shard:
+    """So many rows from a start on, padded where there are fewer."""
+    numbers = np.arange(start, start + count)
+    return shard(rows, np.where(numbers < rows.size, numbers, PADDING))
 
 
-def _signals(visit: Visit) -> dict[str, Any]:
-    look, penalty = visiting.looking(visit.task, visit.model), visiting.penalty(visit.task, visit.model)
-    needs = visit.told.algorithm.needs
-    return measuring.signals(visit.client, needs, look, penalty=penalty, reduction=visit.task.reduction) | _choice(visit)
+def _network(task: Task, algorithm: Algorithm, seed: int) -> Task:
+    return algorithm.task(task, Seeds(model=seed))
 
 
-def _choice(visit: Visit) -> dict[str, int]:
-    return {} if visit.choice is None else {wire.CHOICE: visit.choice}
+@jax.jit
+def _look(task: Task, model: Tree, batch: Shard) -> tuple[Array, Array]:
+    plain = batch._replace(weight=jnp.ones(batch.mask.shape))
+    return task.losses(model, plain), task.predict(model, batch.x)
 
 
-def _memory(visit: Visit, context: Context) -> Tree:
-    """What the client kept; before it ever trained, what the work makes of the first model it is sent, kept from then on."""
-    first = visit.told.algorithm.work.remember(visit.model)
-    if not jax.tree.leaves(first):
-        return first
-    if MEMORY not in context.state:
-        context.state[MEMORY] = wire.to_arrays(first)
-    kept = context.state[MEMORY]
-    assert isinstance(kept, ArrayRecord)
-    return wire.from_arrays(kept, first)
+@partial(jax.jit, static_argnums=0)
+def _choose(inference: str, task: Supernetwork, masks: Tree, rows: Shard) -> Array:
+    return chooser(inference)(task, masks, rows)
 
 
-def _whole(algorithm: Algorithm, model: Tree, vector: Tree) -> Tree:
-    """The trained model; for methods that rank edges, the places of all edges as whole numbers."""
-    if algorithm.network is None:
-        return trees.add(model, vector)
-    if not bool(trees.all_finite(vector)):
-        return vector  # NaN has no whole number: the server sees that training broke
-    return jax.tree.map(lambda places: np.asarray(places, np.int32), vector)
+@jax.jit
+def _start(work: Work, task: Task, received: Tree, memory: Tree) -> Tree:
+    return work.start(task, received, memory)
 
 
-def _scaled(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
-    """Coefficient times vector: all that the server sees of it. With one coefficient for each of several models, one for each."""
-    if coefficient.ndim == 0:
-        return wire.to_arrays(jax.tree.map(lambda leaf: np.float32(coefficient) * np.asarray(leaf), vector))
-    return wire.several([jax.tree.map(lambda leaf, c=c: np.float32(c) * np.asarray(leaf), vector) for c in coefficient])
+@jax.jit
+def _step(work: Work, task: Task, received: Tree, local: Tree, batch: Shard) -> Tree:
+    return work.step(task, received, local, batch)
 
 
-def _reply(message: Message, metrics: dict[str, Any], more: dict[str, Any] | None = None) -> Message:
-    return Message(RecordDict({**(more or {}), wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+@jax.jit
+def _finish(work: Work, task: Task, received: Tree, local: Tree) -> tuple[Any, Tree]:
+    return work.finish(task, received, local)

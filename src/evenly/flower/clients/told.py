@@ -8,6 +8,7 @@ import numpy as np
 
 from evenly.algorithms import algorithm
 from evenly.flower import wire
+from evenly.flower.clients.data import ClientData, Rows
 from evenly.types import Algorithm
 
 
@@ -46,3 +47,14 @@ def told(config: Mapping[str, Any]) -> Told:
 @lru_cache(maxsize=64)
 def _algorithm(notation: str) -> Algorithm:
     return algorithm(notation)
+
+
+def weighted(now: Told, client: ClientData) -> Rows:
+    """The training rows with how much each counts: by the data, by the client's preparation and by what the server says."""
+    rows, prepare = client.train, now.algorithm.prepare
+    weight = rows.weight
+    if prepare is not None:
+        weight = weight * prepare.weights(rows.y, rows.group).astype(np.float32)
+    if now.row_weights is not None:
+        weight = weight * now.row_weights[rows.group, rows.y].astype(np.float32)
+    return rows._replace(weight=weight)
