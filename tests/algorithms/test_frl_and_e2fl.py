@@ -145,6 +145,13 @@ def test_clients_with_the_same_rows_are_clustered_together(tiny: Federation):
         assert len(set(first)) == 3
 
 
+def test_first_votes_that_are_trained_side_by_side_are_clustered_alike(tiny: Federation, monkeypatch: pytest.MonkeyPatch):
+    text = "e2fl(inference=rank-clustering, groups=2)" + UNIFORM
+    one_by_one = ran(tiny, text, rounds=1)
+    monkeypatch.setattr("evenly.simulate.beginning._voters_at_once", lambda: 16)
+    assert ran(tiny, text, rounds=1).choice.tolist() == one_by_one.choice.tolist()
+
+
 def test_one_group_is_frl(tiny: Federation):
     alone, all_in_one = ran(tiny, "frl" + UNIFORM), ran(tiny, "e2fl(groups=1, inference=lowest-loss)" + UNIFORM)
     assert rankings(alone)[0].tolist() == rankings(all_in_one)[0].tolist()

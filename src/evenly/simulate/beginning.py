@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from evenly.federation import Federation
 from evenly.groups import drawn_groups, membership, rank_clustering
@@ -13,8 +14,8 @@ from evenly.ranking.ballots import DIGIT, MOST_BALLOTS
 from evenly.records import replace
 from evenly.simulate.layout import Chosen, Data, Parts, Shape, State
 from evenly.simulate.plan import Planner
-from evenly.simulate.training import Cohort, trained_vectors
-from evenly.types import Algorithm, Census, Rule, Seeds, Several, Task, Tree
+from evenly.simulate.training import Cohort
+from evenly.types import Algorithm, Array, Census, Rule, Seeds, Several, Task, Tree
 
 VOTES_AT_ONCE = 64  # clients whose votes are on the device together
 
@@ -122,15 +123,24 @@ def _first_votes(opening: Opening, algorithm: Algorithm) -> list[np.ndarray]:
         planner = Planner(opening.federation, algorithm.work, [_These(who)], seeds=opening.seeds, dropout=0.0)
         # With the batches that a client would have in the first round.
         block = planner.block(0, 1, rounds=1, steps=planner.steps_per_round(), stops=np.array([1]), evaluate=np.array([False]))
-        places = _votes(opening.task, opening.shape, opening.parts, opening.data, block, opening.state)
+        places = _votes(opening.task, opening.shape, opening.parts, opening.data, block, opening.state, _voters_at_once())
         pieces.append([np.asarray(leaf) for leaf in _compared(places, rule.layer)])
     return [np.concatenate(leaves)[: opening.shape.clients] for leaves in zip(*pieces, strict=True)]
 
 
-@partial(jax.jit, static_argnames=("shape",))
-def _votes(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> Tree:
+def _voters_at_once() -> int:
+    """Clients that train side by side for their first vote."""
+    return 1 if jax.default_backend() == "cpu" else 16
+
+
+@partial(jax.jit, static_argnames=("shape", "side_by_side"))
+def _votes(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State, side_by_side: int) -> Tree:
     cohort = Cohort(task, shape._replace(lanes=1, devices=1), parts, data, block, state, jnp.int32(0))
-    ballots = trained_vectors(cohort, block.cohort.shape[1]).total
+
+    def one(k: Array) -> Tree:  # clients that rank edges keep no memory
+        return cohort.visit(k, jax.tree.map(lambda leaf: leaf[0], state.memory), jnp.bool_(True))[0]
+
+    ballots = lax.map(one, jnp.arange(block.cohort.shape[1]), batch_size=side_by_side)
     return jax.tree.map(lambda high, low: DIGIT * high + low, ballots.high, ballots.low)
 
 
