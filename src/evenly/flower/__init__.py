@@ -1,0 +1,27 @@
+"""Real federations: every method as a Flower strategy, and clients that send what it needs.
+
+from evenly.flower import strategy
+
+strategy("q-fedavg(q=1)").start(grid, initial_arrays, num_rounds=50)
+"""
+
+from importlib import import_module, util
+from typing import TYPE_CHECKING, Any
+
+if util.find_spec("flwr") is None:
+    raise ImportError('evenly.flower needs Flower, which is not installed. Install it with: pip install "evenly[flower]"')
+
+if TYPE_CHECKING:
+    from evenly.flower.caps import Caps as Caps
+    from evenly.flower.first import first_arrays as first_arrays
+    from evenly.flower.adapter import strategy as strategy
+
+_HOME = {"Caps": "evenly.flower.caps", "first_arrays": "evenly.flower.first", "strategy": "evenly.flower.adapter"}
+
+__all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'evenly.flower' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,92 @@
+"""Models between the wire and a round: names and types on one side, a list of float arrays on the other.
+
+Entries that are not floats, such as PyTorch's `num_batches_tracked`, are no part of the model that rules and servers see: they are
+carried along as the rounded mean of those that counted. Half precision travels as it is and is added up in single precision.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord
+
+from evenly.flower import wire
+from evenly.flower.rounds import Leaves
+from evenly.records import require
+
+
+class Form(NamedTuple):
+    """How one model lies on the wire."""
+
+    layout: wire.Layout
+    ranks: bool  # whether the arrays are places of edges: whole numbers, each from 0 to the size of its layer
+    models: int  # that are kept apart; 0: there is one
+
+    @property
+    def moving(self) -> list[bool]:
+        """Which of the arrays are learned."""
+        return [self.ranks or dtype.kind == "f" for dtype in self.layout.dtypes]
+
+
+class Parts(NamedTuple):
+    """A model's arrays, sorted out."""
+
+    model: Leaves
+    carried: Leaves
+
+
+def opened(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, Parts]:
+    """The form of a record and what it holds; `apart` models [models, ...], all equal where the record holds only one."""
+    require(len(arrays) > 0, "The initial arrays are empty; give the model's, such as ArrayRecord(model.state_dict()).")
+    prefix = wire.prefix_of(0)
+    held = apart if any(name.startswith(prefix) for name in arrays) else 0
+    one = {name.removeprefix(prefix): array for name, array in arrays.items() if not held or name.startswith(prefix)}
+    form = Form(wire.layout_of(ArrayRecord(one)), ranks, apart)
+    require(any(form.moving), f"None of the initial arrays {', '.join(map(repr, one))} holds floats, so there is nothing to learn.")
+    if not held:
+        parts = _sorted_out(form, [wire.read(array) for array in arrays.values()])
+        return form, parts if not apart else parts._replace(model=[np.stack([leaf] * apart) for leaf in parts.model])
+    require(
+        list(arrays) == [wire.prefix_of(q) + name for q in range(apart) for name in form.layout.names],
+        f"The initial arrays must hold {apart} models with the same arrays each, named {prefix}..., got {', '.join(map(repr, arrays))}.",
+    )
+    models = [_sorted_out(form, [wire.read(arrays[wire.prefix_of(q) + name]) for name in form.layout.names]) for q in range(apart)]
+    return form, Parts([np.stack(leaves) for leaves in zip(*(m.model for m in models), strict=True)], models[0].carried)
+
+
+def received(form: Form, arrays: ArrayRecord) -> Parts:
+    """What a client sent back: one model, whatever it was sent; read without a copy."""
+    found = [wire.read(arrays[name]) for name in form.layout.names]
+    moving = form.moving
+    return Parts(
+        [a for a, moves in zip(found, moving, strict=True) if moves], [a for a, moves in zip(found, moving, strict=True) if not moves]
+    )
+
+
+def sent(form: Form, parts: Parts, prefix: str = "") -> ArrayRecord:
+    """One model as it travels."""
+    model, carried = iter(parts.model), iter(parts.carried)
+    leaves = [next(model) if moves else next(carried) for moves in form.moving]
+    return wire.named(form.layout.names, [leaf.astype(t, copy=False) for leaf, t in zip(leaves, form.layout.dtypes, strict=True)], prefix)
+
+
+def sent_several(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
+    """Models [models, ...] as they travel."""
+    return wire.merged(sent(form, Parts([leaf[q] for leaf in models], carried), wire.prefix_of(q)) for q in range(len(models[0])))
+
+
+def carried_on(form: Form, before: Leaves, replies: Sequence[Leaves]) -> Leaves:
+    """The mean of what those who counted carry, rounded."""
+    if not replies:
+        return before
+    return [np.rint(np.mean([own[i] for own in replies], axis=0)).astype(leaf.dtype) for i, leaf in enumerate(before)]
+
+
+def _sorted_out(form: Form, leaves: list[np.ndarray]) -> Parts:
+    """Copies that may be written to, floats in at least single precision."""
+    model = [_float(leaf) for leaf, moves in zip(leaves, form.moving, strict=True) if moves]
+    return Parts(model, [leaf for leaf, moves in zip(leaves, form.moving, strict=True) if not moves])
+
+
+def _float(leaf: np.ndarray) -> np.ndarray:
+    return np.array(leaf, np.float64 if leaf.dtype == np.float64 else np.float32)

@@ -1,0 +1,34 @@
+"""Metrics of a round, averaged over clients by their examples: fairness weights never touch what is reported."""
+
+from typing import Any
+
+import numpy as np
+from flwr.app import MetricRecord, RecordDict
+
+from evenly.flower import wire
+
+# What clients tell the server for the method's sake. A mean over clients of these means nothing.
+NOT_MEANS = (wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.CLIENT, wire.CLIENT_GROUP)
+
+
+def averaged(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
+    """Each metric's mean over the clients that sent it, weighted by their examples, as Flower's own strategies do."""
+    sums: dict[str, Any] = {}
+    mass: dict[str, float] = {}
+    for content in contents:
+        (metrics,) = content.metric_records.values()
+        weight = float(metrics.get(weighted_by_key, 0))  # pyright: ignore[reportArgumentType]
+        for name, value in metrics.items():
+            if name == weighted_by_key or not _is_mean(name):
+                continue
+            own = weight * np.asarray(value, float)
+            if name in sums and np.shape(sums[name]) != own.shape:
+                continue  # lists of other lengths cannot be averaged
+            sums[name], mass[name] = sums.get(name, 0.0) + own, mass.get(name, 0.0) + weight
+    return MetricRecord({name: (total / mass[name]).tolist() for name, total in sums.items() if mass[name] > 0})
+
+
+def _is_mean(name: str) -> bool:
+    """Not a signal, nor one of a split (train-table), nor a shape."""
+    plain = name.removeprefix("train-").removeprefix("valid-")
+    return not name.endswith(wire.SHAPE) and plain not in NOT_MEANS and not plain.endswith(wire.EXAMPLES)

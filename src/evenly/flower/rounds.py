@@ -1,0 +1,257 @@
+"""The server's half of a round, as in `evenly.simulate`, on replies that lie in memory as they came.
+
+Weigh, add up, move: three functions, because two-phase rounds add up elsewhere. Rules, servers and their states are those of
+the simulator. Vectors are never stacked: replies are read chunk by chunk, and the sum of a chunk stays in the processor's cache.
+
+A model is a list of float arrays in the order in which they travel; where clients train several models apart, the models lie
+in front. Methods that rank edges send places, which are counted as ballots, not averaged.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenly.experiment.deployment import Flag
+from evenly.flower.caps import Caps
+from evenly.ranking.ballots import DIGIT, Ballot
+from evenly.records import require
+from evenly.types import Algorithm, Census, Effort, Rule, Server, Several, Signals, Tree
+
+CHUNK = 2**15  # numbers read at a time: sum, model and a scratch of this size fit into a core's cache
+
+Leaves = list[np.ndarray]
+
+
+class State(NamedTuple):
+    """Everything that one round hands to the next."""
+
+    model: Leaves
+    rule: Tree
+    server: Tree
+    choice: np.ndarray | None = None  # int32 [clients] each client's model, given or last chosen; None: there is one for all
+    begun: bool = False  # whether several models can be told apart yet
+
+
+class Weighed(NamedTuple):
+    """What the rule decided before it saw any vector."""
+
+    coefficients: np.ndarray  # float32 [K], or [models, K]
+    rule: Tree
+
+
+class Summed(NamedTuple):
+    """What is left of a cohort's vectors."""
+
+    total: Tree  # coefficient times vector, summed over those whose vector is finite
+    square_norm: np.ndarray  # [K] of each vector; 0 where nobody asks, not finite for those left out
+
+    @property
+    def finite(self) -> np.ndarray:
+        return np.isfinite(self.square_norm)
+
+
+class Done(NamedTuple):
+    """A round."""
+
+    state: State
+    weights: np.ndarray  # [K] final coefficients; 0 where an update did not count
+    counted: np.ndarray  # bool [K]
+    flags: list[Flag] = []  # noqa: RUF012 - never written to
+
+
+def begin(algorithm: Algorithm, model: Leaves, census: Census, *, choice: np.ndarray | None = None, begun: bool = False) -> State:
+    """Before the first round."""
+    server = () if algorithm.server is None else algorithm.server.init(model)
+    return State(model, algorithm.rule.init(census), server, choice, begun)
+
+
+def ranks(algorithm: Algorithm) -> bool:
+    """Whether clients send places of edges, which are votes."""
+    return algorithm.network is not None
+
+
+def one_round(algorithm: Algorithm, state: State, signals: Signals, trained: Sequence[Leaves | None], caps: Caps | None = None) -> Done:
+    """Weigh, add up, move. `signals` and `trained` [K] are of the cohort's slots; None: that client did not return."""
+    flags: list[Flag] = []
+    if caps is not None:
+        signals, flags = caps.signals(signals)
+    if "gram" in algorithm.rule.needs:
+        gram = inner_products(state, trained)
+        finite = np.isfinite(np.diagonal(gram))
+        signals = signals._replace(returned=signals.returned & finite, gram=np.where(finite[:, None] & finite, gram, 0.0))
+    weighed = weigh(algorithm, state, signals)
+    coefficients, factors, norms = weighed.coefficients, np.ones(len(trained)), np.zeros(len(trained))
+    if caps is not None:
+        coefficients, more = caps.coefficients(coefficients, signals)
+        weighed, flags = weighed._replace(coefficients=coefficients), flags + more
+    if "square_norm" in algorithm.rule.needs or (caps is not None and caps.norm is not None):
+        norms = square_norms(algorithm, state, signals, coefficients, trained)
+    if caps is not None:
+        factors, more = caps.vectors(np.where(np.isfinite(norms), norms, 0.0), signals)
+        flags = flags + more
+    usable = [own if np.isfinite(norm) else None for own, norm in zip(trained, norms, strict=True)]
+    total = add_up(algorithm, state, signals, coefficients * factors.astype(coefficients.dtype), usable)
+    return move(algorithm, state, signals, weighed, Summed(total, norms * factors**2))._replace(flags=flags)
+
+
+def weigh(algorithm: Algorithm, state: State, signals: Signals) -> Weighed:
+    """Coefficients from signals alone."""
+    coefficients, rule = _weigh(algorithm.rule, state.rule, jax.tree.map(jnp.asarray, signals))
+    found = np.asarray(coefficients)
+    require(
+        bool(np.isfinite(found).all()),
+        f"{algorithm.label}: the weights of this round are not finite. A loss was negative or too large for this method; "
+        "check the clients' loss and their learning rate, or set caps.",
+    )
+    return Weighed(found, rule)
+
+
+@jax.jit
+def _weigh(rule: Rule, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
+    return rule.weigh(state, signals)
+
+
+def add_up(algorithm: Algorithm, state: State, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]) -> Tree:
+    """The sum of coefficient times vector over those who returned; who counts nothing is not read."""
+    rows = coefficients if coefficients.ndim == 2 else coefficients[None]
+    wanted = [k for k, own in enumerate(trained) if own is not None and rows[:, k].any()]
+    digits = [np.floor_divide, np.remainder] if ranks(algorithm) else [None]
+    totals = []
+    for digit in digits:
+        leaves = []
+        for i, leaf in enumerate(_one(algorithm, state.model)):
+            total = np.zeros((len(rows), leaf.size), leaf.dtype)
+            scratch = np.empty(min(CHUNK, leaf.size), leaf.dtype)
+            replies = [(rows[:, k], _flat(trained[k], i), _received(algorithm, state, signals, k)[i].reshape(-1)) for k in wanted]
+            for start in range(0, leaf.size, CHUNK):
+                _add_chunk(total, slice(start, min(start + CHUNK, leaf.size)), replies, scratch, digit)
+            leaves.append(total.reshape(coefficients.shape[:-1] + leaf.shape))
+        totals.append(leaves)
+    return Ballot(*totals) if ranks(algorithm) else totals[0]
+
+
+def _add_chunk(total: np.ndarray, at: slice, replies: list[Any], scratch: np.ndarray, digit: Any) -> None:
+    vector = scratch[: at.stop - at.start]
+    for own, trained, received in replies:
+        if digit is None:
+            np.subtract(trained[at], received[at], out=vector, casting="same_kind")
+        else:
+            vector[:] = digit(trained[at], DIGIT)
+        models = np.flatnonzero(own)
+        for q in models[1:]:
+            total[q, at] += vector * float(own[q])
+        if (first := float(own[models[0]])) != 1.0:
+            np.multiply(vector, first, out=vector)
+        total[models[0], at] += vector
+
+
+def square_norms(
+    algorithm: Algorithm, state: State, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]
+) -> np.ndarray:
+    """Of each vector that counts; 0 for the others. [K]"""
+    norms = np.zeros(len(trained))
+    for k, own in enumerate(trained):
+        if own is not None and coefficients[..., k].any():
+            norms[k] = sum(map(_square_norm, _received(algorithm, state, signals, k), own))
+    return norms
+
+
+def _square_norm(received: np.ndarray, trained: np.ndarray) -> float:
+    old, new, total = received.reshape(-1), trained.reshape(-1), 0.0
+    scratch = np.empty(min(CHUNK, old.size), old.dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, old.size, CHUNK):
+            at = slice(start, min(start + CHUNK, old.size))
+            vector = np.subtract(new[at], old[at], out=scratch[: at.stop - at.start], casting="same_kind")
+            total += float(np.dot(vector, vector))
+    return total
+
+
+def inner_products(state: State, trained: Sequence[Leaves | None]) -> np.ndarray:
+    """Gram matrix of the vectors, a chunk of all of them at a time; not finite where a vector is not. float64 [K, K]"""
+    gram = np.zeros((len(trained), len(trained)))
+    for i, leaf in enumerate(state.model):
+        received = leaf.reshape(-1)
+        for start in range(0, leaf.size, CHUNK):
+            at = slice(start, min(start + CHUNK, leaf.size))
+            vectors = np.stack([np.zeros_like(received[at]) if t is None else _flat(t, i)[at] - received[at] for t in trained])
+            with np.errstate(invalid="ignore", over="ignore"):
+                gram += vectors @ vectors.T
+    return gram
+
+
+def move(algorithm: Algorithm, state: State, signals: Signals, weighed: Weighed, summed: Summed) -> Done:
+    """The rule decides the change, the server moves the model along it. A round in which nobody counted changes nothing."""
+    several = isinstance(algorithm.rule, Several)
+    counted = summed.finite & signals.returned
+    kept = np.where(counted, weighed.coefficients, np.float32(0))
+    total = summed.total
+    if not ranks(algorithm):
+        # Clients found broken only after training: the sum is divided by the share of coefficients that returned.
+        mass = kept.sum(-1)
+        share = np.where(mass != 0, weighed.coefficients.sum(-1) / np.where(mass != 0, mass, 1), 0).astype(np.float32)
+        kept = kept * share[..., None]
+        total = total if (share == 1).all() else [_times(leaf, share) for leaf in total]
+    choice = state.choice
+    if choice is not None:
+        choice = choice.copy()
+        choice[signals.client] = signals.choice
+    if not kept.any():
+        return Done(state._replace(choice=choice), kept.sum(0) if several else kept, counted)
+    told = jax.tree.map(jnp.asarray, signals._replace(returned=counted, gram=None))
+    effort = Effort(jnp.asarray(np.where(counted, summed.square_norm, 0.0), jnp.float32))
+    change, rule = algorithm.rule.step(weighed.rule, told, effort, total)
+    if algorithm.server is None:
+        # In NumPy, so that a model in double precision keeps it.
+        model, server = [old + np.asarray(new) for old, new in zip(state.model, change, strict=True)], state.server
+    else:
+        model, server = _update(algorithm.server, change, state.server, state.model)
+        model = [np.asarray(leaf) for leaf in model]
+    return Done(State(model, rule, server, choice, state.begun or several), kept.sum(0) if several else kept, counted)
+
+
+@jax.jit
+def _update(server: Server, change: Tree, state: Tree, model: Tree) -> tuple[Tree, Tree]:
+    model, state = server.update(change, state, model)
+    return model, state
+
+
+def offered(algorithm: Algorithm, state: State) -> Leaves:
+    """The models among which clients choose, [models, ...]."""
+    rule = algorithm.rule
+    assert isinstance(rule, Several)
+    return state.model if rule.apart else [np.asarray(leaf) for leaf in state.server]
+
+
+def served(algorithm: Algorithm, state: State) -> Leaves:
+    """What clients are given to use: one model, or [models, ...]."""
+    if algorithm.server is None:
+        return state.model
+    return [np.asarray(leaf) for leaf in algorithm.server.serve(state.model, state.server)]
+
+
+def _apart(algorithm: Algorithm) -> bool:
+    return isinstance(algorithm.rule, Several) and algorithm.rule.apart
+
+
+def _one(algorithm: Algorithm, model: Leaves) -> Leaves:
+    """One model's arrays: the first of several."""
+    return [leaf[0] for leaf in model] if _apart(algorithm) else model
+
+
+def _received(algorithm: Algorithm, state: State, signals: Signals, k: int) -> Leaves:
+    """The model that slot k trained from."""
+    return [leaf[int(signals.choice[k])] for leaf in state.model] if _apart(algorithm) else state.model
+
+
+def _flat(leaves: Leaves | None, i: int) -> np.ndarray:
+    assert leaves is not None
+    return leaves[i].reshape(-1)
+
+
+def _times(leaf: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """A total times one number, or times one for each model in front."""
+    return leaf * share.reshape(*share.shape, *(1,) * (leaf.ndim - share.ndim)).astype(leaf.dtype)

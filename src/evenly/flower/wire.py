@@ -1,0 +1,171 @@
+"""The record: what travels between Flower's server and clients, under which names.
+
+Written down for people in docs/flower-record.md. Everything here is a translation; nothing is decided.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flwr.app import Array, ArrayRecord, MetricRecord
+
+from evenly.types import Tree
+
+# Message types besides Flower's own "train" and "evaluate".
+CENSUS = "query.census"  # asked once, before the first round
+MEASURE = "query.measure"  # the first half of a two-phase round
+
+# Records in a message; the first two can be renamed, as in Flower's own strategies.
+ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+OFFERED = "offered"  # models to choose from, where the one to train is not among them
+ABOUT = "about"  # a config record in the answer to a census
+
+# Entries of the config that clients are sent.
+ROUND = "server-round"  # from 1
+METHOD = "evenly-method"  # the algorithm in its notation
+CLIENT = "client"  # the client's number
+BATCH_SEED = "batch-seed"
+MODEL_SEED = "model-seed"  # of a frozen network, for methods that rank edges
+ROW_WEIGHTS = "row-weights"  # [groups, labels]
+MODELS = "models"  # how many models the arrays hold, under names that begin with "0/", "1/", ...
+GROUP = "group"  # which of several models is the client's; absent: the client chooses
+COEFFICIENT = "coefficient"  # two-phase rounds: what the client multiplies its vector by
+
+# Entries of the metrics that clients reply with.
+EXAMPLES = "num-examples"
+LOSS, TABLE, CELL_LOSS, UNPRIVILEGED, CHOICE = "loss", "table", "cell-loss", "unprivileged-examples", "choice"
+SQUARE_NORM = "square-norm"
+CELLS, CLIENT_GROUP = "cells", "client-group"  # of a census
+SHAPE = "-shape"  # after the name of a metric that is an array, the name of its shape
+
+# What a rule's needs are called on the wire. Inner products are made by the server, from the arrays.
+SIGNALS = {"loss": LOSS, "table": TABLE, "cell_loss": CELL_LOSS, "unprivileged": UNPRIVILEGED, "choice": CHOICE}
+
+HOW_TO_SEND = {
+    LOSS: "the mean loss of the model it received, on its training rows, before it trains",
+    TABLE: "counts of the received model's predictions on its training rows by group, label and outcome (wire.put does it)",
+    CELL_LOSS: "summed losses of the received model on its training rows by group and label (wire.put does it)",
+    UNPRIVILEGED: "how many of its training rows belong to unprivileged people",
+    CHOICE: "the number of the model that it chose among those it received",
+    EXAMPLES: "how many training rows it has",
+    CELLS: "its training rows counted by group and label (wire.put does it)",
+    CLIENT_GROUP: "the number of the group that the client belongs to",
+}  # fmt: skip
+
+
+class Layout(NamedTuple):
+    """Names, shapes and types of a model's arrays, in order."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype[Any], ...]
+
+
+def names_of(tree: Tree) -> tuple[str, ...]:
+    """A name for every leaf: the path to it, joined by points, such as "w" or "layers.0.w"."""
+    return tuple(".".join(map(_step, path)) or "value" for path, _ in jax.tree_util.tree_leaves_with_path(tree))
+
+
+def leaves_of(tree: Tree) -> list[np.ndarray]:
+    """The leaves in the order of their names."""
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def to_arrays(tree: Tree, prefix: str = "", dtype: Any = None) -> ArrayRecord:
+    """A model as Flower sends it."""
+    return named(names_of(tree), [leaf if dtype is None else leaf.astype(dtype) for leaf in leaves_of(tree)], prefix)
+
+
+def named(names: Iterable[str], leaves: Iterable[np.ndarray], prefix: str = "") -> ArrayRecord:
+    return ArrayRecord({prefix + name: Array(np.asarray(leaf)) for name, leaf in zip(names, leaves, strict=True)})
+
+
+def from_arrays(arrays: ArrayRecord, like: Tree, prefix: str = "") -> Tree:
+    """The model that a record holds, in the form of another one: every leaf by its name."""
+    leaves, structure = jax.tree.flatten(like)
+    wanted = [prefix + name for name in names_of(like)]
+    missing = [name for name in wanted if name not in arrays]
+    if missing:
+        raise ValueError(f"The model has an array {missing[0]!r}, but the record holds only {', '.join(map(repr, arrays))}.")
+    found = [read(arrays[name]) for name in wanted]
+    for name, leaf, own in zip(wanted, leaves, found, strict=True):
+        if tuple(np.shape(leaf)) != own.shape:
+            raise ValueError(f"Array {name!r} must have shape {list(np.shape(leaf))}, got {list(own.shape)}.")
+    kinds = [np.asarray(own, np.result_type(leaf)) for leaf, own in zip(leaves, found, strict=True)]
+    return jax.tree.unflatten(structure, kinds)
+
+
+def several(models: Sequence[Tree]) -> ArrayRecord:
+    """Several models in one record: their names begin with their number and a slash."""
+    return merged(to_arrays(model, prefix_of(q)) for q, model in enumerate(models))
+
+
+def merged(records: Iterable[ArrayRecord]) -> ArrayRecord:
+    return ArrayRecord({name: array for record in records for name, array in record.items()})
+
+
+def prefix_of(model: int) -> str:
+    return f"{model}/"
+
+
+def layout_of(arrays: ArrayRecord) -> Layout:
+    """What replies must look like; nothing is decoded."""
+    held = arrays.values()
+    return Layout(tuple(arrays), tuple(tuple(a.shape) for a in held), tuple(np.dtype(a.dtype) for a in held))
+
+
+def read(array: Array) -> np.ndarray:
+    """An array without a copy of its bytes, read-only. Raises ValueError unless it is what NumPy wrote, without objects."""
+    if array.stype != "numpy.ndarray":
+        raise ValueError(f"Arrays must be written by NumPy (stype 'numpy.ndarray'), got {array.stype!r}.")
+    held = _Bytes(array.data)
+    version = np.lib.format.read_magic(held)  # pyright: ignore[reportArgumentType]
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = header(held)  # pyright: ignore[reportArgumentType]
+    if dtype.hasobject:
+        raise ValueError("Arrays must hold numbers, got Python objects.")
+    flat = np.frombuffer(array.data, dtype, int(np.prod(shape, dtype=np.int64)), held.at)
+    return flat.reshape(shape, order="F" if by_columns else "C")
+
+
+def put(metrics: MetricRecord | dict[str, Any], name: str, value: Any) -> None:
+    """Write a number, or an array and its shape, into a reply's metrics."""
+    array = np.asarray(value)
+    if array.ndim == 0:
+        metrics[name] = array.item()
+        return
+    metrics[name] = array.ravel().tolist()
+    metrics[name + SHAPE] = list(array.shape)
+
+
+def get(metrics: Mapping[str, Any], name: str) -> np.ndarray | None:
+    """A number or an array from a reply's metrics; None: it is not there. Raises ValueError where array and shape do not fit."""
+    if name not in metrics:
+        return None
+    flat = np.asarray(metrics[name], float)
+    shape = metrics.get(name + SHAPE)
+    if shape is None:
+        return flat
+    if any(side < 0 for side in shape) or int(np.prod(shape)) != flat.size:
+        raise ValueError(f"{name!r} has {flat.size} entries, but {name + SHAPE!r} says {list(shape)}.")
+    return flat.reshape([int(side) for side in shape])
+
+
+class _Bytes:
+    """Bytes that are read from the front, as NumPy's readers of headers ask for."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.at = data, 0
+
+    def read(self, count: int) -> bytes:
+        piece = self._data[self.at : self.at + count]
+        self.at += len(piece)
+        return piece
+
+
+def _step(entry: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    return str(entry)

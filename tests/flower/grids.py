@@ -1,0 +1,80 @@
+"""A Grid without a network: messages become real Flower messages, are handed to ClientApps in this process, and so are replies."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, Metadata, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+Answer = Callable[[Message, Context], Message]
+
+NODES = (70, 30, 60, 10, 50, 20)  # not in the order of the clients
+
+
+class OneProcess(Grid):
+    """Nodes that answer at once; `silent` ones never do, and `answer` of one that raises becomes an error, as with Flower."""
+
+    def __init__(self, answer: Answer, nodes: Iterable[int] = NODES, *, silent: Iterable[int] = ()) -> None:
+        self.answer, self.nodes, self.silent = answer, list(nodes), set(silent)
+        self.contexts = {
+            node: Context(run_id=1, node_id=node, node_config={"partition-id": k}, state=RecordDict(), run_config={})
+            for k, node in enumerate(self.nodes)
+        }
+        # What Flower's runtime tells a process before it runs a ServerApp in it; messages are stamped with it.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        self.asked: list[tuple[str, int]] = []
+        self._numbers = itertools.count()
+
+    def set_run(self, run: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Any:
+        raise NotImplementedError
+
+    def create_message(self, *args: Any, **more: Any) -> Message:
+        raise NotImplementedError
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise NotImplementedError
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.nodes)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        told = [self._addressed(message) for message in messages]
+        self.asked += [(m.metadata.message_type, m.metadata.dst_node_id) for m in told]
+        answered = [m for m in told if m.metadata.dst_node_id not in self.silent]
+        return [self._answered(message) for message in reversed(answered)]  # in no particular order
+
+    def _addressed(self, message: Message) -> Message:
+        own = message.metadata
+        envelope = Metadata(
+            run_id=1, message_id=str(next(self._numbers)), src_node_id=1, dst_node_id=own.dst_node_id, reply_to_message_id="",
+            group_id="", created_at=time.time(), ttl=60.0, message_type=own.message_type,
+        )  # fmt: skip
+        return Message(content=message.content, metadata=envelope)  # pyright: ignore[reportCallIssue]
+
+    def _answered(self, message: Message) -> Message:
+        try:
+            return self.answer(message, self.contexts[message.metadata.dst_node_id])
+        except Exception as error:
+            return Message(Error(code=8, reason=str(error)), reply_to=message)
+
+
+def reply(message: Message, arrays: ArrayRecord | None, metrics: dict[str, Any]) -> Message:
+    """An answer with these arrays and metrics."""
+    records: dict[str, Any] = {"metrics": MetricRecord(metrics)}
+    return Message(RecordDict(records if arrays is None else {"arrays": arrays, **records}), reply_to=message)
+
+
+def settings(message: Message) -> ConfigRecord:
+    found = message.content["config"]
+    assert isinstance(found, ConfigRecord)
+    return found

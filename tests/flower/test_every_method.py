@@ -1,0 +1,56 @@
+"""Every method of the registry, through Flower's messages, is what the simulator makes of it: three rounds, the same seeds and data."""
+
+import jax
+import numpy as np
+import pytest
+
+from evenly.algorithms import METHODS, Variant, variants
+from evenly.federation import Federation
+from evenly.flower import first_arrays, strategy, wire
+from evenly.flower.clients.jax import app
+from evenly.models import Softmax
+from evenly.notation import parse
+from evenly.simulate import simulate
+from evenly.types import Algorithm, Seeds, Several, Task
+from tests.flower.grids import OneProcess
+from tests.simulations import COHORT, COMMON, task_for
+
+ROUNDS = 3
+SEEDS = Seeds(data=1, model=2, cohort=3, batches=4)
+# Other forms of the methods, with other parts, and every way to come to a group.
+FORMS = [
+    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "term(form=authors)", "fedsgd(q=1)", "fairfed(metric=spd)+reweigh+full",
+    "fedavg+parity(p=0.9)", "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum", "p-fedavg(family=geometric)+full",
+    "fedcvg-ratio(start=size)", "fedmgda(weights=equal, epsilon=1)", "ditto+full", "ifca(groups=3)+full", "fedavg+weighted(clients=4, replace=true)",
+    "e2fl(groups=3)", "e2fl(groups=3, final_pass=true, absent_vote=true)", "e2fl(groups=3, global_model=true)",
+    "e2fl(groups=2, inference=rank-clustering)", "e2fl(groups=2, inference=one-shot)", "e2fl(groups=3, inference=binary)",
+    "e2fl(groups=2, inference=lowest-loss, layer=0)+full",
+]  # fmt: skip
+EVERY = [*(METHODS[name].example or name for name in METHODS), *FORMS]
+
+
+def written(text: str) -> Variant:
+    return variants(parse(text), COMMON, COHORT)[0]
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softmax):
+    variant = written(text)
+    own = task_for(variant.method.name, task, tiny)
+    for algorithm in variant.members[:: max(len(variant.members) - 1, 1)]:  # of a method of many runs the first and the last
+        compare(algorithm, own, tiny)
+
+
+def compare(algorithm: Algorithm, task: Task, federation: Federation) -> None:
+    (trace,) = simulate(task, federation, [algorithm], ROUNDS, seeds=SEEDS)
+    made = strategy(algorithm, seeds=SEEDS, min_available_nodes=federation.clients, min_train_nodes=1, introduce=True)
+    result = made.start(OneProcess(app(federation, task)), first_arrays(algorithm, task, SEEDS), num_rounds=ROUNDS)
+    np.testing.assert_array_equal(np.stack(made.cohorts[:ROUNDS]), trace.cohort)
+    np.testing.assert_allclose(np.stack(made.weights[:ROUNDS]), trace.weights, rtol=1e-4, atol=1e-5)
+    models = made.algorithm.rule.groups if isinstance(made.algorithm.rule, Several) else 0
+    like = trace.model if not models else jax.tree.map(lambda leaf: leaf[0], trace.model)
+    for q in range(max(models, 1)):
+        found = wire.from_arrays(result.arrays, like, wire.prefix_of(q) if models else "")
+        expected = trace.model if not models else jax.tree.map(lambda leaf, q=q: leaf[q], trace.model)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
