@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from evenly import __version__
-from evenly.commands import audit, compare, data, diff, doctor, export, listing, report, reproduce, run, tune, watch
+from evenly.commands import audit, compare, data, diff, doctor, export, flower, listing, report, reproduce, run, tune, watch
 
 app = typer.Typer(
     help="Fair federated learning: train one model that works for every client, and see whom it fails.",
@@ -30,6 +30,7 @@ app.command()(listing.describe)
 app.command()(audit.audit)
 app.command()(doctor.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(flower.app, name="flower")
 
 
 def _version(wanted: bool) -> None:

@@ -1,7 +1,7 @@
 """A whole federation on this machine: a SuperLink and SuperNodes that talk TLS over the loopback, each known by its key.
 
-Everything lies in one folder: `certificates/`, `keys/`, `logs/` and `homes/` (what Flower itself keeps, one home for each process:
-two SuperNodes that unpack the same app into one home can meet in the middle of it).
+Everything lies in one folder, which should be the user's alone: `certificates/`, `keys/`, `logs/` and `homes/` (what Flower itself
+keeps, one home for each process: two SuperNodes that unpack the same app into one home can meet in the middle of it).
 """
 
 import json
@@ -20,21 +20,23 @@ from typing import Any
 from evenly.flower.deploy.certificates import Certificates, make_certificates
 from evenly.flower.deploy.keys import NodeKey, make_key
 from evenly.flower.deploy.private_files import write_secret
-from evenly.flower.deploy.processes import Process, ProcessError, free_ports, kill, program, start, stop, wait_until
+from evenly.flower.deploy.processes import Process, ProcessError, free_ports, kill, program, start, stop, unhurried, wait_until
 
 HOST = "127.0.0.1"
 STARTING = 60.0  # seconds a process may take to be ready; Flower's own take about three on an idle machine
 ANSWERING = 60.0  # seconds a command such as `flwr list` may take
 POLLING = "0.1"  # seconds between two looks for a message to work on; Flower's default is one
 CONNECTION = "loopback"  # what Flower's configuration calls the SuperLink
+RUN_ID = re.compile(r"started run (\d+)")
 NODE_ID = re.compile(r"SuperNode ID: (\d+)")
 
 
 class Loopback:
     """A SuperLink and its SuperNodes. Use it in a `with`: whatever happens inside, every process is stopped at its end."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str] = {}) -> None:
+    def __init__(self, folder: Path, logs: Path | None = None, env: Mapping[str, str] = {}) -> None:
         self.folder = folder.resolve()
+        self.logs = (logs or folder / "logs").resolve()
         self.nodes: dict[str, Process] = {}
         self._env = dict(env)
         self._processes: list[Process] = []
@@ -50,13 +52,10 @@ class Loopback:
         self.close()
 
     def close(self) -> None:
-        """Stop everything, SuperNodes first."""
-        stop(reversed(self._processes))
-        self._processes, self.nodes = [], {}
-
-    @property
-    def logs(self) -> Path:
-        return self.folder / "logs"
+        """Stop everything, SuperNodes first; a Ctrl-C in the middle of that would leave processes behind, so it waits."""
+        with unhurried():
+            stop(reversed(self._processes))
+            self._processes, self.nodes = [], {}
 
     def _start_superlink(self) -> None:
         """One process that everybody talks to, and one that starts ServerApps for it."""
@@ -111,13 +110,17 @@ class Loopback:
         given = [f"--run-config={field}={json.dumps(value)}" for field, value in config.items()]
         return self._start(name, ["flwr", "run", str(app), CONNECTION, "--stream", *given], home="superlink")
 
-    def status(self, run: Process) -> tuple[str, str]:
-        """How a run stands: Flower's word for it (running, finished:completed, finished:failed, ...) and what it says in addition."""
-        found = re.search(r"started run (\d+)", run.text())
+    def status(self, *runs: Process) -> list[tuple[str, str]]:
+        """How runs stand: Flower's word for it (running, finished:completed, finished:failed, ...) and what it says in addition."""
+        listed = json.loads(self.flwr("list", "--format", "json", CONNECTION))["runs"]
+        told = {str(one["run-id"]): (str(one["status"]), str(one.get("status-details", ""))) for one in listed}
+        return [told[self._number(run)] for run in runs]
+
+    def _number(self, run: Process) -> str:
+        found = RUN_ID.search(run.text())
         if found is None:
             raise run.failed("The run was not begun.")
-        (told,) = json.loads(self.flwr("list", "--run-id", found[1], "--format", "json", CONNECTION))["runs"]
-        return told["status"], told.get("status-details", "")
+        return found[1]
 
     def flwr(self, *words: str) -> str:
         """What one of Flower's own commands prints; raises what it complains of."""

@@ -11,11 +11,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 GRACE = 8.0  # seconds to end by itself after SIGTERM; Flower ends itself by force after 5
 STEP = 0.05
@@ -96,6 +97,33 @@ def kill(process: Process) -> None:
     """End a process and all that it started at once, as a power cut would."""
     _signal(process, signal.SIGKILL)
     process.popen.wait()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Being told to end (by SIGTERM, or because the terminal was closed) is a Ctrl-C here, so that what was started is stopped."""
+    with _signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Nothing milder than SIGKILL ends us here."""
+    with _signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _signals(numbers: Sequence[signal.Signals], handler: Any) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears of signals
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own)
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,0 +1,201 @@
+"""`evenly flower`: write a Flower app, run it on this machine as a real federation, and make certificates and keys for another one."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from evenly.commands.options import Client, Favourable, Label, Sensitive, Unprivileged
+from evenly.mistakes import sentences
+
+if TYPE_CHECKING:
+    from evenly.flower.deploy.app import App
+    from evenly.flower.deploy.loopback import Loopback
+
+app = typer.Typer(help="Real federations with Flower: an app, a trial on this machine, certificates and keys.", no_args_is_help=True)
+Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
+
+
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(help="Folder for the app; it must not exist yet.", metavar="DIR")],
+    data: Annotated[Path | None, typer.Option(help="A .csv or .parquet table of all clients; without it, a synthetic federation.")] = None,
+    client: Client = None,
+    label: Label = None,
+    sensitive: Sensitive = None,
+    favourable: Favourable = None,
+    unprivileged: Unprivileged = None,
+    method: Method = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 5,
+) -> None:
+    """Write a small Flower app, on your own table or on a synthetic federation. Nothing is overwritten."""
+    with sentences(), _flower():
+        from evenly.flower.new_app import write_synthetic_app, write_table_app
+
+        if data is None:
+            _refuse({"client": client, "label": label, "sensitive": sensitive, "favourable": favourable, "unprivileged": unprivileged})
+            written = write_synthetic_app(folder, **({"method": method} if method else {}), rounds=rounds)
+        else:
+            from evenly.experiment.sources import load, table_source
+
+            source = table_source(
+                str(data), client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged
+            )
+            columns = {name: source[name] for name in ("client", "label", "sensitive")}
+            written = write_table_app(folder, data, load(source, 0), **columns, method=method or "", rounds=rounds)
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        console.print("\n".join(f"Wrote {path}" for path in written))
+        console.print(f"Next: evenly flower up {folder}")
+
+
+@app.command()
+def up(
+    folder: Annotated[Path, typer.Argument(help="Folder of a Flower app.", metavar="DIR")] = Path(),
+    clients: Annotated[int | None, typer.Option(help="How many SuperNodes; as many as the app has clients by default.", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the app's own.", min=1)] = None,
+    method: Method = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results and logs; by default a new one in the app's results/.")] = None,
+) -> None:
+    """Run an app as a real federation on this machine: SuperLink, SuperNodes, TLS and keys; afterwards nothing is left running."""
+    with sentences(), _flower():
+        from evenly.flower.deploy.app import read_app
+        from evenly.flower.deploy.loopback import Loopback
+        from evenly.flower.deploy.processes import interruptible
+
+        found = read_app(folder, clients)
+        config = _config(found, {"rounds": rounds, "method": method, "clients": len(found.nodes)})
+        place = (out or _fresh(folder / "results")).resolve()
+        config = _config(found, {**config, "folder": str(place)})
+        console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+        with tempfile.TemporaryDirectory(prefix="evenly-flower-") as own, interruptible(), _stopped(console, folder, place):
+            loopback = Loopback(Path(own), _logs(place))
+            _show(console, loopback, found, config)
+        _told(console, place)
+
+
+@app.command()
+def certificates(
+    folder: Annotated[Path, typer.Argument(help="Folder for ca.pem, ca.key, server.pem and server.key.", metavar="DIR")],
+    host: Annotated[list[str], typer.Option(help="Name or address under which clients reach the SuperLink. May be given several times.")],
+    days: Annotated[int, typer.Option(help="How long the SuperLink's certificate is valid.", min=1)] = 397,
+) -> None:
+    """Make a certificate for a SuperLink, and an authority that signs it unless one is in the folder already."""
+    with sentences(), _flower():
+        from evenly.flower.deploy.certificates import make_certificates
+
+        made = make_certificates(folder, host, days=days)
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        console.print(f"For the SuperLink: {made.certificate} and {made.key}\nFor every client:  {made.ca}")
+        console.print(f"Signs the next certificate; keep it off the network: {folder / 'ca.key'}")
+
+
+@app.command()
+def key(
+    path: Annotated[Path, typer.Argument(help="File for the private key; the public one gets .pub after its name.", metavar="FILE")],
+) -> None:
+    """Make the key by which a SuperLink knows one client."""
+    with sentences(), _flower():
+        from evenly.flower.deploy.keys import make_key
+
+        made = make_key(path)
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        console.print(f"Stays with the client: {made.private}\nFor the SuperLink:     {made.public}")
+
+
+@contextmanager
+def _flower() -> Iterator[None]:
+    """Without Flower, one sentence says how to get it."""
+    try:
+        yield
+    except ImportError as error:
+        if "evenly[flower]" not in str(error):
+            raise
+        raise ValueError(str(error)) from None
+
+
+def _refuse(columns: dict[str, Any]) -> None:
+    given = [f"--{name}" for name, value in columns.items() if value]
+    if given:
+        raise ValueError(f"{given[0]} is about a table of your own, but --data is not given. Give a .csv or .parquet file.")
+
+
+def _config(found: "App", wanted: dict[str, Any]) -> dict[str, Any]:
+    """What to run the app with; an app that is not of ours may not have all of these settings."""
+    missing = [name for name in ("rounds", "method") if wanted.get(name) is not None and name not in found.config]
+    if missing:
+        raise ValueError(f"--{missing[0]} is given, but {found.folder / 'pyproject.toml'} has no {missing[0]!r} in [tool.flwr.app.config].")
+    return {name: value for name, value in wanted.items() if value is not None and name in found.config}
+
+
+def _fresh(results: Path) -> Path:
+    """The first folder run-1, run-2, ... that is not there."""
+    return next(place for number in range(1, 10_000) if not (place := results / f"run-{number}").exists())
+
+
+@contextmanager
+def _stopped(console: Console, folder: Path, place: Path) -> Iterator[None]:
+    """Say how to go on after a Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = f"evenly flower up {folder} --out {place}"
+        console.print(f"Stopped; nothing is left running. `{again}` goes on after the last round that was kept. Logs: {_logs(place)}")
+        raise typer.Exit(130) from None
+
+
+def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str, Any]) -> None:
+    """Start everything, follow the run round by round, and stop everything."""
+    from evenly.flower.deploy.following import follow
+    from evenly.flower.deploy.processes import ProcessError
+
+    rounds = int(config.get("rounds", found.config.get("rounds", 0)))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    gone: set[str] = set()
+
+    def meanwhile() -> None:
+        for name, node in loopback.nodes.items():
+            if not node.running and name not in gone:
+                gone.add(name)
+                console.print(f"! {name} has ended; the run goes on without it. Read {node.log}", style="yellow")
+
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting the SuperLink", total=None)
+        with loopback:
+            for number, (name, told) in enumerate(found.nodes.items()):
+                bar.update(task, description="starting SuperNodes", completed=number, total=len(found.nodes))
+                loopback.start_node(name, loopback.register(name), told)
+            for name in found.nodes:
+                loopback.connected(name)
+            console.print(f"SuperLink at {loopback.address} with {len(found.nodes)} SuperNodes: {', '.join(found.nodes)}")
+            bar.reset(task, description="first round", total=rounds or None)
+            run = loopback.run(found.folder, config)
+            for stand in follow(run, rounds, meanwhile):
+                bar.update(task, description=f"round {stand.done + 1} of {rounds}", completed=stand.done, total=rounds or None)
+            ((status, details),) = loopback.status(run)
+            bar.update(task, description="stopping")
+        if status != "finished:completed":
+            raise ProcessError(f"The run ended as {status}: {details} Read {loopback.server.log}.")
+
+
+def _logs(place: Path) -> Path:
+    """Beside the results: their folder is the strategy's own."""
+    return place.with_name(f"{place.name}-logs")
+
+
+def _told(console: Console, place: Path) -> None:
+    """Where to look."""
+    report = place / "report.html"
+    console.print(f"Report: {report}" if report.exists() else f"The app wrote no report into {place}.")
+    console.print(f"Logs:   {_logs(place)}")

@@ -1,0 +1,1 @@
+"""Any method on a small federation."""

@@ -1,0 +1,68 @@
+"""A deployment on the loopback, with TLS and keys, gives the model of a simulation: three rounds, the same seeds and data."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from evenly.algorithms import METHODS
+from evenly.flower import wire
+from evenly.flower.deploy.loopback import Loopback
+from evenly.simulate import simulate
+from evenly.types import Several, Trace
+from tests.flower.loopback import APP, deployed, finished
+from tests.flower.small import SEEDS, algorithm_of, small, task_of
+
+CLIENTS, ROUNDS = 3, 3
+# Two of three clients in each round: cohorts are drawn as in a simulation, too.
+DEFAULT = [f"{method}+uniform(clients=2)" for method in ("fedavg", "q-fedavg(q=1)", "fairfed(metric=eod)+reweigh", "e2fl(groups=2)")]
+EVERY = [METHODS[name].example or name for name in METHODS]
+
+
+@pytest.fixture(scope="module")
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    with deployed(tmp_path_factory.mktemp("flower"), CLIENTS) as made:
+        yield made
+
+
+def simulated(method: str) -> Trace:
+    (trace,) = simulate(task_of(method), small(CLIENTS), [algorithm_of(method)], ROUNDS, seeds=SEEDS)
+    return trace
+
+
+def compare(method: str, saved: Path) -> None:
+    """The model in a file is the simulator's."""
+    trace = simulated(method)
+    several = isinstance(algorithm_of(method).rule, Several)
+    with np.load(saved) as found:
+        models = jax.tree.leaves(trace.model)[0].shape[0] if several else 1
+        for q in range(models):
+            expected = jax.tree.map(lambda leaf, q=q: leaf[q], trace.model) if several else trace.model
+            names = [(wire.prefix_of(q) if several else "") + name for name in wire.names_of(expected)]
+            for name, leaf in zip(names, jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(found[name], leaf, rtol=1e-5, atol=1e-5, err_msg=f"{method} {name}")
+
+
+def deploy(loopback: Loopback, methods: list[str], folder: Path) -> None:
+    """All at once: the runs share the SuperNodes, and one waits while another trains."""
+    saved = {method: folder / f"{k}.npz" for k, method in enumerate(methods)}
+    runs = [
+        loopback.run(APP, {"method": method, "rounds": ROUNDS, "clients": CLIENTS, "save": str(path)}, name=f"run-{path.stem}")
+        for method, path in saved.items()
+    ]
+    for run, (status, details) in zip(runs, finished(loopback, *runs), strict=True):
+        assert status == "finished:completed", f"{details}\n{run.text()}"
+    for method, path in saved.items():
+        compare(method, path)
+
+
+def test_a_deployment_is_the_simulation(loopback: Loopback, tmp_path: Path):
+    deploy(loopback, DEFAULT, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, len(EVERY), 4))
+def test_every_method_deployed_is_its_simulation(loopback: Loopback, tmp_path: Path, first: int):
+    deploy(loopback, EVERY[first : first + 4], tmp_path)
