@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -27,40 +26,57 @@ class Outcome(NamedTuple):
 
 
 @jax.jit
-def _round(rule: Rule, signals: Signals, received: Any, trained: Any, state: Any) -> tuple[Any, Any, Any]:
+def _rounds(rules: dict[str, Rule], signals: Signals, received: Any, trained: Any, states: Any) -> dict[str, tuple[Any, Any, Any]]:
+    """One round of every rule, in one program: compiling many small ones is what these tests would pay for."""
     vectors = trained - received
-    weights, state = rule.weigh(state, signals._replace(gram=vectors @ vectors.T))
-    change, state = rule.step(state, signals, Effort((vectors**2).sum(1)), weights @ vectors)
-    return received + change, weights, state
+    signals = signals._replace(gram=vectors @ vectors.T)
+
+    def one(rule: Rule, state: Any) -> tuple[Any, Any, Any]:
+        weights, state = rule.weigh(state, signals)
+        change, state = rule.step(state, signals._replace(gram=None), Effort((vectors**2).sum(1)), weights @ vectors)
+        return received + change, weights, state
+
+    return {name: one(rule, states[name]) for name, rule in rules.items()}
 
 
-def aggregate(
-    rule: Rule, received: Any, trained: Any, *, losses: Any = None, sizes: Any = None, returned: Any = None, clients: Any = None,
-    everyone: Any = None, chance: Any = (0.5, 0.5), tables: Any = None, unprivileged: Any = None, cell_losses: Any = None,
-    census: Census | None = None, state: Any = None,
-) -> Outcome:  # fmt: skip
-    """Weigh, add up, step, as the simulator does for one run. `clients` sit in the slots; `everyone` has these sizes.
+@jax.jit
+def _starts(rules: dict[str, Rule], everyone: Any) -> dict[str, Any]:
+    census = Census(everyone, np.ones((len(everyone), 2, 2), int))
+    return {name: rule.init(census) for name, rule in rules.items()}
+
+
+def aggregate(rule: Rule, received: Any, trained: Any, *, state: Any = None, **told: Any) -> Outcome:
+    """Weigh, add up, step, as the simulator does for one run; what is told is said at `aggregate_each`."""
+    return aggregate_each({"": rule}, received, trained, states=None if state is None else {"": state}, **told)[""]
+
+
+def aggregate_each(
+    rules: dict[str, Rule], received: Any, trained: Any, *, losses: Any = None, sizes: Any = None, returned: Any = None,
+    clients: Any = None, everyone: Any = None, chance: Any = (0.5, 0.5), tables: Any = None, unprivileged: Any = None,
+    cell_losses: Any = None, census: Census | None = None, states: Any = None,
+) -> dict[str, Outcome]:  # fmt: skip
+    """The same round of each rule. `clients` sit in the slots; `everyone` has these sizes.
 
     There are two groups and two labels unless `census` says otherwise; `tables` are counts [K, groups, labels, outcomes].
     """
     count = len(trained)
     sizes = np.ones(count) if sizes is None else np.asarray(sizes)
     everyone = sizes if everyone is None else np.asarray(everyone)
+    signals = Signals(
+        client=np.arange(count) if clients is None else np.asarray(clients),
+        returned=np.ones(count, bool) if returned is None else np.asarray(returned),
+        examples=np.asarray(sizes, np.float64),
+        loss=np.ones(count) if losses is None else np.asarray(losses, np.float64),
+        chance=np.asarray(chance, np.float64),
+        table=np.asarray(np.ones((count, 2, 2, 2)) if tables is None else tables, np.float64),
+        unprivileged=np.asarray(sizes / 2 if unprivileged is None else unprivileged, np.float64),
+        cell_loss=np.asarray(np.ones((count, 2, 2)) if cell_losses is None else cell_losses, np.float64),
+    )  # pyright: ignore[reportArgumentType]
     with jax.enable_x64(True):
-        signals = Signals(
-            client=jnp.arange(count) if clients is None else jnp.asarray(clients),
-            returned=jnp.ones(count, bool) if returned is None else jnp.asarray(returned),
-            examples=jnp.asarray(sizes, jnp.float64),
-            loss=jnp.ones(count) if losses is None else jnp.asarray(losses, jnp.float64),
-            chance=jnp.asarray(chance, jnp.float64),
-            table=jnp.asarray(np.ones((count, 2, 2, 2)) if tables is None else tables, jnp.float64),
-            unprivileged=jnp.asarray(sizes / 2 if unprivileged is None else unprivileged, jnp.float64),
-            cell_loss=jnp.asarray(np.ones((count, 2, 2)) if cell_losses is None else cell_losses, jnp.float64),
-        )
-        census = Census(everyone, np.ones((len(everyone), 2, 2), int)) if census is None else census
-        state = rule.init(census) if state is None else state
-        found = _round(rule, signals, jnp.asarray(received, jnp.float64), jnp.asarray(trained, jnp.float64), state)
-        return Outcome(*(jax.tree.map(np.asarray, part) for part in found))
+        if states is None:
+            states = _starts(rules, everyone) if census is None else {name: rule.init(census) for name, rule in rules.items()}
+        found = _rounds(rules, signals, np.asarray(received, np.float64), np.asarray(trained, np.float64), states)
+        return {name: Outcome(*(jax.tree.map(np.asarray, part) for part in one)) for name, one in found.items()}
 
 
 class Round(NamedTuple):
@@ -85,6 +101,9 @@ class Round(NamedTuple):
 
     def apply(self, rule: Rule, returned: Any = None) -> Outcome:
         return aggregate(rule, returned=returned, **self._asdict())
+
+    def apply_each(self, rules: dict[str, Rule], returned: Any = None) -> dict[str, Outcome]:
+        return aggregate_each(rules, returned=returned, **self._asdict())
 
 
 @st.composite
