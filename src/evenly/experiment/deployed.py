@@ -31,9 +31,9 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
 
 
 def incidents(folder: Path, rounds: Sequence[Round]) -> Incidents:
-    """Who was left out or flagged in these rounds, and of whom the last evaluation shows an older answer."""
+    """Who was left out or flagged in these rounds."""
     left, flagged = read_left_out(folder, max((done.number for done in rounds), default=0))
-    return Incidents(tuple(left), tuple(flagged))
+    return Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
 
 
 def comparison_of(deployment: Deployment, about: About, rounds: Sequence[Round], told: Incidents) -> Comparison:
@@ -148,6 +148,14 @@ def _shape(about: About, evaluations: Sequence[Evaluation]) -> tuple[int, int, i
     sent = next((found.tables.shape[2:] for found in evaluations if found.tables.shape[-1]), (1, 2, 2))
     groups, labels = len(about.groups) or sent[0], max(len(about.labels), sent[1])
     return groups, labels, labels
+
+
+def latest(before: Evaluation | None, now: Evaluation) -> Evaluation:
+    """What every client said last, where some did not answer now; older tables of another shape are left."""
+    if before is None or before.tables.shape[1:] != now.tables.shape[1:]:
+        return now
+    old = ~np.isin(before.clients, now.clients)
+    return Evaluation(*(np.concatenate([a[old], b]) for a, b in zip(before, now, strict=True)))
 
 
 def _tables(found: Evaluation, i: int, shape: tuple[int, int, int]) -> np.ndarray:

@@ -44,6 +44,7 @@ class Incidents(NamedTuple):
 
     left_out: tuple[LeftOut, ...] = ()
     flagged: tuple[Flagged, ...] = ()
+    asked: int = 0  # updates that were asked for in all rounds
 
 
 class Comparison(NamedTuple):

@@ -15,8 +15,8 @@ import numpy as np
 
 from evenly.experiment import deployment as files
 from evenly.experiment import record
-from evenly.experiment.deployed import comparison_of, trace_of
-from evenly.experiment.deployment import About, Deployment, Flag, Flagged, LeftOut, Round
+from evenly.experiment.deployed import comparison_of, latest, trace_of
+from evenly.experiment.deployment import About, Deployment, Evaluation, Flag, Flagged, LeftOut, Round
 from evenly.experiment.live import Live
 from evenly.experiment.measuring import measured, shown_split
 from evenly.experiment.results import Comparison, Incidents
@@ -25,7 +25,6 @@ from evenly.notation import parse
 from evenly.types import Algorithm, Seeds, Trace
 
 LOG = logging.getLogger("flwr")
-TITLE = "A deployment"
 
 
 class Traffic(NamedTuple):
@@ -73,6 +72,7 @@ class Recorder:
         self._flagged: list[Flagged] = []
         self._unwritten: set[int] = set()
         self._live: Live | None = None
+        self._seen: Evaluation | None = None  # every client's last answer
         if self._folder:
             self._begin(self._folder, done)
 
@@ -82,7 +82,7 @@ class Recorder:
         left, flagged = files.read_left_out(folder, done) if done else ([], [])
         self._left_out, self._flagged = left, flagged
         files.write_about(folder, self.about)
-        record.begin(folder, record.Record(title=TITLE))
+        record.begin(folder, record.Record(title=self._title))
         self._live = self._followed(folder)
         self._tell(self._rounds)
 
@@ -173,14 +173,18 @@ class Recorder:
         return [self._rounds[number] for number in sorted(self._rounds)]
 
     def _incidents(self) -> Incidents:
-        return Incidents(tuple(self._left_out), tuple(self._flagged))
+        return Incidents(tuple(self._left_out), tuple(self._flagged), sum(len(done.cohort) for done in self._rounds.values()))
 
     def _followed(self, folder: Path) -> Live:
         """For `evenly watch`."""
-        about = {"name": TITLE, "data": self.deployment.name, "rounds": self._planned, "every": 1, "splits": ["test", "valid"]}
+        about = {"name": self._title, "data": self.deployment.name, "rounds": self._planned, "every": 1, "splits": ["test", "valid"]}
         live = Live(folder, about, [self._run])
         live.mark("started", [self._run])
         return live
+
+    @property
+    def _title(self) -> str:
+        return f"A deployment of {self.deployment.method}"
 
     @property
     def _run(self) -> tuple[str, int]:
@@ -192,10 +196,11 @@ class Recorder:
             return
         for number, done in rounds.items():
             self._live.progress(number, self._planned)
-            if done.evaluation is None or not self._live.wants(number):
+            if done.evaluation is None:
                 continue
             try:
-                own = comparison_of(self.deployment, self.about, [done], Incidents())
+                self._seen = latest(self._seen, done.evaluation)
+                own = comparison_of(self.deployment, self.about, [done._replace(evaluation=self._seen)], Incidents())
                 split = shown_split(own.federation)
                 values = {
                     name: float(v[-1]) for name, v in measured(own.federation, own.runs[0].trace, split).items() if np.isfinite(v[-1])

@@ -38,6 +38,7 @@ def hidden_clients(comparison: Comparison, split: str, least: int) -> Hidden:
     """
     rows = np.stack([run.trace.tables[-1].sum((-3, -2, -1)) for run in comparison.runs])  # [runs, splits, clients]
     measured, trained = rows[:, SPLITS.index(split)], rows[:, SPLITS.index("train")]
+    trained = np.where(trained > 0, trained, comparison.federation.train.counts)  # deployed clients may tell only how many they are
     return hide(_least(measured), least, sums=[0], also=small_cells(_least(trained), least))
 
 

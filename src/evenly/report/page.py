@@ -18,6 +18,7 @@ from evenly.report.facts import data_card, excluded, settings
 from evenly.report.group_section import group_section
 from evenly.report.hidden_section import hidden_section
 from evenly.report.hiding import hidden_clients, hidden_groups, without_clients
+from evenly.report.left_out_section import left_out_section
 from evenly.report.markup import Html, join
 from evenly.report.opening import opening
 from evenly.report.paired_section import paired_section
@@ -36,6 +37,7 @@ CONTENTS = {
     "influence": "Influence",
     "weighing": "Weighing",
     "clients": "Worst served",
+    "left-out": "Left out",
     "privacy": "Privacy",
     "data": "Data",
     "settings": "Settings",
@@ -93,10 +95,11 @@ def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int
         **groups.sections,
         "chance": paired_section(comparison, whole, choice),
         "clients": worst_served(comparison, choice),
+        "left-out": left_out_section(comparison, choice),
         "privacy": privacy(comparison),
         "data": data_card(comparison, least),
         "settings": settings(comparison),
-        "excluded": excluded(comparison, choice.hidden),
+        "excluded": Html("") if comparison.incidents else excluded(comparison, choice.hidden),
         "hidden": hidden_section(comparison, choice),
     }
     return Built(opening(comparison, values, choice), sections, drawn.specs | groups.specs)

@@ -50,11 +50,17 @@ def client_accuracy(run: Run, split: str = "test") -> tuple[np.ndarray, np.ndarr
 
 def served(comparison: Comparison, label: str, split: str = "test") -> Served:
     runs = [client_accuracy(run, split) for run in comparison.of(label)]
-    train = [client_accuracy(run, "train")[1] for run in comparison.of(label)]
+    train = [training_rows(comparison, run) for run in comparison.of(label)]
     accuracies = np.array([a for a, _ in runs])
     known = np.isfinite(accuracies)
     means = ratio(np.where(known, accuracies, 0).sum(0), known.sum(0))
     return Served(means, np.mean([n for _, n in runs], axis=0), np.mean(train, axis=0))
+
+
+def training_rows(comparison: Comparison, run: Run) -> np.ndarray:
+    """How many rows each client trains on. Deployed clients tell that also where they do not evaluate the model on them."""
+    rows = client_accuracy(run, "train")[1]
+    return np.where(rows > 0, rows, comparison.federation.train.counts)
 
 
 def worst_clients(
@@ -100,7 +106,7 @@ def wilson(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def influence(comparison: Comparison, label: str) -> Influence:
     """Shares of rows and of weight under one method, means over seeds. NaN if no weight is known."""
-    pairs = [(_row_share(run), _weight_share(run)) for run in comparison.of(label)]
+    pairs = [(_row_share(comparison, run), _weight_share(run)) for run in comparison.of(label)]
     return Influence(np.mean([rows for rows, _ in pairs], axis=0), np.mean([weight for _, weight in pairs], axis=0))
 
 
@@ -120,8 +126,8 @@ def _several_models(run: Run) -> bool:
     return run.algorithm in METHODS and METHODS[run.algorithm].combine is not None
 
 
-def _row_share(run: Run) -> np.ndarray:
-    rows = client_accuracy(run, "train")[1]
+def _row_share(comparison: Comparison, run: Run) -> np.ndarray:
+    rows = training_rows(comparison, run)
     return ratio(rows, rows.sum())
 
 
