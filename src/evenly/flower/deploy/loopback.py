@@ -58,23 +58,28 @@ class Loopback:
             self._processes, self.nodes = [], {}
 
     def _start_superlink(self) -> None:
-        """One process that everybody talks to, and one that starts ServerApps for it."""
+        """The process that everybody talks to, and the one that starts ServerApps for it."""
         self.certificates: Certificates = make_certificates(self.folder / "certificates", keep_authority=False)
         (self.port,) = free_ports(1)
         self.address = f"{HOST}:{self.port}"
         secret = write_secret(self.folder / "keys" / "superexec.secret", secrets.token_bytes(32))
         tls = [f"--ssl-{what}={path}" for what, path in zip(("ca-certfile", "certfile", "keyfile"), self.certificates, strict=True)]
-        shared = [f"--superexec-auth-secret-file={secret}"]
+        self._shared = [f"--superexec-auth-secret-file={secret}"]
         home = self._home("superlink")
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n'
             f"root-certificates = {json.dumps(str(self.certificates.ca))}\n"
         )
         listening = [f"--host={HOST}", f"--port={self.port}", "--isolation=process", "--enable-supernode-auth"]
-        link = self._start("superlink", ["flower-superlink", *tls, *shared, *listening])
+        link = self._start("superlink", ["flower-superlink", *tls, *self._shared, *listening])
         wait_until(self._healthy, link, STARTING, "answering on its port")
+        self.start_server()
+
+    def start_server(self) -> Process:
+        """The process that starts ServerApps, in which strategies run; after it was killed, another one."""
         trusted = [f"--root-certificates={self.certificates.ca}", f"--runtime-api-address={self.address}"]
-        self.server = self._start("serverapp", ["flower-superexec", *trusted, *shared], home="superlink")
+        self.server = self._start("serverapp", ["flower-superexec", *trusted, *self._shared], home="superlink")
+        return self.server
 
     def register(self, name: str, key: NodeKey | None = None) -> NodeKey:
         """Make the key of a client known to the SuperLink; without one, a new one."""

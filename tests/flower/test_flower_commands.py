@@ -1,0 +1,211 @@
+"""`evenly flower new`, `up`, `certificates` and `key`, as far as they go without a network; trials of `up` are slow tests."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from flwr.app import Context, RecordDict
+from typer.testing import CliRunner
+
+from evenly.cli import app
+from evenly.flower.deploy.app import read_app
+from evenly.flower.deploy.following import follow
+from evenly.flower.deploy.processes import start
+from tests.flower.grids import OneProcess
+
+TABLE = ["--data", "table.csv", "--client", "hospital", "--label", "returned"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's folder with a table; modules of apps that a test imports are forgotten."""
+    monkeypatch.chdir(tmp_path)
+    draw, n = np.random.Generator(np.random.Philox(3)), 240
+    age = draw.normal(60, 12, n).round()
+    people = {"hospital": draw.choice(["north", "St. Mary's", "west"], n), "sex": draw.choice(["f", "m"], n), "age": age}
+    pd.DataFrame({**people, "returned": np.where(age + draw.normal(0, 8, n) > 60, "yes", "no")}).to_csv("table.csv", index=False)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("ward", "toy"):
+            del sys.modules[name]
+
+
+def evenly(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["flower", *words])
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return " ".join(result.output.split())
+
+
+def trained(package: str, names: tuple[str, ...], told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> OneProcess:
+    """Run an app that was written, with a Grid in this process."""
+    monkeypatch.syspath_prepend(str(Path(package).resolve()))
+    from importlib import import_module
+
+    found = read_app(Path(package))
+    client, server = import_module(f"{package}.client_app").app, import_module(f"{package}.server_app").app
+    grid = OneProcess(client, nodes=[40, 10, 30][: len(names)])
+    config = {**found.config, "rounds": 2, "folder": "results", **told}
+    for context, node in zip(grid.contexts.values(), found.nodes.values(), strict=True):
+        context.node_config.update(node)
+        context.run_config.update(config)
+    server(grid=grid, context=Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
+    return grid
+
+
+def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
+    printed = evenly("new", "ward", *TABLE, "--sensitive", "sex")
+    assert "Wrote ward/pyproject.toml" in printed
+    assert printed.endswith("Next: evenly flower up ward")
+    grid = trained("ward", ("St. Mary's", "north", "west"), {}, monkeypatch)
+    assert {kind for kind, _ in grid.asked} == {"query.census", "train", "evaluate"}
+    page = Path("results/report.html").read_text()
+    assert "St. Mary" in page
+    assert "FairFed" in page or "fairfed" in page
+
+
+def test_an_app_on_a_synthetic_federation_trains(monkeypatch: pytest.MonkeyPatch):
+    evenly("new", "toy")
+    trained("toy", ("client-0", "client-1", "client-2"), {}, monkeypatch)
+    assert Path("results/report.html").exists()
+
+
+def test_nothing_is_overwritten(folder: Path):
+    Path("ward").mkdir()
+    Path("ward/mine.txt").write_text("mine")
+    assert "nothing is overwritten" in evenly("new", "ward", code=2)
+    assert sorted(path.name for path in Path("ward").iterdir()) == ["mine.txt"]
+    assert "nothing is overwritten" in evenly("new", "table.csv", code=2)
+    Path("empty").mkdir()
+    evenly("new", "empty")
+
+
+def test_mistakes_are_told_before_anything_is_written():
+    assert "no method 'q-fedavgg'" in evenly("new", "ward", "--method", "q-fedavgg", code=2)
+    assert "--data is not given" in evenly("new", "ward", "--label", "returned", code=2)
+    assert "no file 'tabel.csv'" in evenly("new", "ward", "--data", "tabel.csv", "--client", "hospital", "--label", "returned", code=2)
+    assert "needs --client and --label" in evenly("new", "ward", "--data", "table.csv", code=2)
+    assert not Path("ward").exists()
+
+
+@pytest.mark.parametrize("name", ["2 wards", "class", "evenly", "fedavg", "Ünïcode"])
+def test_any_folder_makes_a_name_that_python_accepts(name: str):
+    evenly("new", name)
+    found = read_app(Path(name))
+    package = found.name.replace("-", "_")
+    assert package.isidentifier()
+    assert (Path(name) / package / "server_app.py").exists()
+
+
+def test_neither_rows_nor_results_travel_with_the_app(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    evenly("new", "ward", *TABLE)
+    Path("ward/table.csv").write_bytes(Path("table.csv").read_bytes())
+    Path("ward/results/run-1").mkdir(parents=True)
+    Path("ward/results/run-1/plan.json").write_text("{}")
+    env = {**os.environ, "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    flwr = Path(sys.executable).with_name("flwr")
+    subprocess.run([flwr, "build", "--app", "ward"], env=env, check=True, capture_output=True, timeout=60)
+    (bundle,) = folder.rglob("*.fab")
+    names = zipfile.ZipFile(bundle).namelist()
+    assert "ward/schema.json" in names
+    assert not [name for name in names if name.startswith("results/") or name.endswith(".csv")]
+
+
+def test_each_supernode_is_told_its_client(folder: Path):
+    evenly("new", "ward", *TABLE)
+    nodes = read_app(Path("ward")).nodes
+    assert list(nodes) == ["client-0-St--Mary-s", "client-1-north", "client-2-west"]
+    assert nodes["client-1-north"] == {"partition-id": 1, "num-partitions": 3, "client": "north", "table": str(folder / "table.csv")}
+    assert len(read_app(Path("ward"), clients=2).nodes) == 2
+    assert "at most that many" in evenly("up", "ward", "--clients", "4", code=2)
+
+
+def test_up_says_what_is_missing():
+    assert "pyproject.toml is missing" in evenly("up", "nowhere", code=2)
+    Path("pyproject.toml").write_text("[project]\nname = 'x'\n")
+    assert "is of no Flower app" in evenly("up", code=2)
+    evenly("new", "ward", *TABLE)
+    Path("table.csv").unlink()
+    assert "is not there. Put it back" in evenly("up", "ward", code=2)
+
+
+def test_certificates_and_keys_are_made_once():
+    said = evenly("certificates", "tls", "--host", "fl.example.org", "--host", "192.0.2.7")
+    assert "For every client: tls/ca.pem" in said
+    assert {path.name for path in Path("tls").iterdir()} == {"ca.pem", "ca.key", "server.pem", "server.key"}
+    assert "never overwritten" in evenly("certificates", "tls", "--host", "fl.example.org", code=2)
+    assert "keys/north.pub" in evenly("key", "keys/north")
+    assert "never overwritten" in evenly("key", "keys/north", code=2)
+
+
+def test_a_run_is_followed_by_what_it_says(tmp_path: Path):
+    lines = 'for k in 1 2 3; do echo "INFO: [ROUND $k/3]"; sleep 0.4; done'
+    run = start("run", ["bash", "-c", lines], tmp_path / "run.log", os.environ)
+    assert [stand.done for stand in follow(run, 3)] == [0, 1, 2]
+
+
+def processes_of(folder: Path) -> list[str]:
+    """What still runs of a trial whose logs or table lie in this folder."""
+    found = subprocess.run(["ps", "-axo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in found if str(folder) in line and "flower" in line]
+
+
+def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "evenly", "flower", "up", *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.slow
+def test_a_trial_on_a_table_ends_with_a_report_and_leaves_nothing_running(folder: Path):
+    evenly("new", "ward", *TABLE, "--sensitive", "sex", "--rounds", "2")
+    trial = begun(folder, "ward")
+    said, _ = trial.communicate(timeout=400)
+    assert trial.returncode == 0, said
+    assert "with 3 SuperNodes: client-0-St--Mary-s, client-1-north, client-2-west" in " ".join(said.split())
+    report = folder / "ward" / "results" / "run-1" / "report.html"
+    assert f"Report: {report}" in said
+    assert "north" in report.read_text()
+    assert not processes_of(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_trial_that_is_interrupted_stops_everything_and_can_go_on(folder: Path, number: signal.Signals):
+    evenly("new", "ward", *TABLE, "--rounds", "3")
+    trial = begun(folder, "ward", "--out", "kept")
+    end, log = time.monotonic() + 200, folder / "kept-logs" / "run.log"
+    while not (log.exists() and "[ROUND 2" in log.read_text()):
+        assert time.monotonic() < end, "the second round did not begin"
+        assert trial.poll() is None
+        time.sleep(0.2)
+    trial.send_signal(number)
+    said, _ = trial.communicate(timeout=60)
+    assert trial.returncode == 130, said
+    assert "goes on after the last round that was kept" in " ".join(said.split())
+    assert not processes_of(folder)
+    again = begun(folder, "ward", "--out", "kept")
+    said, _ = again.communicate(timeout=400)
+    assert again.returncode == 0, said
+    assert (folder / "kept" / "report.html").exists()
+    assert not processes_of(folder)
+
+
+@pytest.mark.slow
+def test_a_client_app_that_cannot_start_says_which_log_to_read(folder: Path):
+    evenly("new", "ward", *TABLE, "--rounds", "1")
+    server = folder / "ward" / "ward" / "server_app.py"
+    server.write_text(server.read_text().replace("from evenly import Seeds", "from evenly import Seedz"))
+    trial = begun(folder, "ward")
+    said, _ = trial.communicate(timeout=200)
+    assert trial.returncode == 2, said
+    assert "run-1-logs/serverapp.log" in "".join(said.split())
+    assert not processes_of(folder)
