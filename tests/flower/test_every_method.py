@@ -19,12 +19,12 @@ ROUNDS = 3
 SEEDS = Seeds(data=1, model=2, cohort=3, batches=4)
 # Other forms of the methods, with other parts, and every way to come to a group.
 FORMS = [
-    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "term(form=authors)", "fedsgd(q=1)", "fairfed(metric=spd)+reweigh+full",
-    "fedavg+parity(p=0.9)", "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum", "p-fedavg(family=geometric)+full",
-    "fedcvg-ratio(start=size)", "fedmgda(weights=equal, epsilon=1)", "ditto+full", "ifca(groups=3)+full", "fedavg+weighted(clients=4, replace=true)",
-    "e2fl(groups=3)", "e2fl(groups=3, final_pass=true, absent_vote=true)", "e2fl(groups=3, global_model=true)",
-    "e2fl(groups=2, inference=rank-clustering)", "e2fl(groups=2, inference=one-shot)", "e2fl(groups=3, inference=binary)",
-    "e2fl(groups=2, inference=lowest-loss, layer=0)+full",
+    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "term(form=authors)", "fedsgd(q=1)", "fedavg+parity(p=0.9)",
+    "fairfed(metric=spd)+reweigh+full", "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum",
+    "p-fedavg(family=geometric)+full", "fedcvg-ratio(start=size)", "fedmgda(weights=equal, epsilon=1)", "ditto+full",
+    "ifca(groups=3)+full", "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3)", "e2fl(groups=3, global_model=true)",
+    "e2fl(groups=3, final_pass=true, absent_vote=true)", "e2fl(groups=2, inference=rank-clustering)",
+    "e2fl(groups=2, inference=one-shot)", "e2fl(groups=3, inference=binary)", "e2fl(groups=2, inference=lowest-loss, layer=0)+full",
 ]  # fmt: skip
 EVERY = [*(METHODS[name].example or name for name in METHODS), *FORMS]
 
@@ -43,14 +43,18 @@ def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softm
 
 def compare(algorithm: Algorithm, task: Task, federation: Federation) -> None:
     (trace,) = simulate(task, federation, [algorithm], ROUNDS, seeds=SEEDS)
-    made = strategy(algorithm, seeds=SEEDS, min_available_nodes=federation.clients, min_train_nodes=1, introduce=True)
+    made = strategy(algorithm, task=task, seeds=SEEDS, min_available_nodes=federation.clients, min_train_nodes=1, introduce=True)
     result = made.start(OneProcess(app(federation, task)), first_arrays(algorithm, task, SEEDS), num_rounds=ROUNDS)
-    np.testing.assert_array_equal(np.stack(made.cohorts[:ROUNDS]), trace.cohort)
-    np.testing.assert_allclose(np.stack(made.weights[:ROUNDS]), trace.weights, rtol=1e-4, atol=1e-5)
-    models = made.algorithm.rule.groups if isinstance(made.algorithm.rule, Several) else 0
-    like = trace.model if not models else jax.tree.map(lambda leaf: leaf[0], trace.model)
-    for q in range(max(models, 1)):
-        found = wire.from_arrays(result.arrays, like, wire.prefix_of(q) if models else "")
-        expected = trace.model if not models else jax.tree.map(lambda leaf, q=q: leaf[q], trace.model)
+    recorded = made.history.recorder.trace()
+    slots = trace.cohort.shape[1]  # a final pass has more
+    np.testing.assert_array_equal(recorded.cohort[:ROUNDS, :slots], trace.cohort)
+    np.testing.assert_allclose(recorded.weights[:ROUNDS, :slots], trace.weights, rtol=1e-4, atol=1e-5)
+    rule = made.algorithm.rule
+    models = [""] if not isinstance(rule, Several) else [wire.prefix_of(q) for q in range(rule.groups)]
+    for q, prefix in enumerate(models):
+        expected = jax.tree.map(lambda leaf, q=q: leaf[q], trace.model) if prefix else trace.model
+        found = wire.from_arrays(result.arrays, expected, prefix)
         for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    # What clients found afterwards is what the simulator counts.
+    np.testing.assert_array_equal(recorded.tables[-1], trace.tables[-1])

@@ -12,9 +12,9 @@ if util.find_spec("flwr") is None:
     raise ImportError('evenly.flower needs Flower, which is not installed. Install it with: pip install "evenly[flower]"')
 
 if TYPE_CHECKING:
+    from evenly.flower.adapter import strategy as strategy
     from evenly.flower.caps import Caps as Caps
     from evenly.flower.first import first_arrays as first_arrays
-    from evenly.flower.adapter import strategy as strategy
 
 _HOME = {"Caps": "evenly.flower.caps", "first_arrays": "evenly.flower.first", "strategy": "evenly.flower.adapter"}
 

@@ -7,12 +7,14 @@ carried along as the rounded mean of those that counted. Half precision travels 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from flwr.app import ArrayRecord
 
 from evenly.flower import wire
 from evenly.flower.rounds import Leaves
 from evenly.records import require
+from evenly.types import Algorithm, Seeds, Task
 
 
 class Form(NamedTuple):
@@ -57,10 +59,14 @@ def opened(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, Parts
 def received(form: Form, arrays: ArrayRecord) -> Parts:
     """What a client sent back: one model, whatever it was sent; read without a copy."""
     found = [wire.read(arrays[name]) for name in form.layout.names]
-    moving = form.moving
-    return Parts(
-        [a for a, moves in zip(found, moving, strict=True) if moves], [a for a, moves in zip(found, moving, strict=True) if not moves]
-    )
+    return Parts(_those(found, form.moving), _those(found, [not moves for moves in form.moving]))
+
+
+def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: Seeds) -> None:
+    """Raise unless the first arrays are a model of this task, or several."""
+    like = jax.eval_shape(algorithm.task(task, seeds).init, jax.random.key(0))
+    several = any(name.startswith(wire.prefix_of(0)) for name in arrays)
+    wire.from_arrays(arrays, like, wire.prefix_of(0) if several else "")
 
 
 def sent(form: Form, parts: Parts, prefix: str = "") -> ArrayRecord:
@@ -75,7 +81,7 @@ def sent_several(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
     return wire.merged(sent(form, Parts([leaf[q] for leaf in models], carried), wire.prefix_of(q)) for q in range(len(models[0])))
 
 
-def carried_on(form: Form, before: Leaves, replies: Sequence[Leaves]) -> Leaves:
+def carried_on(before: Leaves, replies: Sequence[Leaves]) -> Leaves:
     """The mean of what those who counted carry, rounded."""
     if not replies:
         return before
@@ -84,8 +90,11 @@ def carried_on(form: Form, before: Leaves, replies: Sequence[Leaves]) -> Leaves:
 
 def _sorted_out(form: Form, leaves: list[np.ndarray]) -> Parts:
     """Copies that may be written to, floats in at least single precision."""
-    model = [_float(leaf) for leaf, moves in zip(leaves, form.moving, strict=True) if moves]
-    return Parts(model, [leaf for leaf, moves in zip(leaves, form.moving, strict=True) if not moves])
+    return Parts([_float(leaf) for leaf in _those(leaves, form.moving)], _those(leaves, [not moves for moves in form.moving]))
+
+
+def _those(leaves: list[np.ndarray], wanted: list[bool]) -> Leaves:
+    return [leaf for leaf, own in zip(leaves, wanted, strict=True) if own]
 
 
 def _float(leaf: np.ndarray) -> np.ndarray:

@@ -49,6 +49,12 @@ def _blank(clients: int) -> Census:
     return Census(np.ones(clients, np.int64), np.ones((clients, 1, 1), np.int64))
 
 
+def grown(roll: Roll, more: Sequence[int]) -> Roll:
+    """With nodes that came later; nobody changes its number."""
+    nodes = (*roll.nodes, *more)
+    return Roll(nodes, _blank(len(nodes)))
+
+
 def reads_census(algorithm: Algorithm) -> bool:
     """Whether rule or sampling begin with more than the number of clients: two different censuses then lead to different states."""
     if isinstance(algorithm.rule, Several) and algorithm.rule.inference == "known":

@@ -233,6 +233,11 @@ def served(algorithm: Algorithm, state: State) -> Leaves:
     return [np.asarray(leaf) for leaf in algorithm.server.serve(state.model, state.server)]
 
 
+def serves_its_model(algorithm: Algorithm, state: State) -> bool:
+    """Whether what clients use is what they train."""
+    return all(own is trained for own, trained in zip(served(algorithm, state), state.model, strict=True))
+
+
 def _apart(algorithm: Algorithm) -> bool:
     return isinstance(algorithm.rule, Several) and algorithm.rule.apart
 

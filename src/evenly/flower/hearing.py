@@ -1,0 +1,121 @@
+"""Replies sorted into those that can be used and those that are left out, with a reason."""
+
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import Message, RecordDict
+
+from evenly.experiment.deployment import LeftOut
+from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer
+from evenly.flower.options import Setting
+
+LOG = logging.getLogger("flwr")
+
+
+class Asked(NamedTuple):
+    """Who was asked in a round."""
+
+    number: int  # from 1; 0: before the first
+    cohort: np.ndarray  # int32 [K]: who was chosen, one for each slot
+    reached: tuple[int, ...]  # those of them that were connected
+    needs: frozenset[str] = frozenset()  # signals that they are to send
+    phase: str = "train"
+
+    @property
+    def chosen(self) -> list[int]:
+        return sorted(set(self.cohort.tolist()))
+
+
+class Heard(NamedTuple):
+    """What came back."""
+
+    replies: dict[int, Reply]  # by client
+    contents: list[RecordDict]  # of the same, for metrics
+    left_out: list[LeftOut]
+
+
+class Findings(NamedTuple):
+    """What came back from an evaluation."""
+
+    replies: list[Evaluated]
+    contents: list[RecordDict]  # of everybody who sent metrics
+    left_out: list[LeftOut]
+
+
+def heard(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Heard:
+    """The replies to a round of training."""
+    found, contents, left_out = {}, [], []
+    for client, message in _by_client(setting, asked, replies, left_out):
+        reply = check_reply(message, expected(setting, asked, client))
+        if isinstance(reply, LeftOut):
+            left_out.append(reply)
+        else:
+            found[client] = reply
+            contents.append(message.content)
+    _tell(left_out)
+    return Heard(found, contents, left_out)
+
+
+def findings(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Findings:
+    """The replies to an evaluation. Metrics that the report cannot use may still be averaged."""
+    found, contents, left_out = [], [], []
+    for client, message in _by_client(setting, asked, replies, left_out):
+        reply = check_evaluation(message, expected(setting, asked, client))
+        (left_out if isinstance(reply, LeftOut) else found).append(reply)
+        if message.has_content() and message.content.metric_records:
+            contents.append(message.content)
+    _tell(left_out)
+    return Findings(found, contents, left_out)
+
+
+def require_enough(setting: Setting, asked: Asked, came: Heard) -> None:
+    """Stop with the reasons where too few replies are left."""
+    least = setting.options.min_train_nodes
+    if len(came.replies) >= max(min(least, len(asked.chosen)), 1):
+        return
+    reasons = [f"Node {one.node} (client {one.client}) {one.reason}." for one in came.left_out[:3]]
+    more = [f"{len(came.left_out) - 3} others were left out, too."] if len(came.left_out) > 3 else []
+    raise ValueError(
+        f"Round {asked.number} of {setting.algorithm.label}: of {len(asked.chosen)} clients that were chosen, {len(came.replies)} sent a "
+        f"reply that can be used, and min_train_nodes = {least} must. {' '.join(reasons + more)}"
+    )
+
+
+def expected(setting: Setting, asked: Asked, client: int) -> Expected:
+    """What a client's reply must hold."""
+    roll, options = setting.roll, setting.options
+    known = roll.introduced
+    return Expected(
+        node=roll.nodes[client],
+        client=client,
+        round=asked.number,
+        method=setting.algorithm.label,
+        needs=asked.needs,
+        layout=setting.form.layout if asked.phase == "train" else None,
+        ranked=setting.form.ranks,
+        examples=int(roll.census.examples[client]) if known and asked.phase == "train" else None,
+        cells=(roll.census.cells.shape[1], roll.census.cells.shape[2]) if known else None,
+        models=max(setting.models, 1),
+        phase=asked.phase,
+        arrays_key=options.arrayrecord_key,
+        examples_key=options.weighted_by_key,
+    )
+
+
+def _by_client(setting: Setting, asked: Asked, replies: Iterable[Message], left_out: list[LeftOut]) -> Iterable[tuple[int, Message]]:
+    """Every client's first answer; who did not give one is added to those left out."""
+    waiting = {setting.roll.nodes[k]: k for k in asked.reached}
+    for message in replies:
+        client = waiting.pop(message.metadata.src_node_id, None)
+        if client is not None:  # else it answers an earlier round
+            yield client, message
+    left_out += [no_answer(expected(setting, asked, k)) for k in waiting.values()]
+    away = sorted(set(asked.chosen) - set(asked.reached))
+    left_out += [no_answer(expected(setting, asked, k), "is not connected") for k in away]
+
+
+def _tell(left_out: list[LeftOut]) -> None:
+    for one in left_out:
+        LOG.warning("Round %d: client %d (node %d) %s.", one.round, one.client, one.node, one.reason)

@@ -1,0 +1,117 @@
+"""The record and the state of a deployment, written after every round where there is a folder."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from evenly.experiment.deployment import About, LeftOut, write_about
+from evenly.flower import resuming
+from evenly.flower.hearing import Asked, Findings, Heard
+from evenly.flower.messages import Standing
+from evenly.flower.naming import notation_of
+from evenly.flower.nodes import Roll, grows
+from evenly.flower.opening import Opened
+from evenly.flower.options import Setting
+from evenly.flower.recorder import Recorder, Traffic, deployment_of
+from evenly.flower.rounds import Done
+from evenly.records import require
+from evenly.types import ReportingRule
+
+LOG = logging.getLogger("flwr")
+
+
+class Keeper:
+    """What one deployment keeps; an earlier server's work is found when it begins."""
+
+    def __init__(self, opened: Opened, folder: Path | None, *, rounds: int) -> None:
+        setting = opened.setting
+        self._folder, self._rounds = folder, rounds
+        self.done, self.setting, self.standing = 0, setting, opened.standing
+        self._deployment = _deployment(setting)
+        if folder is not None:
+            resuming.claim(folder, self._deployment)
+            self._go_on(folder, opened)
+        self.recorder = Recorder(folder, self._deployment, about(self.setting.roll), rounds=rounds, done=self.done)
+        if not self.done:
+            self.recorder.introduced(opened.left_out, opened.flagged)
+
+    def _go_on(self, folder: Path, opened: Opened) -> None:
+        saved = resuming.load(folder, self._deployment, opened.standing)
+        if saved is None:
+            return
+        setting = opened.setting
+        self.done, self.standing = saved.round, Standing(*saved.state)
+        if not setting.roll.introduced:
+            self.setting = setting._replace(roll=_same_clients(setting, saved.nodes))
+        LOG.info("Going on after round %d, from %s", self.done, folder)
+
+    def joined(self, roll: Roll) -> None:
+        """More clients are there than before."""
+        self.setting = self.setting._replace(roll=roll)
+        self.recorder.about = about(roll)
+        if self._folder is not None:
+            write_about(self._folder, self.recorder.about)
+
+    def began(self, standing: Standing, left_out: Sequence[LeftOut]) -> None:
+        """What was settled before the first round."""
+        self.standing = standing
+        self.recorder.introduced(left_out)
+
+    def trained(self, asked: Asked, came: Heard, done: Done, standing: Standing, *, seconds: float, download: float) -> None:
+        """A round of training is over."""
+        self.done, self.standing = asked.number, standing
+        rule = self.setting.algorithm.rule
+        reports = {k: float(v) for k, v in rule.report(standing.state.rule).items()} if isinstance(rule, ReportingRule) else {}
+        uploads = [reply.upload for reply in came.replies.values()]
+        self.recorder.round(
+            asked.number,
+            asked.cohort,
+            done.weights,
+            left_out=came.left_out,
+            flagged=done.flags,
+            examples={k: reply.examples for k, reply in came.replies.items()},
+            seconds=seconds,
+            traffic=Traffic(sum(uploads) / len(uploads), download),
+            reports=reports,
+        )
+
+    def evaluated(self, number: int, found: Findings, *, seconds: float) -> None:
+        """A round is over: what clients found is noted, and all of it is written."""
+        self.recorder.evaluation(number, found.replies, found.left_out, seconds=seconds)
+        self.recorder.write()
+        if self._folder is not None:
+            resuming.save(self._folder, self._deployment, round=self.done, state=self.standing, nodes=self.setting.roll.nodes)
+
+
+def about(roll: Roll) -> About:
+    """Who the clients are, as the report wants to know it."""
+    census = roll.census
+    return About(
+        names=roll.names or tuple(f"client {k}" for k in range(roll.clients)),
+        nodes=roll.nodes,
+        examples=tuple(int(n) for n in census.examples) if roll.introduced else (),
+        labels=roll.labels,
+        groups=roll.groups,
+        unprivileged=census.unprivileged,
+        favourable=census.favourable,
+        client_group=() if roll.client_group is None else tuple(int(g) for g in roll.client_group),
+    )
+
+
+def _deployment(setting: Setting) -> resuming.Deployment:
+    algorithm, options = setting.algorithm, setting.options
+    arrays = list(zip(*setting.form.layout, strict=True))
+    return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(algorithm), caps=options.caps)
+
+
+def _same_clients(setting: Setting, nodes: Sequence[int]) -> Roll:
+    """The roll of before, if the same nodes are there; it matters where the rule keeps something for each client."""
+    roll = setting.roll
+    if set(roll.nodes) == set(nodes):
+        return roll._replace(nodes=tuple(nodes))
+    require(
+        grows(setting.algorithm.rule),
+        f"{setting.algorithm.label} keeps something for each client, and other nodes are connected than before, so that nobody knows who "
+        "is who. Ask for introduce=True and let clients say their number in the census, or choose another folder to begin anew.",
+    )
+    return roll

@@ -1,0 +1,100 @@
+"""Before the first round: who is there, what they are like where the method asks, and whose model is whose."""
+
+import logging
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp import Grid
+
+from evenly.experiment.deployment import UNKNOWN, Flag, LeftOut
+from evenly.flower import first, messages, model_arrays, rounds, wire
+from evenly.flower.checking import ERROR, SILENT
+from evenly.flower.hearing import Asked, heard, require_enough
+from evenly.flower.messages import Standing
+from evenly.flower.nodes import Introduction, Roll, introduced, present, reads_census, unknown_clients
+from evenly.flower.options import Options, Setting
+from evenly.records import replace, require
+from evenly.sampling import Fraction, Uniform
+from evenly.types import Algorithm, Several
+
+LOG = logging.getLogger("flwr")
+
+
+class Opened(NamedTuple):
+    """A deployment that is about to begin."""
+
+    setting: Setting
+    standing: Standing
+    left_out: list[LeftOut]
+    flagged: list[Flag]
+
+
+def opened(algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, timeout: float) -> Opened:
+    """Wait for enough clients, ask them what the method begins with, and settle the first models."""
+    nodes = present(grid, options.min_available_nodes)
+    asks = options.introduce or reads_census(algorithm)
+    roll, left_out = _asked(algorithm, options, nodes, config, grid, timeout) if asks else (unknown_clients(nodes), [])
+    algorithm = first.suited(with_sampling(algorithm, options, roll), roll)
+    census, flagged = roll.census, []
+    if options.caps is not None:
+        census, flagged = options.caps.census(census)
+        options.caps.require_feasible(algorithm.select.slots(census))
+    rule = algorithm.rule
+    apart = rule.groups if isinstance(rule, Several) and rule.apart else 0
+    form, (model, carried) = model_arrays.opened(arrays, ranks=rounds.ranks(algorithm), apart=apart)
+    choice = first.given_choices(algorithm, roll, options.seeds)
+    state = rounds.begin(algorithm, model, census, choice=choice, begun=first.tell_apart(algorithm, model))
+    return Opened(Setting(algorithm, options, roll, form, census), Standing(state, carried), left_out, flagged)
+
+
+def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorithm:
+    """With `fraction_train`, as many clients as Flower would draw."""
+    if options.fraction_train is None:
+        return algorithm
+    share = Fraction(share=options.fraction_train).slots(roll.census)
+    return replace(algorithm, select=Uniform(clients=max(share, options.min_train_nodes)))
+
+
+def _asked(
+    algorithm: Algorithm, options: Options, nodes: list[int], config: ConfigRecord, grid: Grid, timeout: float
+) -> tuple[Roll, list[LeftOut]]:
+    """Ask every client for its census; those who do not answer are not part of the federation."""
+    asked = [messages.message(wire.CENSUS, node, {}, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
+    answers, left_out, silent = [], [], set(nodes)
+    for reply in grid.send_and_receive(asked, timeout=timeout):
+        node = reply.metadata.src_node_id
+        silent.discard(node)
+        if reply.has_error():
+            left_out.append(LeftOut(node, UNKNOWN, 0, f"did not answer the census: {reply.error.reason}", ERROR, "census"))
+            continue
+        metrics = next(iter(reply.content.metric_records.values()), {})
+        answers.append(Introduction(node, metrics, reply.content.config_records.get(wire.ABOUT, {})))
+    left_out += [LeftOut(node, UNKNOWN, 0, "did not answer the census in time", SILENT, "census") for node in sorted(silent)]
+    for one in left_out:
+        LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
+    least = options.min_available_nodes
+    require(
+        len(answers) >= max(least, 1),
+        f"{algorithm.label} begins with what clients say of themselves ({wire.CENSUS!r}), and {len(answers)} of {len(nodes)} nodes said "
+        f"it; at least {least} must. Give the ClientApp a function for it, @app.query('census'): see docs/flower-record.md."
+        + (f" Node {left_out[0].node} {left_out[0].reason}" if left_out else ""),
+    )
+    return introduced(answers), left_out
+
+
+def clustered(setting: Setting, standing: Standing, config: ConfigRecord, grid: Grid, timeout: float) -> tuple[Standing, list[LeftOut]]:
+    """E2FL's rank clustering, where asked for: every client trains once from the first order, with its batches of the first round."""
+    rule = setting.algorithm.rule
+    if not (isinstance(rule, Several) and rule.inference == "rank-clustering"):
+        return standing, []
+    everyone = tuple(range(setting.roll.clients))
+    asked = Asked(0, np.array(everyone, np.int32), everyone)
+    told = messages.to_train(setting, standing, 1, everyone, config, messages.trained_record(setting, standing))
+    came = heard(setting, asked, grid.send_and_receive(told, timeout=timeout))
+    require_enough(setting, asked, came)
+    places = {k: model_arrays.received(setting.form, r.arrays).model for k, r in came.replies.items() if r.arrays is not None}
+    drawn = standing.state.choice
+    assert drawn is not None
+    choice = first.clustered(setting.algorithm, places, drawn, setting.options.seeds)
+    return standing._replace(state=standing.state._replace(choice=choice)), came.left_out
