@@ -66,7 +66,7 @@ class State:
 
     def _status(self, parts: dict[str, Found | None]) -> tuple[str, str]:
         """A word and a sentence: what happens, and what the user can do."""
-        again = f"`evenly resume {shlex.quote(str(self.folder))}`"
+        again = self._again()
         begun = {name: one for name, one in parts.items() if one}
         if not begun:
             if self._report(begun):
@@ -87,6 +87,14 @@ class State:
             return "running", "Training is done; the results are being written." if over else "The next partition is being made ready."
         since = time.strftime("%H:%M:%S on %d %B", time.localtime(last.last))
         return "gone", f"No progress since {since}: the process is gone. What was finished is kept; go on with {again}."
+
+    def _again(self) -> str:
+        """How to go on: what a deployment waits for is its server, not a command of ours."""
+        try:
+            deployed = "deployment" in json.loads((self.folder / "plan.json").read_text())
+        except (OSError, ValueError, TypeError):
+            deployed = False
+        return "starting the server again with this folder" if deployed else f"`evenly resume {shlex.quote(str(self.folder))}`"
 
     def _title(self, found: Found | None) -> str:
         """What run.json calls the experiment, or its name in the plan, or the folder's."""

@@ -1,0 +1,226 @@
+"""A deployment leaves a folder that is read like a simulation's, whenever it is looked at."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from evenly.cli import app
+from evenly.experiment.deployment import LeftOut, read_left_out, read_rounds
+from evenly.experiment.folder import open_results, open_study
+from evenly.experiment.results import final_by_seed, tidy
+from evenly.federation import SPLITS
+from evenly.flower.checking import Evaluated
+from evenly.flower.recorder import agreeing
+from evenly.metrics import accuracy
+from evenly.report.page import render
+from evenly.watch.state import State
+from tests.flower.deployments import CLIENTS, NAMES, one_round, recorder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("deployed") / "run"
+    written = recorder(place)
+    for t in range(1, 5):
+        one_round(written, t)
+    written.end()
+    return place
+
+
+def test_the_trace_is_that_of_a_simulation(folder):
+    trace = open_results(folder).runs[0].trace
+    assert trace.rounds.tolist() == [1, 2, 3, 4]
+    assert trace.tables.shape == (4, len(SPLITS), CLIENTS, 2, 2, 2)
+    assert trace.cohort.shape == trace.weights.shape == (4, CLIENTS)
+    assert trace.weights[1].tolist() == pytest.approx([0.2, 0.2, 0.2, 0.0, 0.2])
+    assert (trace.upload, trace.download) == (88, 96)
+    found = accuracy(trace.tables[:, SPLITS.index("test")])
+    np.testing.assert_allclose(found[:, 0], [0.6, 0.7, 0.8, 0.9])
+
+
+def test_of_a_client_that_stopped_answering_its_last_answer_is_shown(folder):
+    found = accuracy(open_results(folder).runs[0].trace.tables[:, SPLITS.index("test")])
+    np.testing.assert_allclose(found[:, 3], found[0, 3])
+
+
+def test_training_rows_are_known_without_an_evaluation_on_them(folder):
+    comparison = open_results(folder)
+    assert comparison.federation.train.counts.tolist() == [100, 101, 102, 103, 104]
+    assert comparison.federation.names == NAMES
+    assert comparison.federation.groups == ("women", "men")
+
+
+def test_memory_and_folder_agree(folder):
+    kept = recorder(None)
+    for t in range(1, 5):
+        one_round(kept, t)
+    for name, array in open_results(folder).runs[0].trace._asdict().items():
+        np.testing.assert_array_equal(array, getattr(kept.trace(), name), err_msg=name)
+
+
+def test_accuracies_alone_are_enough(tmp_path):
+    plain = recorder(tmp_path / "run", groups=False)
+    for t in (1, 2):
+        one_round(plain, t, groups=False)
+    comparison = open_results(tmp_path / "run")
+    found = accuracy(comparison.runs[0].trace.tables[-1, SPLITS.index("test")])
+    np.testing.assert_allclose(found, [0.7, 0.8, 0.9, 0.9, 1.0])
+    assert comparison.federation.groups == ("all",)
+    assert final_by_seed(comparison, "q-fedavg(q=1)", "test")["average"] == {0: pytest.approx(86.0)}
+    assert "Who was left out" in render(comparison)
+
+
+def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
+    page = (folder / "report.html").read_text()
+    assert '<section id="left-out"' in page
+    assert "3 of the 20 updates that were asked for did not come or did not count, and 3 further replies; 1 of 5 clients" in page
+    assert "training 2–4; evaluation 2–4" in page
+    assert "did not answer in time" in page
+    assert "its loss" in page
+    assert "That is no proof of a lie" in page
+
+
+def test_small_clients_are_left_out_without_their_name(folder):
+    """Nobody has 50 test rows, so nobody is named, and no sentence quotes a number."""
+    page = render(open_results(folder), least=50)
+    section = page[page.index('<section id="left-out"') :].split("</section>")[0]
+    assert "a client that is not named" in section
+    assert "hospital" not in section
+    assert "did not answer in time" not in section
+    assert "no answer" in section
+
+
+def test_a_deployment_in_which_all_went_well_says_so(tmp_path):
+    kept = recorder(tmp_path / "run")
+    one_round(kept, 1)
+    comparison = open_results(tmp_path / "run")
+    assert comparison.incidents is not None
+    well = comparison._replace(incidents=comparison.incidents._replace(flagged=()))
+    assert "Nobody: all of the 5 updates that were asked for came and counted." in render(well)
+
+
+@pytest.mark.parametrize("command", [["report"], ["export"], ["export", "--format", "latex"]])
+def test_commands_read_it(folder, command, tmp_path):
+    out = ["--out", str(tmp_path / "page.html")] if command == ["report"] else []
+    result = CliRunner().invoke(app, [command[0], str(folder), *command[1:], *out])
+    assert result.exit_code == 0, result.output
+
+
+def test_it_is_the_same_as_itself_and_not_a_study(folder):
+    assert CliRunner().invoke(app, ["diff", str(folder), str(folder)]).exit_code == 0
+    with pytest.raises(ValueError, match="holds one comparison, not a study"):
+        open_study(folder)
+
+
+def test_resume_says_to_start_the_server_again(folder):
+    result = CliRunner().invoke(app, ["resume", str(folder)])
+    assert result.exit_code == 2
+    assert "start its server again" in result.stderr
+
+
+def test_watch_follows_it(folder, tmp_path):
+    told = State(folder).look()
+    assert told["status"] == "finished"
+    assert told["methods"][0]["round"] == 4
+    running = recorder(tmp_path / "run")
+    one_round(running, 1)
+    told = State(tmp_path / "run").look()
+    assert told["status"] == "running"
+    assert (told["progress"]["done"], told["progress"]["total"]) == (1, 4)
+    running.end("failed", "too few clients")
+    told = State(tmp_path / "run").look()
+    assert told["status"] == "failed"
+    assert "go on with starting the server again with this folder" in told["sentence"]
+
+
+def test_every_file_is_whole_after_every_round(tmp_path):
+    kept = recorder(tmp_path / "run")
+    for t in (1, 2):
+        one_round(kept, t)
+        assert [done.number for done in read_rounds(tmp_path / "run")] == list(range(1, t + 1))
+        assert len(open_results(tmp_path / "run").runs[0].trace.rounds) == t
+    assert not list((tmp_path / "run").rglob(".*.npz.*"))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["versions"]["flwr"]
+
+
+def test_a_server_that_goes_on_forgets_what_it_will_do_again(tmp_path):
+    first = recorder(tmp_path / "run")
+    for t in (1, 2, 3):
+        one_round(first, t)
+    second = recorder(tmp_path / "run", done=2)
+    assert [done.number for done in read_rounds(tmp_path / "run")] == [1, 2]
+    for t in (3, 4):
+        one_round(second, t)
+    whole = recorder(None)
+    for t in range(1, 5):
+        one_round(whole, t)
+    np.testing.assert_array_equal(second.trace().tables, whole.trace().tables)
+    left, flagged = read_left_out(tmp_path / "run")
+    assert left == whole.left_out
+    assert flagged == whole.flagged
+
+
+def test_before_the_first_evaluation_there_is_nothing_to_report(tmp_path):
+    recorder(tmp_path / "run").write()
+    with pytest.raises(ValueError, match="holds no evaluation yet"):
+        open_results(tmp_path / "run")
+
+
+def test_a_smaller_cohort_counts_nobody_twice(tmp_path):
+    kept = recorder(None)
+    one_round(kept, 1)
+    kept.round(2, [4], [1.0])
+    trace = kept.trace()
+    assert trace.cohort[1].tolist() == [4] * CLIENTS
+    assert trace.weights[1].tolist() == [1, 0, 0, 0, 0]
+
+
+def test_of_several_models_each_client_counts_in_its_own():
+    kept = recorder(None)
+    kept.round(1, [0, 1, 2], [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    assert kept.trace().weights.tolist() == [[1.0, 0.5, 0.5]]
+
+
+def test_tables_of_another_shape_are_not_counted_with_the_others():
+    def said(client: int, shape: tuple[int, ...] | None) -> Evaluated:
+        table = None if shape is None else np.ones(shape, int)
+        return Evaluated(client, {"test": {"examples": 8, "loss": 0.1, "table": table, "correct": 4 if table is None else None}}, {})
+
+    kept, strange = agreeing([said(0, (2, 2, 2)), said(1, (2, 2, 2)), said(2, (1, 3, 3)), said(3, None)], 5, {2: 102, 3: 103})
+    assert [reply.client for reply in kept] == [0, 1]
+    assert [(one.node, one.client, one.round, one.phase) for one in strange] == [(102, 2, 5, "evaluate"), (103, 3, 5, "evaluate")]
+    assert "sent a table of shape [1, 3, 3], where the others send [2, 2, 2]" in strange[0].reason
+    assert agreeing([said(0, None), said(1, (1, 2, 2))], 1, {})[1] == []
+
+
+def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
+    kept = recorder(tmp_path / "run")
+    kept.introduced([LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")])
+    one_round(kept, 1)
+    page = render(open_results(tmp_path / "run"))
+    assert "node 999" in page
+    assert "before the first round" in page
+
+
+def test_updates_that_are_not_finite_are_counted_as_in_a_simulation():
+    kept = recorder(None)
+    one_round(kept, 1)
+    kept.round(2, [0, 1], [1.0, 0.0], left_out=[LeftOut(101, 1, 2, "sent NaN or infinity in array 'w'", "unusable arrays")])
+    assert kept.trace().excluded.tolist() == [0, 1, 0, 0, 0]
+
+
+def test_a_damaged_round_is_named(tmp_path):
+    kept = recorder(tmp_path / "run")
+    one_round(kept, 1)
+    path = tmp_path / "run" / "history" / "000001.npz"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"000001\.npz' is damaged"):
+        open_results(tmp_path / "run")
+
+
+def test_rows_are_tidy(folder):
+    rows = list(tidy(open_results(folder)))
+    assert {row["label"] for row in rows} == {"q-fedavg(q=1)"}
+    assert any(row["level"] == "client" and row["name"] == "hospital 3" and row["metric"] == "accuracy" for row in rows)

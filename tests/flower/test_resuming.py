@@ -1,0 +1,163 @@
+"""A server that was killed goes on to the same bits, and never with another run's folder."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evenly.algorithms import METHODS, algorithm
+from evenly.experiment.deployment import Deployment
+from evenly.flower import rounds
+from evenly.flower.resuming import NAME, claim, load, rounds_done, save
+from evenly.types import Census, Seeds, Several
+from tests.flower.deployments import deployment
+
+CENSUS = Census(np.array([30, 50, 20]), np.array([[[10, 5], [5, 10]], [[20, 10], [10, 10]], [[5, 5], [5, 5]]]))
+
+
+def saved(folder, state, run: Deployment | None = None, **more):
+    claim(folder, run or deployment())
+    return save(folder, run or deployment(), round=3, state=state, **more)
+
+
+def alike(a, b) -> None:
+    """The same structure, kinds, types and bits."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for one, other in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert type(one) is type(other)
+        assert getattr(one, "weak_type", None) == getattr(other, "weak_type", None)
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def fresh(text: str) -> rounds.State:
+    made = algorithm(text)
+    groups = made.rule.groups if isinstance(made.rule, Several) and made.rule.apart else 0
+    model = [np.ones((*([groups] if groups else []), 4, 2), np.float32), np.zeros((*([groups] if groups else []), 2), np.float32)]
+    if made.network is not None:
+        model = [np.arange(8, dtype=np.float32)]
+    return rounds.begin(made, model, CENSUS)
+
+
+@pytest.mark.parametrize("text", [m.example or m.name for m in METHODS.values() if m.combine is None])
+def test_every_methods_state_comes_back_to_the_bit(text, tmp_path):
+    state = fresh(text)
+    saved(tmp_path, state)
+    found = load(tmp_path, deployment(), state)
+    assert found is not None
+    assert found.round == rounds_done(tmp_path) == 3
+    alike(found.state, state)
+
+
+@pytest.mark.parametrize("server", ["server-adam(learning_rate=0.1)", "server-momentum(learning_rate=0.1)"])
+def test_an_optimisers_state_comes_back(server, tmp_path):
+    state = fresh(f"fedavg+{server}")
+    moved = state._replace(server=jax.tree.map(lambda leaf: leaf + 1, state.server))
+    saved(tmp_path, moved)
+    found = load(tmp_path, deployment(), state)
+    assert found is not None
+    alike(found.state, moved)
+
+
+def test_numbers_arrays_and_their_types_are_kept(tmp_path):
+    state = {
+        "float": 0.1,
+        "int": 7,
+        "bool": True,
+        "weak": jnp.asarray(0.5),
+        "half": jnp.ones(3, jnp.bfloat16),
+        "numpy": np.float64(1 / 3) * np.ones(2),
+        "whole": np.arange(3),
+    }
+    saved(tmp_path, state, nodes=[2**63 + 5, 11], told={"metrics": {"1": 0.5}})
+    found = load(tmp_path, deployment(), state)
+    assert found is not None
+    alike(found.state, state)
+    assert found.nodes == (2**63 + 5, 11)
+    assert found.told == {"metrics": {"1": 0.5}}
+
+
+def test_nothing_kept_is_nothing_found(tmp_path):
+    claim(tmp_path / "new", deployment())
+    assert load(tmp_path / "new", deployment(), {}) is None
+    assert rounds_done(tmp_path / "new") == 0
+
+
+@pytest.mark.parametrize(
+    "other, words",
+    [
+        (deployment("fedavg"), r"not the same is the method, there q-fedavg\(q=1\), here fedavg"),
+        (deployment(seeds=Seeds.all(1)), "not the same is the seeds, there .*'cohort': 0.* here .*'cohort': 1"),
+        (
+            dataclasses.replace(deployment(), arrays=[["w", [10, 3], "float32"], ["b", [3], "float32"]]),
+            r"the model's arrays, there \['w', \[10, 2\], 'float32'\], here \['w', \[10, 3\], 'float32'\]",
+        ),
+        (dataclasses.replace(deployment(), arrays=[["w", [10, 2], "float32"]]), "the model's arrays, there 2 of them, here 1"),
+        (dataclasses.replace(deployment(), caps={"loss": 3.0}), "the caps"),
+    ],
+)
+def test_the_folder_of_another_run_is_refused(other, words, tmp_path):
+    saved(tmp_path, {"a": np.ones(2)})
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=f"is of another run: .*{words}"):
+        claim(tmp_path, other)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_same_run_under_another_name_goes_on(tmp_path):
+    saved(tmp_path, {"a": np.ones(2)})
+    claim(tmp_path, dataclasses.replace(deployment(), name="clinics"))
+
+
+def test_other_folders_are_refused(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match=r"holds files that are not evenly's, such as 'thesis\.txt'"):
+        claim(tmp_path / "mine", deployment())
+    (tmp_path / "simulated").mkdir()
+    (tmp_path / "simulated" / "plan.json").write_text('{"schema": 1, "methods": ["fedavg"]}')
+    with pytest.raises(ValueError, match="holds other results, not those of a deployment"):
+        claim(tmp_path / "simulated", deployment())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="must be a folder, but it is a file"):
+        claim(tmp_path / "file", deployment())
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "plan.json").write_text('{"schema": 99}')
+    with pytest.raises(ValueError, match=r"was written by a newer version of evenly.* nothing was touched"):
+        claim(tmp_path / "newer", deployment())
+
+
+def test_a_state_of_other_clients_is_refused(tmp_path):
+    saved(tmp_path, {"lambda": np.ones(5, np.float32)})
+    with pytest.raises(ValueError, match=r"an array float32\[5\], where float32\[6\] is needed.*same number of clients"):
+        load(tmp_path, deployment(), {"lambda": np.ones(6, np.float32)})
+    with pytest.raises(ValueError, match="1 arrays, where 2 are needed"):
+        load(tmp_path, deployment(), {"a": np.ones(5, np.float32), "b": 1})
+
+
+def test_a_state_of_another_run_is_refused(tmp_path):
+    saved(tmp_path, {"a": np.ones(2)})
+    with pytest.raises(ValueError, match="is of another run than the plan beside it"):
+        load(tmp_path, deployment("fedavg"), {"a": np.ones(2)})
+
+
+def test_a_damaged_state_says_so(tmp_path):
+    path = saved(tmp_path, {"a": np.ones(2000)})
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"is damaged\. Remove it"):
+        load(tmp_path, deployment(), {"a": np.ones(2000)})
+
+
+def test_a_kill_while_writing_leaves_the_state_before(tmp_path, monkeypatch):
+    saved(tmp_path, {"a": np.ones(2)})
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evenly.flower.resuming.np.savez", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, deployment(), round=4, state={"a": np.zeros(2)})
+    assert rounds_done(tmp_path) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", NAME]
