@@ -147,9 +147,8 @@ def _restored(array: np.ndarray, entry: dict[str, Any]) -> Any:
         return PYTHON[entry["kind"]](array.item())
     if entry["kind"] == "numpy":
         return array
-    # A weak type is that of plain numbers; with others it gives way to theirs.
-    plain = {"b": bool, "i": int, "u": int, "f": float}.get(array.dtype.kind)
-    return jax.lax.convert_element_type(array, plain) if entry["weak"] and plain else jnp.asarray(array)
+    # A plain number gives way to the type of what it is multiplied with; arrays of the same type do not have to.
+    return jnp.asarray(array.item()) if entry["weak"] and array.ndim == 0 else jnp.asarray(array)
 
 
 def _form(leaf: Any) -> tuple[tuple[int, ...], str]:
