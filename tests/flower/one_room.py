@@ -45,13 +45,13 @@ def config(notation: str, server_round: int, client: int, **more: Any) -> dict[s
 
 
 def plain_rounds(notation: str, room: Room, federation: Federation, task: Task, rounds: int, model: Tree = None) -> Tree:
-    """Rounds in which everybody takes part, of a rule that keeps one model."""
+    """Rounds in which everybody takes part, of a rule that keeps one model: from this one on, or from the task's first."""
     method: Algorithm = algorithm(notation)
     assert isinstance(method.select, Full)
-    task, census = method.task(task, Seeds()), federation.census()
-    model = task.init(jax.random.key(0)) if model is None else model
+    census = federation.census()
+    model = method.task(task, Seeds()).init(jax.random.key(0)) if model is None else model
     state, server = method.rule.init(census), None if method.server is None else method.server.init(model)
-    everyone, form = range(federation.clients), jax.eval_shape(task.init, jax.random.key(0))
+    everyone, form = range(federation.clients), jax.eval_shape(lambda: model)
     for t in range(1, rounds + 1):
         told: dict[str, Any] = {}
         if isinstance(method.rule, RowRule):

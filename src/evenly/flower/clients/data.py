@@ -41,9 +41,14 @@ class ClientData(NamedTuple):
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """How many groups and labels there are, here and everywhere."""
+        return len(self.groups), len(self.labels)
+
+    @property
     def cells(self) -> np.ndarray:
         """Training rows by group and label. [groups, labels]"""
-        cells = np.zeros((len(self.groups), len(self.labels)), np.int64)
+        cells = np.zeros(self.shape, np.int64)
         np.add.at(cells, (self.train.group, self.train.y), 1)
         return cells
 

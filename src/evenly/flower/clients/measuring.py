@@ -20,6 +20,7 @@ class Seen(NamedTuple):
 
 
 Look = Callable[[Rows], Seen]
+LOOKS = frozenset({"loss", "table", "cell_loss"})  # needs for which a model is looked at
 
 
 def census(client: ClientData) -> Metrics:
@@ -46,20 +47,35 @@ def about(client: ClientData) -> dict[str, Any]:
 
 def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: float = 0.0, reduction: str = "mean") -> Metrics:
     """What these needs ask for, of the model that was received, on all training rows. Rows count equally here, always."""
-    found: Metrics = {wire.EXAMPLES: client.train.size}
+    rows = client.train
+    found: Metrics = {wire.EXAMPLES: rows.size}
     if "unprivileged" in needs:
-        found[wire.UNPRIVILEGED] = int(client.cells[list(client.unprivileged)].sum())
-    if not needs & {"loss", "table", "cell_loss"}:
-        return found
-    seen = look(client.train)
+        found[wire.UNPRIVILEGED] = int(np.isin(rows.group, client.unprivileged).sum())
+    if needs & LOOKS:
+        found |= looked(look(rows), rows.y, rows.group, needs, shape=client.shape, penalty=penalty, reduction=reduction)
+    return found
+
+
+def looked(
+    seen: Seen,
+    y: np.ndarray,
+    group: np.ndarray,
+    needs: frozenset[str],
+    *,
+    shape: tuple[int, int],
+    penalty: float = 0.0,
+    reduction: str = "mean",
+) -> Metrics:
+    """The signals that take a look at every row; `shape` is how many groups and labels there are."""
+    found: Metrics = {}
     if "loss" in needs:
         total = float(np.sum(seen.losses, dtype=np.float64))
-        found[wire.LOSS] = (total / client.train.size if reduction == "mean" else total) + penalty
+        found[wire.LOSS] = (total / max(len(y), 1) if reduction == "mean" else total) + penalty
     if "table" in needs:
-        wire.put(found, wire.TABLE, table(client, client.train, seen.outcome))
+        wire.put(found, wire.TABLE, table(y, group, seen.outcome, shape))
     if "cell_loss" in needs:
-        cells = np.zeros((len(client.groups), len(client.labels)))
-        np.add.at(cells, (client.train.group, client.train.y), seen.losses)
+        cells = np.zeros(shape)
+        np.add.at(cells, (group, y), seen.losses)
         wire.put(found, wire.CELL_LOSS, cells)
     return found
 
@@ -71,14 +87,14 @@ def evaluated(client: ClientData, look: Look) -> Metrics:
         own, prefix = client.splits[split], "" if split == "test" else f"{split}-"
         seen = look(own) if own.size else Seen(np.zeros(0), np.zeros(0, np.int64))
         found[prefix + wire.EXAMPLES] = own.size
-        wire.put(found, prefix + wire.TABLE, table(client, own, seen.outcome))
+        wire.put(found, prefix + wire.TABLE, table(own.y, own.group, seen.outcome, client.shape))
         if own.size:
             found[prefix + wire.LOSS] = float(np.mean(seen.losses, dtype=np.float64))
     return found
 
 
-def table(client: ClientData, rows: Rows, outcome: np.ndarray) -> np.ndarray:
+def table(y: np.ndarray, group: np.ndarray, outcome: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """How many rows there are of each group, label and outcome. [groups, labels, labels]"""
-    counts = np.zeros((len(client.groups), len(client.labels), len(client.labels)), np.int64)
-    np.add.at(counts, (rows.group, rows.y, outcome), 1)
+    counts = np.zeros((*shape, shape[1]), np.int64)
+    np.add.at(counts, (group, y, outcome), 1)
     return counts

@@ -1,0 +1,116 @@
+"""Flower clients in PyTorch: a few functions for an nn.Module and a DataLoader or tensors, and a ready app.
+
+    measure(model, data)         what the received model does on training rows, before training: the signals a method needs
+    train(model, data, work)     local training with the method's own loss, in place
+    reply(message, model, said)  the trained model and the metrics
+    app(make_model, source)      all of it, as told by the server's method
+
+A client that has its own training loop needs only the first and the last line of its own code to change.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from evenly.clients.local_training import LocalTraining
+from evenly.flower import wire
+from evenly.flower.clients.answering import answering
+from evenly.flower.clients.data import Source
+from evenly.flower.clients.measuring import LOOKS, Metrics, looked
+from evenly.flower.clients.told import told
+from evenly.flower.clients.torch_engine import TorchEngine
+from evenly.flower.clients.torch_popup import first_places
+from evenly.flower.clients.torch_training import (
+    CHUNK,
+    Data,
+    Losses,
+    MakeOptimiser,
+    any_batches,
+    chunks,
+    cross_entropy,
+    device_of,
+    drawn,
+    fit,
+    joined,
+    look,
+    trainable,
+)  # fmt: skip
+from evenly.records import require
+from evenly.types import Work
+
+__all__ = ["app", "arrays", "first_places", "load", "measure", "reply", "told", "train"]
+
+
+def load(model: nn.Module, received: ArrayRecord) -> None:
+    """Put a record's arrays into a module, by the names of its state_dict."""
+    model.load_state_dict({name: torch.tensor(wire.read(array)) for name, array in received.items()})
+
+
+def arrays(model: nn.Module) -> ArrayRecord:
+    """A module's state_dict as a record."""
+    return ArrayRecord(model.state_dict())
+
+
+def measure(
+    model: nn.Module, data: Data, needs: Iterable[str] = ("loss",), *, labels: int = 0, groups: int = 1,
+    unprivileged: Iterable[int] = (0,), losses: Losses = cross_entropy,
+) -> Metrics:  # fmt: skip
+    """The metrics that a method needs of the model a client received: call it before training.
+
+    `needs` are those of the method, `told(config).algorithm.needs`; all but the loss are about groups of people, so `data` then
+    have a third part, the number of each row's group, and `labels` and `groups` say how many there are in the whole federation.
+    """
+    needs = frozenset(needs)
+    require(
+        labels > 0 or not needs & {"table", "cell_loss"},
+        f"measure is asked for {', '.join(sorted(needs))}: say how many labels and groups the federation has, such as labels=2, groups=2.",
+    )
+    ys, of, seen = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
+    for batch in chunks(data, CHUNK, device_of(model)):
+        ys.append(batch.y.cpu().numpy())
+        of.append(batch.group.cpu().numpy())
+        seen += [look(model, batch, losses)] if needs & LOOKS else []
+    y, group = np.concatenate(ys), np.concatenate(of)
+    found: Metrics = {wire.EXAMPLES: len(y)}
+    if "unprivileged" in needs:
+        found[wire.UNPRIVILEGED] = int(np.isin(group, list(unprivileged)).sum())
+    return found | looked(joined(seen), y, group, needs, shape=(groups, labels))
+
+
+def train(
+    model: nn.Module, data: Data, work: Work | None = None, *, batches: np.ndarray | None = None, row_weights: Any = None,
+    losses: Losses = cross_entropy, optimiser: MakeOptimiser | None = None,
+) -> None:  # fmt: skip
+    """Train a module in place, as a kind of work asks: epochs of steps with FedProx's pull or PropFair's loss, or one full gradient.
+
+    A DataLoader gives its own batches; of tensors they are those that `batches` numbers, or drawn anew. `row_weights` [groups,
+    labels] is how much rows count, as FedFB's server says, on top of the weight that rows themselves may have as a fourth part.
+    `optimiser` makes one of your own from the parameters and the learning rate.
+    """
+    work, device = LocalTraining() if work is None else work, device_of(model)
+    own = drawn(data, work.epochs, any_batches(data, work) if batches is None else batches, device)
+    if row_weights is not None:
+        told_so = torch.as_tensor(np.asarray(row_weights), dtype=torch.float32, device=device)
+        own = (batch._replace(weight=batch.weight * told_so[batch.group, batch.y]) for batch in own)
+    fit(model, own, work, anchor=[p.detach().clone() for p in trainable(model)], losses=losses, optimiser=optimiser)
+
+
+def reply(message: Message, model: nn.Module, metrics: Metrics) -> Message:
+    """The answer to a train message: the trained model, and what was measured before."""
+    return Message(RecordDict({wire.ARRAYS: arrays(model), wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+
+
+def app(
+    make_model: Callable[[], nn.Module], source: Source, *, losses: Losses = cross_entropy, optimiser: MakeOptimiser | None = None
+) -> ClientApp:
+    """A ready client that trains as the server's method asks, on the simulator's batches.
+
+    `source` is a Federation, of which `partition-id` in the node's config names the client, or a client's own data, or a function
+    that finds them from Flower's context.
+    """
+    return answering(source, TorchEngine(make_model, losses, optimiser))
