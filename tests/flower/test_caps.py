@@ -31,6 +31,13 @@ def test_a_huge_loss_is_cut_to_a_multiple_of_the_median_and_told():
     assert flags == [(3, "loss", 1e9, 20.0)]
 
 
+def test_a_loss_of_nothing_is_raised_to_a_part_of_the_median():
+    found, flags = Caps(loss="10x").signals(signals([1.0, 2.0, 3.0, 1e-9]))
+    assert found.loss.tolist() == pytest.approx([1, 2, 3, 0.1])
+    assert flags == [(3, "loss", 1e-9, pytest.approx(0.1))]
+    assert Caps(loss=10.0).signals(signals([1.0, 2.0, 3.0, 1e-9]))[1] == []
+
+
 def test_fewer_than_three_replies_have_no_median_to_trust():
     given = signals([1.0, 1e9])
     assert Caps(loss="10x").signals(given) == (given, [])

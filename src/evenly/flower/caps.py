@@ -2,7 +2,7 @@
 
 A cap is a number, or a multiple of what is usual written like "10x":
 
-    loss         at most so much, or so many times the median of the cohort's losses
+    loss         at most so much, or within so many times the median of the cohort's losses, above it and below
     examples     at most so many rows, or so many times the median; tables and sums over rows shrink in the same proportion
     coefficient  at most this share of all coefficients, or so many times an equal share
     norm         updates at most so long, or so many times the median length
@@ -142,8 +142,10 @@ def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) ->
     seen = np.sort(values[returned])
     if times and len(seen) < FEW:
         return None, []
-    limit = number * float(seen[(len(seen) - 1) // 2]) if times else number  # the lower of two middles: no mean with a huge one
-    cut = np.where(returned, np.minimum(values, limit), values).astype(np.result_type(values, np.float32))
+    median = float(seen[(len(seen) - 1) // 2]) if times else 0.0  # the lower of two middles: no mean with a huge one
+    # A loss near nothing stops q-FedAvg with q below 1 as surely as a huge one takes it over.
+    least, most = (median / number if name == "loss" else 0.0, number * median) if times else (0.0, number)
+    cut = np.where(returned, np.clip(values, least, most), values).astype(np.result_type(values, np.float32))
     flags = _flags(name, values, cut, np.arange(len(values)) if clients is None else np.asarray(clients))
     return (cut if flags else None), flags
 
@@ -183,5 +185,7 @@ def _shrunk(signals: Signals, examples: Array) -> Signals:
 
 
 def _flags(what: str, said: Array, counted: Array, clients: Array) -> list[Flag]:
-    cut = np.flatnonzero(np.abs(said) > np.abs(counted) * (1 + ROUNDING) + 1e-12)
-    return [Flag(int(clients[k]), what, float(said[k]), float(counted[k])) for k in cut if np.abs(counted[k]) < np.abs(said[k])]
+    """Who was cut. A coefficient that grew is no claim of its client's."""
+    large, small = (np.abs(side) for side in (said, counted))
+    cut = (large > small * (1 + ROUNDING) + 1e-12) | ((what != "coefficient") & (small > large * (1 + ROUNDING) + 1e-12))
+    return [Flag(int(clients[k]), what, float(said[k]), float(counted[k])) for k in np.flatnonzero(cut)]

@@ -15,8 +15,8 @@ MOST_REASONS = 3
 PHASES = {"train": "training", "measure": "measuring", "evaluate": "evaluation", "census": "before the first round"}
 WHAT = {"loss": "its loss", "examples": "its rows", "coefficient": "its share of the weight", "norm": "the length of its update"}
 NO_PROOF = (
-    "A flag means that a client claimed more than the caps allow, or would have counted more, and was cut down to it. That is no proof "
-    "of a lie: a client that the model really serves badly has a large loss, too."
+    "A flag means that what a client claimed, or how much it would have counted, was outside the caps, and was brought back to them. "
+    "That is no proof of a lie: a client that the model really serves badly has a large loss, too."
 )
 NEVER = "Who is left out does not teach the model. Look after those that are left out often: the model can become unfair to them."
 
@@ -100,7 +100,7 @@ def _flag_table(comparison: Comparison, choice: Choice, flagged: Sequence[Flagge
         counted = "not shown" if quiet else _amount(flag.what, flag.counted)
         what = f"the cap of {said} cannot hold for so few" if everybody else WHAT.get(flag.what, flag.what)
         rows.append([name, what, spans(one.round for one in own), "" if everybody else said, counted])
-    caption = "Who was cut down by the caps; amounts are of the last time."
+    caption = "Whom the caps changed; amounts are of the last time."
     caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
     columns = [Column("Client"), Column("What", words=True), Column("Rounds", words=True), Column("Claimed"), Column("Counted as")]
     return grid(caption, columns, rows)
