@@ -26,7 +26,7 @@ class Engine(Protocol):
 
     @property
     def reduction(self) -> str: ...  # "mean" or "sum": how losses become one number
-    def form(self, now: Told) -> Tree: ...  # a model, or the shapes of one
+    def form(self, now: Told, client: ClientData) -> Tree: ...  # a model, or the shapes of one
     def look(self, now: Told, model: Tree) -> Look: ...
     def penalty(self, now: Told, model: Tree) -> float: ...
     def surest(self, now: Told, models: list[Tree], client: ClientData) -> int: ...  # E2FL's choice by how sure mixtures are
@@ -89,7 +89,7 @@ def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
     offered = message.content.get(wire.OFFERED, arrays)
     assert isinstance(offered, ArrayRecord)
     now = told(config)
-    form = engine.form(now)
+    form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
     choice = now.group if now.group is not None or not models else _chosen(engine, now, models, client)
     model = wire.from_arrays(arrays, form) if choice is None or not served else served[choice]

@@ -44,7 +44,7 @@ class JaxEngine:
     def task(self, now: Told) -> Task:
         return self._network(now.algorithm, now.model_seed)
 
-    def form(self, now: Told) -> Tree:
+    def form(self, now: Told, client: ClientData) -> Tree:
         return jax.eval_shape(self.task(now).init, jax.random.key(0))
 
     def look(self, now: Told, model: Tree) -> Look:

@@ -11,8 +11,12 @@ A client that has its own training loop needs only the first and the last line o
 from collections.abc import Callable, Iterable
 from typing import Any
 
+try:
+    import torch
+except ImportError as error:
+    raise ImportError('Clients in PyTorch need it, and it is not installed. Install it with: pip install "evenly[flower,torch]"') from error
+
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn

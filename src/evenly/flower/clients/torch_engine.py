@@ -30,7 +30,7 @@ class TorchEngine:
     def __init__(self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None) -> None:
         self._make, self._losses, self._optimiser = make_model, losses, optimiser
 
-    def form(self, now: Told) -> State:
+    def form(self, now: Told, client: ClientData) -> State:
         module = self._make()
         if isinstance(now.algorithm.network, Frozen):
             return {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in module.named_parameters()}

@@ -1,0 +1,145 @@
+"""Flower clients in scikit-learn: linear classifiers that learn by partial_fit (SGDClassifier) or go on from where they were
+(LogisticRegression with warm_start).
+
+    app = evenly.flower.clients.sklearn.app(lambda: SGDClassifier(loss="log_loss", learning_rate="constant", eta0=0.01), federation)
+
+A model is the estimator's coefficients and intercepts. Estimators train in their own way, with their own step size: of a method's
+local work only the epochs and the weights of rows apply. Give SGDClassifier a constant learning rate; its default schedule would
+begin anew in every round.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from evenly.clients.local_training import LocalTraining
+from evenly.flower import wire
+from evenly.flower.clients.answering import answering
+from evenly.flower.clients.data import ClientData, Rows, Source, rows
+from evenly.flower.clients.measuring import LOOKS, Look, Metrics, Seen, looked
+from evenly.flower.clients.told import Told, told, weighted
+from evenly.records import require
+
+__all__ = ["app", "arrays", "first_arrays", "load", "measure", "reply", "told", "train"]
+
+Estimator = Any  # scikit-learn names no type for what has coef_ and intercept_
+State = dict[str, np.ndarray]
+TINY = 1e-15
+
+
+def first_arrays(features: int, labels: int) -> ArrayRecord:
+    """A model of zeros, for the server to start from."""
+    return wire.to_arrays(_zeros(features, labels))
+
+
+def load(estimator: Estimator, received: ArrayRecord, labels: int) -> None:
+    """Give an estimator the coefficients of a record; labels are the numbers from 0."""
+    _put(estimator, {name: wire.read(array) for name, array in received.items()}, labels)
+
+
+def arrays(estimator: Estimator) -> ArrayRecord:
+    """An estimator's coefficients as a record."""
+    return wire.to_arrays(_state(estimator))
+
+
+def measure(
+    estimator: Estimator, x: Any, y: Any, group: Any = None, needs: Iterable[str] = ("loss",), *, labels: int = 2, groups: int = 1,
+    unprivileged: Iterable[int] = (0,),
+) -> Metrics:  # fmt: skip
+    """The metrics that a method needs of the model a client received: call it before training."""
+    own, needs = rows(x, y, group), frozenset(needs)
+    found: Metrics = {wire.EXAMPLES: own.size}
+    if "unprivileged" in needs:
+        found[wire.UNPRIVILEGED] = int(np.isin(own.group, list(unprivileged)).sum())
+    return found | (looked(_seen(estimator, own), own.y, own.group, needs, shape=(groups, labels)) if needs & LOOKS else {})
+
+
+def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any = None) -> None:
+    """Go on training: so many passes of partial_fit, or so many iterations of a solver that starts from the coefficients it has."""
+    x, y = np.asarray(x, np.float64), np.asarray(y)
+    weight = None if weight is None else np.asarray(weight, np.float64)
+    if hasattr(estimator, "partial_fit"):
+        for _ in range(epochs):
+            estimator.partial_fit(x, y, sample_weight=weight)
+        return
+    name, missing = type(estimator).__name__, sorted(set(estimator.classes_) - set(y))
+    require(getattr(estimator, "warm_start", False), f"{name} must go on from the model it is given: make it with warm_start=True.")
+    require(not missing, f"{name} needs rows of every label, and this client has none of {missing}. Use SGDClassifier, which does not.")
+    estimator.set_params(max_iter=epochs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a few iterations are not meant to converge
+        estimator.fit(x, y, sample_weight=weight)
+
+
+def reply(message: Message, estimator: Estimator, metrics: Metrics) -> Message:
+    """The answer to a train message: the trained model, and what was measured before."""
+    return Message(RecordDict({wire.ARRAYS: arrays(estimator), wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+
+
+def app(make_estimator: Callable[[], Estimator], source: Source) -> ClientApp:
+    """A ready client, of a Federation (`partition-id` in the node's config names the client) or of a client's own data."""
+    return answering(source, SklearnEngine(make_estimator))
+
+
+class SklearnEngine:
+    """Looks at and trains linear estimators."""
+
+    reduction = "mean"
+
+    def __init__(self, make_estimator: Callable[[], Estimator]) -> None:
+        self._make = make_estimator
+
+    def form(self, now: Told, client: ClientData) -> State:
+        return _zeros(int(np.prod(client.train.x.shape[1:])), len(client.labels))
+
+    def look(self, now: Told, model: State) -> Look:
+        estimator = self._make()
+        _put(estimator, model, max(len(model["intercept_"]), 2))
+        return lambda own: _seen(estimator, own)
+
+    def penalty(self, now: Told, model: State) -> float:
+        return 0.0
+
+    def surest(self, now: Told, models: list[State], client: ClientData) -> int:
+        raise ValueError(f"{now.algorithm.label}: edges of a scikit-learn model cannot be ranked. Use PyTorch or JAX clients.")
+
+    def train(self, now: Told, client: ClientData, received: State, memory: Any) -> tuple[State, Any]:
+        work, own = now.algorithm.work, weighted(now, client)
+        plain = isinstance(work, LocalTraining) and not work.mu and work.shape is None
+        require(
+            plain,
+            f"{now.algorithm.label}: scikit-learn estimators minimise their own loss and keep no personal model, so methods that change "
+            "what clients do need PyTorch or JAX clients; those that only weigh clients or rows do not.",
+        )
+        estimator = self._make()
+        _put(estimator, received, len(client.labels))
+        train(estimator, own.x.reshape(own.size, -1), own.y, epochs=work.epochs, weight=own.weight)
+        return {name: leaf - received[name] for name, leaf in _state(estimator).items()}, memory
+
+
+def _seen(estimator: Estimator, own: Rows) -> Seen:
+    require(
+        hasattr(estimator, "predict_proba"),
+        f"{type(estimator).__name__} gives no probabilities, so its loss is not known. Use loss='log_loss', or send metrics of your own.",
+    )
+    p = estimator.predict_proba(np.asarray(own.x, np.float64).reshape(own.size, -1))
+    return Seen(-np.log(np.maximum(p[np.arange(own.size), own.y], TINY)), p.argmax(1))
+
+
+def _zeros(features: int, labels: int) -> State:
+    units = 1 if labels == 2 else labels
+    return {"coef_": np.zeros((units, features)), "intercept_": np.zeros(units)}
+
+
+def _state(estimator: Estimator) -> State:
+    return {"coef_": np.array(estimator.coef_, np.float64), "intercept_": np.array(estimator.intercept_, np.float64)}
+
+
+def _put(estimator: Estimator, state: State, labels: int) -> None:
+    # Writable copies in the type that solvers ask for.
+    estimator.coef_, estimator.intercept_ = (np.array(state[name], np.float64) for name in ("coef_", "intercept_"))
+    estimator.classes_, estimator.n_features_in_ = np.arange(labels), estimator.coef_.shape[1]
