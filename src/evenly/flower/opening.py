@@ -3,6 +3,7 @@
 import logging
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
@@ -33,8 +34,11 @@ class Opened(NamedTuple):
 def opened(algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, timeout: float) -> Opened:
     """Wait for enough clients, ask them what the method begins with, and settle the first models."""
     nodes = present(grid, options.min_available_nodes)
+    # Clients that keep a model of their own begin with the first one, also if they are drawn late; those that are not asked for a
+    # census begin with the first that they are sent.
+    shown = {options.arrayrecord_key: arrays} if jax.tree.leaves(algorithm.work.remember(np.zeros(1))) else {}
     asks = options.introduce or reads_census(algorithm)
-    roll, left_out = _asked(algorithm, options, nodes, config, grid, timeout) if asks else (unknown_clients(nodes), [])
+    roll, left_out = _asked(algorithm, options, nodes, config, shown, grid, timeout) if asks else (unknown_clients(nodes), [])
     algorithm = first.suited(with_sampling(algorithm, options, roll), roll)
     census, flagged = roll.census, []
     if options.caps is not None:
@@ -57,10 +61,16 @@ def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorit
 
 
 def _asked(
-    algorithm: Algorithm, options: Options, nodes: list[int], config: ConfigRecord, grid: Grid, timeout: float
+    algorithm: Algorithm,
+    options: Options,
+    nodes: list[int],
+    config: ConfigRecord,
+    shown: dict[str, ArrayRecord],
+    grid: Grid,
+    timeout: float,
 ) -> tuple[Roll, list[LeftOut]]:
     """Ask every client for its census; those who do not answer are not part of the federation."""
-    asked = [messages.message(wire.CENSUS, node, {}, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
+    asked = [messages.message(wire.CENSUS, node, shown, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
     answers, left_out, silent = [], [], set(nodes)
     for reply in grid.send_and_receive(asked, timeout=timeout):
         node = reply.metadata.src_node_id

@@ -18,7 +18,7 @@ from evenly.flower.clients.measuring import Look, Metrics
 from evenly.flower.clients.told import Told, told
 from evenly.types import Several, Tree
 
-MEMORY = "evenly-memory"  # in the node's own state
+MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
 
 class Engine(Protocol):
@@ -52,6 +52,8 @@ def answering(source: Source, engine: Engine) -> ClientApp:
     @ready.query("census")
     def census(message: Message, context: Context) -> Message:
         client = client_from(source, context)
+        if wire.ARRAYS in message.content:  # methods whose clients keep a model of their own introduce the first one here
+            context.state[FIRST] = message.content[wire.ARRAYS]
         return _reply(message, measuring.census(client), {wire.ABOUT: ConfigRecord(measuring.about(client))})
 
     @ready.query("measure")
@@ -124,12 +126,12 @@ def _choice(visit: Visit) -> Metrics:
 
 
 def _memory(visit: Visit, context: Context) -> Tree:
-    """What the client kept; before it ever trained, what the work makes of the first model it is sent, kept from then on."""
+    """What the client kept; before it ever trained, what the work makes of the first model, or else of the first that it is sent."""
     first = visit.told.algorithm.work.remember(visit.model)
     if not jax.tree.leaves(first):
         return first
     if MEMORY not in context.state:
-        context.state[MEMORY] = wire.to_arrays(first)
+        context.state[MEMORY] = context.state.get(FIRST, wire.to_arrays(first))
     kept = context.state[MEMORY]
     assert isinstance(kept, ArrayRecord)
     return wire.from_arrays(kept, first)
