@@ -106,18 +106,21 @@ def test_any_folder_makes_a_name_that_python_accepts(name: str):
     assert (Path(name) / package / "server_app.py").exists()
 
 
-def test_neither_rows_nor_results_travel_with_the_app(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    evenly("new", "ward", *TABLE)
-    Path("ward/table.csv").write_bytes(Path("table.csv").read_bytes())
-    Path("ward/results/run-1").mkdir(parents=True)
-    Path("ward/results/run-1/plan.json").write_text("{}")
+@pytest.mark.parametrize(("table", "later"), [(TABLE, True), ([], False)])
+def test_neither_rows_nor_results_travel_with_the_app(folder: Path, table: list[str], later: bool):
+    evenly("new", "ward", *table)
+    if later:
+        Path("ward/table.csv").write_bytes(Path("table.csv").read_bytes())
+        Path("ward/results/run-1").mkdir(parents=True)
+        Path("ward/results/run-1/plan.json").write_text("{}")
     env = {**os.environ, "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     flwr = Path(sys.executable).with_name("flwr")
     subprocess.run([flwr, "build", "--app", "ward"], env=env, check=True, capture_output=True, timeout=60)
     (bundle,) = folder.rglob("*.fab")
-    names = zipfile.ZipFile(bundle).namelist()
-    assert "ward/schema.json" in names
-    assert not [name for name in names if name.startswith("results/") or name.endswith(".csv")]
+    code = {f"ward/{name}.py" for name in ("__init__", "client_app", "server_app", "task")}
+    with zipfile.ZipFile(bundle) as held:
+        names = {name for name in held.namelist() if not name.startswith(".info")}
+    assert names == code | {"pyproject.toml"} | ({"ward/schema.json"} if table else set())
 
 
 def test_each_supernode_is_told_its_client(folder: Path):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evenly.flower.deploy.loopback import Loopback
 
 app = typer.Typer(help="Real federations with Flower: an app, a trial on this machine, certificates and keys.", no_args_is_help=True)
+PERIOD = 24 * 3600.0  # seconds of rounds that the time left is estimated from: all of them, for they are slow
 Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
 
 
@@ -170,7 +171,7 @@ def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str
                 gone.add(name)
                 console.print(f"! {name} has ended; the run goes on without it. Read {node.log}", style="yellow")
 
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=PERIOD) as bar:
         task = bar.add_task("starting the SuperLink", total=None)
         with loopback:
             for number, (name, told) in enumerate(found.nodes.items()):

@@ -74,6 +74,8 @@ def _write(
     name = _project(folder)
     package = name.replace("-", "_")
     words = {**words, "name": name, "package": package, "method": json.dumps(show(parse(method))), "rounds": rounds}
+    kinds = ["py"] if schema is None else ["py", "json"]
+    words["travels"] = json.dumps([f"{package}/*.{kind}" for kind in kinds])
     words["note"] = Template(words["note"]).substitute(words)
     texts = {
         "pyproject.toml": "pyproject.toml",
@@ -90,9 +92,11 @@ def _write(
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    written = [folder / place for place in filled]
     if schema is not None:
-        write_schema(schema, folder / package / "schema.json")
-    return [folder / place for place in filled]
+        written.append(folder / package / "schema.json")
+        write_schema(schema, written[-1])
+    return written
 
 
 def _own_table(folder: Path, table: Path) -> str:

@@ -17,12 +17,12 @@ def main(grid: Grid, context: Context) -> None:
     made = strategy(
         method,
         seeds=SEEDS,
-        introduce=True,
+        introduce=bool(config["introduce"]),
         min_available_nodes=int(config["clients"]),
         min_train_nodes=int(config["least"]),
         min_evaluate_nodes=int(config["least"]),
         fraction_evaluate=float(config["evaluate"]),
-        **({"folder": str(config["folder"])} if config["folder"] else {}),
+        folder=str(config["folder"]) or None,
     )
     first = first_arrays(method, task_of(str(config["method"])), SEEDS)
     result = made.start(grid, first, num_rounds=int(config["rounds"]), timeout=float(config["timeout"]))

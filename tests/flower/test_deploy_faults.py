@@ -1,0 +1,111 @@
+"""What goes wrong in a real federation, done for real on the loopback: replies that are wrong in every way, a client that is killed,
+one that hangs, nodes that must be refused, and a server that is killed. Every wait has a bound.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from evenly.flower import resuming, wire
+from evenly.flower.deploy.certificates import make_certificates
+from evenly.flower.deploy.keys import make_key
+from evenly.flower.deploy.loopback import Loopback
+from evenly.flower.deploy.processes import Process, wait_until
+from evenly.simulate import simulate
+from tests.flower.loopback import APP, deployed, finished
+from tests.flower.small import SEEDS, algorithm_of, small, task_of
+
+CLIENTS = 4  # of which the first is honest
+METHOD = "q-fedavg(q=1)"
+# What clients 1, 2 and 3 do in each round, and what must be said of them.
+FAULTS = [
+    [("nan", "sent NaN or infinity in array"), ("shape", "with shape .*where the model has"), ("missing array", "array")],
+    [("extra array", "array"), ("negative size", "sent -5 as 'num-examples'"), ("absurd size", "which no client can have")],
+    [("no loss", "sent no 'loss'"), ("absurd loss", "far above what a mean loss can be"), ("nan loss", "must be a finite number")],
+    [("killed", "answer|crashed|connected"), ("hangs", "did not answer in time"), ("raises", "the disk of this hospital is full")],
+]
+REFUSING = 40.0  # seconds until a node that is refused must have ended
+
+
+class Deployed:
+    """A SuperLink with four clients, and how long their start took: a measure of how loaded the machine is."""
+
+    def __init__(self, loopback: Loopback, seconds: float) -> None:
+        self.loopback, self.seconds = loopback, seconds
+
+    @property
+    def timeout(self) -> float:
+        """Longer than any round of honest clients, and no longer than it must be."""
+        return min(max(20.0, 2.5 * self.seconds), 120.0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    told = {k + 1: {f"round-{t + 1}": row[k][0] for t, row in enumerate(FAULTS)} for k in range(3)}
+    began = time.monotonic()
+    with deployed(tmp_path_factory.mktemp("flower"), CLIENTS, told) as loopback:
+        yield Deployed(loopback, time.monotonic() - began)
+
+
+def test_a_stranger_and_a_node_that_trusts_another_authority_are_refused(made: Deployed, tmp_path: Path):
+    loopback = made.loopback
+    stranger = loopback.start_node("stranger", make_key(tmp_path / "stranger"), {})
+    other = loopback.start_node("deceived", loopback.register("deceived"), {}, ca=make_certificates(tmp_path / "other").ca)
+    for node, said in ((stranger, "Failed to activate SuperNode"), (other, "CERTIFICATE_VERIFY_FAILED")):
+        wait_until(lambda node=node: not node.running, node, REFUSING, "its end")
+        assert node.popen.returncode != 0
+        assert said in node.text()
+        assert "SuperNode ID" not in node.text()
+        with pytest.raises(ValueError, match=f"ended .* before connecting to the SuperLink. Read .*{node.name}.log"):
+            loopback.connected(node.name)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_goes_on_where_it_was(made: Deployed, tmp_path: Path):
+    """The process of the strategy is killed in the middle of the second round; another one ends with the model of a whole run."""
+    loopback, method, folder = made.loopback, f"{METHOD}+uniform(clients=2)", tmp_path / "results"
+    config = {"method": method, "rounds": 3, "clients": CLIENTS, "folder": str(folder), "save": str(tmp_path / "model.npz")}
+    first = loopback.run(APP, config, name="run-first")
+    wait_until(lambda: (folder / resuming.NAME).exists() and resuming.rounds_done(folder) >= 1, first, 240, "keeping the first round")
+    loopback.kill(loopback.server)
+    assert resuming.rounds_done(folder) < 3
+    loopback.start_server()
+    second = loopback.run(APP, config, name="run-second")
+    ((status, details),) = finished(loopback, second)
+    assert status == "finished:completed", f"{details}\n{second.text()}"
+    (trace,) = simulate(task_of(method), small(CLIENTS), [algorithm_of(method)], 3, seeds=SEEDS)
+    with np.load(tmp_path / "model.npz") as found:
+        for name, leaf in zip(wire.names_of(trace.model), jax.tree.leaves(trace.model), strict=True):
+            np.testing.assert_allclose(found[name], leaf, rtol=1e-5, atol=1e-5)
+
+
+def ended(made: Deployed, run: Process) -> tuple[str, str]:
+    ((status, details),) = finished(made.loopback, run, seconds=240 + made.timeout)
+    return status, f"{details}\n{run.text()}"
+
+
+def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path):
+    """Nine wrong replies in three rounds; in the fourth a client is killed, one hangs and one raises. The honest one goes on."""
+    folder = tmp_path / "results"
+    shared = {"method": METHOD, "clients": CLIENTS, "faults": True, "timeout": made.timeout}
+    run = made.loopback.run(APP, {**shared, "rounds": len(FAULTS), "folder": str(folder)}, name="run-faults")
+    few = made.loopback.run(APP, {**shared, "rounds": 1, "least": 3, "introduce": False}, name="run-few")
+    status, said = ended(made, few)
+    assert status == "finished:failed", said
+    assert "of 4 clients that were chosen, 1 sent a reply that can be used" in said
+    began = time.monotonic()
+    status, said = ended(made, run)
+    assert status == "finished:completed", said
+    assert time.monotonic() - began < 240 + made.timeout
+    left_out = json.loads((folder / "left_out.json").read_text())["left_out"]
+    told = {(one["round"], one["client"]): one["reason"] for one in left_out}
+    assert set(told) == {(t + 1, k + 1) for t in range(len(FAULTS)) for k in range(3)}
+    for t, row in enumerate(FAULTS):
+        for k, (fault, words) in enumerate(row):
+            assert re.search(words, told[t + 1, k + 1]), f"{fault}: {told[t + 1, k + 1]}"
