@@ -20,7 +20,7 @@ from evenly.ranking.ballots import DIGIT, Ballot
 from evenly.records import require
 from evenly.types import Algorithm, Census, Effort, Rule, Server, Several, Signals, Tree
 
-CHUNK = 2**15  # numbers read at a time: sum, model and a scratch of this size fit into a core's cache
+CHUNK = 2**16  # numbers read at a time: sum, model and a scratch of this size stay in a core's cache, and calls are few
 
 Leaves = list[np.ndarray]
 
@@ -117,35 +117,38 @@ def _weigh(rule: Rule, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
 def add_up(algorithm: Algorithm, state: State, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]) -> Tree:
     """The sum of coefficient times vector over those who returned; who counts nothing is not read."""
     rows = coefficients if coefficients.ndim == 2 else coefficients[None]
-    wanted = [k for k, own in enumerate(trained) if own is not None and rows[:, k].any()]
-    digits = [np.floor_divide, np.remainder] if ranks(algorithm) else [None]
+    digits = (np.floor_divide, np.remainder) if ranks(algorithm) else (None,)
+    counting = [k for k, own in enumerate(trained) if own is not None and rows[:, k].any()]
+    shares = [[(int(q), float(rows[q, k])) for q in np.flatnonzero(rows[:, k])] for k in counting]
     totals = []
     for digit in digits:
         leaves = []
         for i, leaf in enumerate(_one(algorithm, state.model)):
             total = np.zeros((len(rows), leaf.size), leaf.dtype)
-            scratch = np.empty(min(CHUNK, leaf.size), leaf.dtype)
-            replies = [(rows[:, k], _flat(trained[k], i), _received(algorithm, state, signals, k)[i].reshape(-1)) for k in wanted]
-            for start in range(0, leaf.size, CHUNK):
-                _add_chunk(total, slice(start, min(start + CHUNK, leaf.size)), replies, scratch, digit)
+            replies = [(_flat(trained[k], i), _received(algorithm, state, signals, k)[i].reshape(-1)) for k in counting]
+            _add(total, list(zip(shares, replies, strict=True)), digit)
             leaves.append(total.reshape(coefficients.shape[:-1] + leaf.shape))
         totals.append(leaves)
     return Ballot(*totals) if ranks(algorithm) else totals[0]
 
 
-def _add_chunk(total: np.ndarray, at: slice, replies: list[Any], scratch: np.ndarray, digit: Any) -> None:
-    vector = scratch[: at.stop - at.start]
-    for own, trained, received in replies:
-        if digit is None:
-            np.subtract(trained[at], received[at], out=vector, casting="same_kind")
-        else:
-            vector[:] = digit(trained[at], DIGIT)
-        models = np.flatnonzero(own)
-        for q in models[1:]:
-            total[q, at] += vector * float(own[q])
-        if (first := float(own[models[0]])) != 1.0:
-            np.multiply(vector, first, out=vector)
-        total[models[0], at] += vector
+def _add(total: np.ndarray, replies: list[Any], digit: Any) -> None:
+    """Add to each model's total [models, n] what the replies hold for it: differences, or one of the two digits of a place."""
+    size = total.shape[1]
+    scratch = np.empty(min(CHUNK, size), total.dtype)
+    for start in range(0, size, CHUNK):
+        at = slice(start, min(start + CHUNK, size))
+        vector = scratch[: at.stop - start]
+        sums = [own[at] for own in total]
+        for ((first, share), *others), (trained, received) in replies:
+            if digit is None:
+                np.subtract(trained[at], received[at], out=vector, casting="same_kind")
+            else:
+                vector[:] = digit(trained[at], DIGIT)
+            for q, other in others:
+                sums[q] += vector * other
+            np.multiply(vector, share, out=vector)
+            np.add(sums[first], vector, out=sums[first])
 
 
 def square_norms(
@@ -205,12 +208,17 @@ def move(algorithm: Algorithm, state: State, signals: Signals, weighed: Weighed,
     effort = Effort(jnp.asarray(np.where(counted, summed.square_norm, 0.0), jnp.float32))
     change, rule = algorithm.rule.step(weighed.rule, told, effort, total)
     if algorithm.server is None:
-        # In NumPy, so that a model in double precision keeps it.
-        model, server = [old + np.asarray(new) for old, new in zip(state.model, change, strict=True)], state.server
+        model, server = [_moved(old, new) for old, new in zip(state.model, change, strict=True)], state.server
     else:
         model, server = _update(algorithm.server, change, state.server, state.model)
         model = [np.asarray(leaf) for leaf in model]
     return Done(State(model, rule, server, choice, state.begun or several), kept.sum(0) if several else kept, counted)
+
+
+def _moved(model: np.ndarray, change: Any) -> np.ndarray:
+    """In NumPy, so that a model in double precision keeps it; and where the change is a total that nobody needs any more, in its place."""
+    ours = isinstance(change, np.ndarray) and change.flags.writeable and change.dtype == model.dtype
+    return np.add(model, np.asarray(change), out=change if ours else None)
 
 
 @jax.jit

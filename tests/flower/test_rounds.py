@@ -1,0 +1,123 @@
+"""The server's half of a round against plain double-precision sums: nothing is stacked, nobody is lost."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evenly.algorithms import algorithm
+from evenly.flower import rounds
+from evenly.flower.caps import Caps
+from evenly.flower.rounds import State, one_round
+from evenly.ranking.ballots import elect, tally
+from evenly.types import Census, Signals
+
+K, SHAPES = 5, ((7, 9), (9,), (300, 400))  # the last spans several chunks
+DRAW = np.random.default_rng(3)
+MODEL = [DRAW.normal(size=shape).astype(np.float32) for shape in SHAPES]
+TRAINED = [[leaf + 0.1 * DRAW.normal(size=leaf.shape).astype(np.float32) for leaf in MODEL] for _ in range(K)]
+CENSUS = Census(np.array([10, 20, 30, 40, 50, 60]), np.ones((6, 1, 2), np.int64))
+SIGNALS = Signals(
+    client=np.array([4, 0, 3, 5, 1], np.int32),
+    returned=np.ones(K, bool),
+    examples=np.array([50, 10, 40, 60, 20], np.float32),
+    loss=np.array([0.5, 2.0, 1.0, 0.1, 0.7], np.float32),
+)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "CHUNK", 2**13)
+
+
+def begun(text: str, model: list[np.ndarray] = MODEL) -> tuple:
+    made = algorithm(text)
+    return made, rounds.begin(made, [leaf.copy() for leaf in model], CENSUS)
+
+
+def mean(weights: np.ndarray) -> list[np.ndarray]:
+    """sum of weight times trained, in double precision."""
+    return [sum(w * own[i].astype(np.float64) for w, own in zip(weights, TRAINED, strict=True)) for i in range(len(MODEL))]
+
+
+def test_the_sum_is_that_of_double_precision():
+    made, state = begun("fedavg+full")
+    done = one_round(made, state, SIGNALS, TRAINED)
+    sizes = SIGNALS.examples / SIGNALS.examples.sum()
+    np.testing.assert_allclose(done.weights, sizes, rtol=1e-6)
+    for found, expected in zip(done.state.model, mean(sizes), strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_in_double_precision_keeps_it():
+    double = [leaf.astype(np.float64) for leaf in MODEL]
+    made, state = begun("fedavg+full", double)
+    trained = [[leaf.astype(np.float64) + 1e-12 * k for leaf in double] for k in range(K)]
+    done = one_round(made, state, SIGNALS, trained)
+    sizes = SIGNALS.examples.astype(np.float64) / SIGNALS.examples.sum()
+    expected = 1e-12 * (sizes * np.arange(K)).sum()
+    np.testing.assert_allclose(done.state.model[0] - double[0], expected, rtol=1e-3)  # float32 would have lost it
+
+
+def test_who_did_not_return_is_not_read_and_the_others_count_as_if_alone():
+    made, state = begun("q-fedavg(q=1)+full")
+    here = np.array([True, False, True, True, False])
+    some = one_round(made, state, SIGNALS._replace(returned=here), [own if came else None for own, came in zip(TRAINED, here, strict=True)])
+    few = Signals(*(None if v is None else v[here] for v in SIGNALS))
+    alone = one_round(made, state, few, [own for own, came in zip(TRAINED, here, strict=True) if came])
+    np.testing.assert_allclose(some.weights[here], alone.weights, rtol=1e-6)
+    assert not some.weights[~here].any()
+    for a, b in zip(some.state.model, alone.state.model, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_vector_that_turns_out_not_finite_is_left_out_and_the_others_speak_for_it():
+    made, state = begun("q-fedavg(q=0)+full")
+    huge = [[np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own for k, own in enumerate(TRAINED)]
+    done = one_round(made, state, SIGNALS, huge)
+    assert done.counted.tolist() == [True, True, False, True, True]
+    np.testing.assert_allclose(done.weights, [0.25, 0.25, 0, 0.25, 0.25], rtol=1e-6)
+    for found, expected in zip(done.state.model, mean(np.array([0.25, 0.25, 0, 0.25, 0.25])), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_round_in_which_nobody_counts_changes_nothing():
+    made, state = begun("fedavg+full+server-momentum(learning_rate=1)")
+    done = one_round(made, state, SIGNALS._replace(returned=np.zeros(K, bool)), [None] * K)
+    assert done.state.model is state.model
+    assert done.state.server is state.server
+
+
+def test_inner_products_are_those_of_the_whole_vectors():
+    flat = np.stack([np.concatenate([(a - b).ravel() for a, b in zip(own, MODEL, strict=True)]).astype(np.float64) for own in TRAINED])
+    found = rounds.inner_products(State(MODEL, (), ()), [*TRAINED[:3], None, TRAINED[4]])
+    expected = flat @ flat.T
+    expected[3], expected[:, 3] = 0, 0
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_votes_are_counted_exactly():
+    shapes = ((40, 50), (50, 3000))
+    votes = [[DRAW.permutation(int(np.prod(s))).reshape(s).astype(np.int32) for s in shapes] for _ in range(K)]
+    made = algorithm("frl+full")
+    state = rounds.begin(made, [v.astype(np.float32) for v in votes[0]], CENSUS)
+    done = one_round(made, state, SIGNALS, votes)
+    stacked = [jnp.stack([jnp.asarray(v[i], jnp.float32) for v in votes]) for i in range(len(shapes))]
+    for found, expected in zip(done.state.model, elect(tally(stacked)), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_caps_cut_signals_coefficients_and_vectors():
+    made, state = begun("q-fedavg(q=5)+full")
+    liar = SIGNALS._replace(loss=np.array([0.5, 2e5, 1.0, 0.1, 0.7], np.float32))
+    free = one_round(made, state, liar, TRAINED)
+    assert free.weights[1] > 0.999
+    held = one_round(made, state, liar, TRAINED, Caps(loss="2x", coefficient=0.4, norm="1x"))
+    assert held.weights.max() <= 0.4 + 1e-6
+    assert {flag.what for flag in held.flags} >= {"loss", "coefficient", "norm"}
+
+
+def test_weights_that_are_not_finite_stop_the_round_with_a_reason():
+    made, state = begun("fedsgd(q=1)+full")
+    with pytest.raises(ValueError, match=r"weights of this round are not finite.*check the clients' loss"):
+        one_round(made, state, SIGNALS._replace(loss=np.array([0.5, -2.0, 1.0, 0.1, 0.7], np.float32)), TRAINED)
