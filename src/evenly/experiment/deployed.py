@@ -27,13 +27,9 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
             f"{str(folder)!r} holds no evaluation yet: {len(rounds)} rounds, and no client has said how the model serves it. "
             "Let clients evaluate (fraction_evaluate above 0) and wait for the first round."
         )
-    return record.told(comparison_of(deployment, about, rounds, incidents(folder, rounds)), folder)
-
-
-def incidents(folder: Path, rounds: Sequence[Round]) -> Incidents:
-    """Who was left out or flagged in these rounds."""
-    left, flagged = read_left_out(folder, max((done.number for done in rounds), default=0))
-    return Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
+    left, flagged = read_left_out(folder)
+    told = Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
+    return record.told(comparison_of(deployment, about, rounds, told), folder)
 
 
 def comparison_of(deployment: Deployment, about: About, rounds: Sequence[Round], told: Incidents) -> Comparison:

@@ -106,7 +106,11 @@ class FairStrategy(Strategy):
             raise ValueError(f"Round {server_round} was not configured; call configure_train for it first.")
         setting, standing = kept.setting, kept.standing
         came = heard(setting, asked, replies)
-        require_enough(setting, asked, came)
+        try:
+            require_enough(setting, asked, came)
+        except ValueError:
+            kept.recorder.note(came.left_out)  # the report of what there was says who was missing then
+            raise
         parts = {k: model_arrays.received(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
         signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(server_round - 1))
         trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]

@@ -86,6 +86,10 @@ class Recorder:
         self._live = self._followed(folder)
         self._tell(self._rounds)
 
+    def note(self, left_out: Iterable[LeftOut]) -> None:
+        """Who was left out of a round that did not come about."""
+        self._left_out += left_out
+
     def introduced(self, left_out: Iterable[LeftOut] = (), flagged: Iterable[Flag] = ()) -> None:
         """What happened before the first round."""
         self._left_out += left_out

@@ -1,0 +1,138 @@
+"""A server that is killed and started again ends where it would have ended; one that loses too many clients says whom it lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, Context, Message
+from flwr.serverapp.strategy import Result
+
+from evenly.experiment.deployment import read_left_out
+from evenly.experiment.folder import open_results
+from evenly.flower import Caps, first_arrays, strategy, wire
+from evenly.flower.adapter import FairStrategy
+from evenly.flower.clients.jax import app
+from evenly.report.page import render
+from evenly.types import Trace
+from tests.flower.grids import NODES, OneProcess, reply, settings
+from tests.flower.small import SEEDS, algorithm_of, small, task_of
+
+CLIENTS, ROUNDS, KILLED = 4, 4, 3
+METHODS = ["fedavg+parity(p=0.9)+server-adam(learning_rate=0.1)", "afl(form=stochastic)", "ditto"]
+MORE = ["q-fedavg(q=1)+weighted(clients=3)", "fairfed+reweigh", "fedfb", "ifca(groups=2)", "e2fl(groups=2, inference=lowest-loss)"]
+
+Answer = Callable[[Message, Context], Message]
+
+
+def grid_of(answer: Answer) -> OneProcess:
+    return OneProcess(answer, NODES[:CLIENTS])
+
+
+def honest(text: str) -> Answer:
+    return app(small(CLIENTS), task_of(text))
+
+
+def made(text: str, folder: Path | None, **more) -> FairStrategy:
+    given = {"min_available_nodes": CLIENTS, "min_train_nodes": 1, "introduce": True, **more}
+    return strategy(algorithm_of(text), seeds=SEEDS, folder=folder, **given)
+
+
+def start(server: FairStrategy, grid: OneProcess, text: str) -> tuple[Result, Trace]:
+    result = server.start(grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=ROUNDS)
+    return result, server.history.recorder.trace()
+
+
+def killing(answer: Answer) -> Answer:
+    """Ends the server when it asks clients to train in a round, before any has: what clients keep between rounds is theirs."""
+
+    def answered(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == "train" and settings(message)[wire.ROUND] == KILLED:
+            raise KeyboardInterrupt
+        return answer(message, context)
+
+    return answered
+
+
+@pytest.mark.parametrize("text", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in MORE)])
+def test_a_killed_server_goes_on_to_the_same_bits(text: str, tmp_path: Path):
+    whole, expected = start(made(text, None), grid_of(honest(text)), text)
+    grid = grid_of(killing(honest(text)))
+    with pytest.raises(KeyboardInterrupt):
+        start(made(text, tmp_path / "run"), grid, text)
+    again = grid_of(honest(text))
+    again.contexts = grid.contexts  # clients were not killed: what they keep they have
+    result, trace = start(made(text, tmp_path / "run"), again, text)
+    slots = expected.cohort.shape[1]
+    assert 0 < len([kind for kind, _ in again.asked if kind == "train"]) <= slots * (ROUNDS - KILLED + 1)
+    same_bits(result.arrays, whole.arrays)
+    for name in ("rounds", "tables", "losses", "cohort", "weights", "choice"):
+        np.testing.assert_array_equal(getattr(trace, name), getattr(expected, name), err_msg=name)
+    read = open_results(tmp_path / "run").runs[0].trace
+    np.testing.assert_array_equal(read.tables, expected.tables)
+
+
+def same_bits(one: ArrayRecord, other: ArrayRecord) -> None:
+    assert list(one) == list(other)
+    for name in one:
+        np.testing.assert_array_equal(one[name].numpy(), other[name].numpy())
+
+
+def test_a_finished_run_is_not_done_again(tmp_path: Path):
+    first, _ = start(made("fedavg", tmp_path / "run"), grid_of(honest("fedavg")), "fedavg")
+    grid = grid_of(honest("fedavg"))
+    second, _ = start(made("fedavg", tmp_path / "run"), grid, "fedavg")
+    assert not [kind for kind, _ in grid.asked if kind in ("train", "evaluate")]
+    same_bits(second.arrays, first.arrays)
+
+
+def test_another_method_is_refused(tmp_path: Path):
+    start(made("fedavg", tmp_path / "run"), grid_of(honest("fedavg")), "fedavg")
+    with pytest.raises(ValueError, match=r"is of another run: not the same is the method, there fedavg.*, here q-fedavg"):
+        start(made("q-fedavg", tmp_path / "run"), grid_of(honest("q-fedavg")), "q-fedavg")
+
+
+def test_too_few_are_left_and_the_folder_says_who(tmp_path: Path):
+    """All but one send rubbish in round 2."""
+    good = honest("fedavg")
+
+    def answer(message: Message, context: Context) -> Message:
+        found = good(message, context)
+        number = context.node_config["partition-id"]
+        if message.metadata.message_type == "train" and settings(message)[wire.ROUND] == 2 and number != 0:
+            return reply(message, found.content["arrays"], {wire.EXAMPLES: -5})  # pyright: ignore[reportArgumentType]
+        return found
+
+    server = made("fedavg", tmp_path / "run", min_train_nodes=2)
+    with pytest.raises(ValueError, match=r"Round 2 .* of 4 clients that were chosen, 1 sent a reply that can be used.*sent -5 as 'num-ex"):
+        start(server, grid_of(answer), "fedavg")
+    left, _ = read_left_out(tmp_path / "run")
+    assert sorted(one.client for one in left if one.round == 2) == [1, 2, 3]
+    assert "sent -5 as" in render(open_results(tmp_path / "run"))
+
+
+LIED_TO = ["q-fedavg(q=1)", "term(alpha=1, weights=equal)", "afl(form=local)", "p-fedavg(family=geometric)"]
+
+
+@pytest.mark.parametrize("text", LIED_TO)
+def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_path: Path):
+    good = honest(text)
+
+    def answer(message: Message, context: Context) -> Message:
+        found = good(message, context)
+        if message.metadata.message_type == "train" and context.node_config["partition-id"] == 2:
+            found.content["metrics"][wire.LOSS] = 1e5  # pyright: ignore[reportIndexIssue]
+        return found
+
+    _, free = start(made(text, None), grid_of(answer), text)
+    _, bound = start(made(text, tmp_path / "run", caps=Caps(loss="5x", coefficient=0.4)), grid_of(answer), text)
+    liar = [int(np.flatnonzero(row == 2)[0]) for row in free.cohort]
+    assert max(free.weights[np.arange(ROUNDS), liar]) > 0.5
+    assert max(bound.weights[np.arange(ROUNDS), liar]) <= 0.4 + 1e-6
+    np.testing.assert_allclose(bound.weights.sum(1), 1.0, rtol=1e-5)
+    _, flagged = read_left_out(tmp_path / "run")
+    assert {one.flag.client for one in flagged if one.flag.what == "loss" and one.flag.said > 1e4} == {2}
+    page = render(open_results(tmp_path / "run"))
+    section = page[page.index('<section id="left-out"') :].split("</section>")[0]
+    assert "client 2" in section
+    assert "1e+05" in section
