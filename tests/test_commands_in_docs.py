@@ -7,8 +7,8 @@ What happens to a command:
 - planned: `reproduce` everywhere, and `compare` and `tune` on the pages of methods and results and on three that vary commands of
   the README and the start page (`PLANNED_PAGES`), go as far as the plan, with every method, setting, model and data set checked.
   Training them all takes minutes: the slow tests do it.
-- parsed: `watch` serves until it is stopped, `data fetch` downloads, and `--on ray` needs a cluster; their own tests do that. Their
-  options must exist. So must the targets of `make` and the scripts and options given to `python`.
+- parsed: `watch` serves until it is stopped, `data fetch` downloads, `flower up` starts a federation, and `--on ray` needs a cluster;
+  their own tests do that. Their options must exist. So must the targets of `make` and the scripts and options given to `python`.
 - Anything else (pip, ray, ...) must be marked on the page with a comment that says why it is not run (see tests/pages.py).
 """
 
@@ -35,7 +35,7 @@ from tests.datasets.real_data import need
 from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 
 SMALL = {"--rounds": "2", "--seeds": "1", "--trials": "2"}
-PARSED = [("watch",), ("data", "fetch")]
+PARSED = [("watch",), ("data", "fetch"), ("flower", "up")]
 PLANNED_PAGES = ("docs/algorithms/", "docs/results/", "docs/choose.md", "docs/data.md", "docs/tuning.md")
 EXPERIMENT = """
 title = "An experiment of one's own"
