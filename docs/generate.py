@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import kept_studies
+import lying_client
 import numpy as np
 import reproductions
 
@@ -133,6 +134,9 @@ def pages() -> Iterator[tuple[Path, str]]:
         yield path.with_suffix(".md"), filled(path.with_suffix(".md"), generated, f"# {kept['title']}\n")
     readme = ROOT / "README.md"
     yield readme, filled(readme, headline(), "# evenly\n")
+    lies = ROOT / "benchmarks" / "results" / "lying_client.json"
+    trust = ROOT / "docs" / "flower-trust.md"
+    yield trust, filled(trust, lying_client.page(json.loads(lies.read_text())), "# A client that lies\n")
     results = ROOT / "benchmarks" / "results" / "synthetic.json"
     if results.exists():
         readme = ROOT / "benchmarks" / "README.md"
