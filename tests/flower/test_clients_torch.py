@@ -28,6 +28,7 @@ from evenly.simulate import simulate
 from tests.flower.one_room import Room, config, plain_rounds
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
+torch.set_num_threads(1)  # for models this small a second thread is only waited for
 
 
 def linear() -> nn.Linear:

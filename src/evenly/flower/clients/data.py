@@ -22,6 +22,9 @@ class Rows(NamedTuple):
         return len(self.y)
 
 
+NO_ROWS = Rows(np.zeros((0, 1)), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+
+
 class ClientData(NamedTuple):
     """One client: training, validation and test rows, and what the whole federation agrees on."""
 

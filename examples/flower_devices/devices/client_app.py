@@ -1,0 +1,17 @@
+"""A device: it says how well the model it received serves it, and trains it on its own rows."""
+
+from flwr.app import Context
+
+from devices.task import TASK
+from evenly import synthetic
+from evenly.flower.clients.data import ClientData, client_of
+from evenly.flower.clients.jax import app as answering
+
+
+def own_rows(context: Context) -> ClientData:
+    """This device's part of a federation whose devices differ. Read your own rows here."""
+    federation = synthetic(clients=int(context.node_config["num-partitions"]))
+    return client_of(federation, int(context.node_config["partition-id"]))
+
+
+app = answering(own_rows, TASK)
