@@ -1,5 +1,6 @@
 """What the simulator tells rules about groups, and how rows come to count more or less."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from evenly.records import record, replace
 from evenly.sampling import Full, Uniform
 from evenly.simulate import company as companies
 from evenly.simulate import simulate
+from evenly.simulate.program import advance
 from evenly.types import Algorithm, Census, Effort, Signals, Task, Tree
 from tests.simulations import flat, same_bits
 
@@ -82,11 +84,25 @@ def _shard(federation: Federation, rows: np.ndarray) -> Any:
     return Shard(federation.x[rows], federation.y[rows], federation.group[rows], ones, ones)
 
 
-@pytest.mark.parametrize("task", [Logistic(features=3), Softmax(features=3, classes=2), MLP(features=3, classes=2, hidden=(4,))])
-@pytest.mark.parametrize("most", [0, 512])  # counted by scatter and by product
-def test_rules_are_told_counts_and_losses_by_group_and_label(people: Federation, task: Task, most: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("evenly.simulate.measuring.MOST_CELLS", most)
-    jax.clear_caches()
+LOGISTIC, SOFTMAX, NETWORK = Logistic(features=3), Softmax(features=3, classes=2), MLP(features=3, classes=2, hidden=(4,))
+
+
+@pytest.fixture
+def scattered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Counts come from a scatter, in programs that are forgotten afterwards."""
+    monkeypatch.setattr("evenly.simulate.measuring.MOST_CELLS", 0)
+    advance.clear_cache()
+    yield
+    advance.clear_cache()
+
+
+@pytest.mark.parametrize("task", [LOGISTIC, NETWORK])
+def test_rules_are_told_the_same_where_counts_are_scattered(people: Federation, task: Task, scattered: None):
+    test_rules_are_told_counts_and_losses_by_group_and_label(people, task)
+
+
+@pytest.mark.parametrize("task", [LOGISTIC, SOFTMAX, NETWORK])
+def test_rules_are_told_counts_and_losses_by_group_and_label(people: Federation, task: Task):
     one = replace(algorithm("fedavg"), rule=Listening(), select=Full())
     runs = [one, replace(one, work=replace(one.work, learning_rate=0.3))]
     for trace in simulate(task, people, runs, 2):
