@@ -4,10 +4,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from flwr.app import ArrayRecord
+
 from evenly.experiment.deployment import About, LeftOut, write_about
 from evenly.flower import resuming
 from evenly.flower.hearing import Asked, Findings, Heard
-from evenly.flower.messages import Standing
+from evenly.flower.messages import Standing, served_record
 from evenly.flower.naming import notation_of
 from evenly.flower.nodes import Roll, grows
 from evenly.flower.opening import Opened
@@ -44,6 +46,11 @@ class Keeper:
         if not setting.roll.introduced:
             self.setting = setting._replace(roll=_same_clients(setting, saved.nodes))
         LOG.info("Going on after round %d, from %s", self.done, folder)
+
+    @property
+    def served(self) -> ArrayRecord:
+        """What clients are given to use now."""
+        return served_record(self.setting, self.standing)
 
     def joined(self, roll: Roll) -> None:
         """More clients are there than before."""

@@ -134,7 +134,7 @@ def read(array: Array) -> np.ndarray:
 def write(array: np.ndarray) -> Array:
     """An array as Flower would write it, with one copy of its bytes instead of three."""
     header = BytesIO()
-    whole = np.ascontiguousarray(array)
+    whole = array if array.flags.c_contiguous else np.ascontiguousarray(array)  # which would give a single number an axis
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(whole))
     data = b"".join((header.getvalue(), whole.reshape(-1).view(np.uint8).data))
     return Array(str(array.dtype), tuple(array.shape), NUMPY, data)

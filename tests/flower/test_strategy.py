@@ -1,0 +1,289 @@
+"""The strategy as a Flower user meets it: the same replies, the same options, and plain words where something is missing."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
+from flwr.serverapp.strategy import QFedAvg as FlowersQFedAvg
+from flwr.serverapp.strategy import Strategy
+
+from evenly.algorithms import METHODS, algorithm, variants
+from evenly.algorithms.q_fedavg import QFedAvg
+from evenly.flower import strategy, wire
+from evenly.flower.naming import algorithm_of, notation_of
+from evenly.flower.nodes import reads_census
+from evenly.notation import parse
+from evenly.randomness import Draws
+from evenly.records import replace
+from evenly.sampling import SAMPLINGS, Full, Weighted
+from evenly.types import Algorithm, Seeds
+from tests.flower.grids import NODES, OneProcess, reply, settings
+
+RATE = 0.1
+SIZES, LOSSES = (10, 40, 20, 5, 30, 60), (0.5, 1.5, 0.9, 2.0, 0.3, 0.7)
+
+
+def first() -> ArrayRecord:
+    draw = np.random.default_rng(0)
+    return ArrayRecord({"layer.weight": Array(draw.normal(size=(4, 3)).astype(np.float32)), "layer.bias": Array(np.zeros(3, np.float32))})
+
+
+def client(message: Message, context: Context, **metrics: Any) -> Message:
+    """Moves every weight by something of its own; says how many rows it has and what the model it received costs it."""
+    k = int(context.node_config["partition-id"])
+    if message.metadata.message_type == "evaluate":
+        return reply(message, None, {"num-examples": SIZES[k], "accuracy": k / 10, "loss": LOSSES[k]})
+    received = message.content["arrays"]
+    assert isinstance(received, ArrayRecord)
+    draw = np.random.default_rng(k)
+    moved = {name: Array((a.numpy() + RATE * draw.normal(size=a.shape)).astype(np.float32)) for name, a in received.items()}
+    return reply(message, ArrayRecord(moved), {"num-examples": SIZES[k], "loss": LOSSES[k], **metrics})
+
+
+def ran(made: Strategy, answer: Any = client, rounds: int = 3, **more: Any) -> dict[str, np.ndarray]:
+    grid = OneProcess(answer, **more)
+    return {name: array.numpy() for name, array in made.start(grid, first(), num_rounds=rounds).arrays.items()}
+
+
+def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+# Beside Flower's own strategies.
+
+
+def test_fedavg_is_flowers():
+    same(ran(strategy("fedavg")), ran(FlowersFedAvg()))
+
+
+@pytest.mark.parametrize("q", [0.5, 2.0])
+def test_q_fedavg_is_flowers(q: float):
+    ours, theirs = strategy(QFedAvg(q=q, lipschitz=1 / RATE)), FlowersQFedAvg(client_learning_rate=RATE, q=q, train_loss_key="loss")
+    same(ran(ours, rounds=1), ran(theirs, rounds=1))
+
+
+def test_flowers_own_loop_around_the_strategy_does_the_same():
+    made = strategy("q-fedavg(q=1)")
+    looped = Strategy.start(made, OneProcess(client), first(), num_rounds=3)
+    same({name: array.numpy() for name, array in looped.arrays.items()}, ran(strategy("q-fedavg(q=1)")))
+
+
+def test_a_strategy_around_it_may_change_the_model():
+    made, grid = strategy("fedavg"), OneProcess(client)
+    zeros = ArrayRecord({name: Array(np.zeros(a.shape, np.float32)) for name, a in first().items()})
+    for number, arrays in ((1, first()), (2, zeros)):
+        found, _ = made.aggregate_train(number, grid.send_and_receive(made.configure_train(number, arrays, ConfigRecord(), grid)))
+        made.configure_evaluate(number, arrays, ConfigRecord(), grid)
+    assert found is not None
+    mean = sum(n * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k, n in enumerate(SIZES)) / sum(SIZES)
+    np.testing.assert_allclose(found["layer.weight"].numpy(), mean, rtol=1e-5)
+
+
+def test_weights_never_touch_what_is_reported():
+    made = strategy("q-fedavg(q=5)")
+    result = made.start(OneProcess(lambda m, c: client(m, c, mine=[1.0, float(c.node_config["partition-id"])])), first(), num_rounds=2)
+    by_size = np.average(LOSSES, weights=SIZES)
+    assert result.train_metrics_clientapp[2]["loss"] == pytest.approx(by_size)
+    assert result.train_metrics_clientapp[2]["mine"] == pytest.approx([1.0, np.average(np.arange(6), weights=SIZES)])
+    assert result.evaluate_metrics_clientapp[2]["accuracy"] == pytest.approx(np.average(np.arange(6) / 10, weights=SIZES))
+    assert made.history.recorder.trace().weights[1].max() > 0.5  # while the weights themselves are far from sizes
+
+
+def test_metrics_may_be_averaged_in_ones_own_way():
+    mine = strategy("fedavg", train_metrics_aggr_fn=lambda contents, key: MetricRecord({"replies": len(contents), "by": len(key)}))
+    result = mine.start(OneProcess(client), first(), num_rounds=1)
+    assert dict(result.train_metrics_clientapp[1]) == {"replies": 6, "by": len("num-examples")}
+
+
+def test_records_may_have_other_names():
+    def renamed(message: Message, context: Context) -> Message:
+        assert "settings" in message.content
+        message.content["arrays"] = message.content.pop("weights")
+        return client(message, context)
+
+    same(ran(strategy("fedavg", arrayrecord_key="weights", configrecord_key="settings"), renamed), ran(strategy("fedavg")))
+
+
+# Who takes part.
+
+
+@pytest.mark.parametrize(("fraction", "least", "count"), [(0.5, 2, 3), (0.2, 2, 2), (1.0, 2, 6), (0.2, 4, 4)])
+def test_a_fraction_is_drawn_uniformly_by_the_seed_and_as_many_as_flower_draws(fraction: float, least: int, count: int):
+    made = strategy("fedavg", fraction_train=fraction, min_train_nodes=least, seeds=Seeds(cohort=7), min_available_nodes=6)
+    ran(made)
+    cohort = made.history.recorder.trace().cohort
+    expected = [Draws(7, "cohort").at(t).choice(6, count, replace=False) for t in range(3)]
+    np.testing.assert_array_equal(cohort, expected)
+    assert isinstance(made.algorithm.rule, type(algorithm("fedavg").rule))
+    assert made.algorithm.rule.counts_sizes  # drawn uniformly, so sizes belong in the weights
+
+
+def test_everybody_takes_part_where_no_sampling_is_named():
+    assert isinstance(algorithm_of("q-fedavg(q=1)").select, Full)
+    assert isinstance(algorithm_of("q-fedavg(q=1)+weighted(clients=3)").select, Weighted)
+    with pytest.raises(ValueError, match=r"names a sampling, \+weighted, and fraction_train is another"):
+        strategy("fedavg+weighted(clients=3)", fraction_train=0.5)
+
+
+def test_only_some_evaluate():
+    grid = OneProcess(client)
+    strategy("fedavg", fraction_evaluate=0.5, min_available_nodes=6).start(grid, first(), num_rounds=1)
+    assert len([kind for kind, _ in grid.asked if kind == "evaluate"]) == 3
+    grid = OneProcess(client)
+    strategy("fedavg", fraction_evaluate=0.0).start(grid, first(), num_rounds=1)
+    assert {kind for kind, _ in grid.asked} == {"train"}
+
+
+def test_nodes_that_come_later_take_part_where_nothing_is_kept_for_each_client():
+    for text, joins in (("q-fedavg(q=1)", True), ("afl(form=per-domain)", False)):
+        grid = OneProcess(client)
+        made = strategy(text)
+        late, grid.nodes = grid.nodes[3:], grid.nodes[:3]
+        made.aggregate_train(1, grid.send_and_receive(made.configure_train(1, first(), ConfigRecord(), grid)))
+        grid.nodes += late
+        asked = list(made.configure_train(2, first(), ConfigRecord(), grid))
+        assert len(asked) == (6 if joins else 3)
+
+
+# What clients are asked for.
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [("fedavg", False), ("q-fedavg", False), ("term", False), ("p-fedavg", False), ("fedmgda", False), ("ditto", False),
+     ("afl(form=full)", False), ("afl(form=local)", True), ("fairfed", True), ("fedfb", True), ("fedcvg-ratio", True), ("frl", False),
+     ("fedavg+weighted(clients=2)", True), ("fedavg+parity", True), ("fedavg+uniform(clients=2)", False), ("e2fl", True),
+     ("e2fl(inference=lowest-loss, groups=2)", False), ("ifca", False)],
+)  # fmt: skip
+def test_a_census_is_asked_for_only_where_the_method_begins_with_one(text: str, asks: bool):
+    assert reads_census(algorithm_of(text)) == asks
+
+
+def test_without_an_answer_to_the_census_it_is_said_how_to_give_one():
+    with pytest.raises(ValueError, match=r"begins with what clients say of themselves.*@app.query\('census'\)"):
+        ran(strategy("fedavg+weighted(clients=2)"), lambda m, c: Message(m.content.missing))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_missing_signal_names_the_node_the_key_and_how_to_send_it():
+    def silent(message: Message, context: Context) -> Message:
+        sent = client(message, context)
+        metrics = sent.content["metrics"]
+        assert isinstance(metrics, MetricRecord)
+        del metrics["loss"]
+        return sent
+
+    with pytest.raises(ValueError, match=r"Node \d+ \(client \d\) sent no 'loss'.*loss of the model it received.*metrics\['loss'\] = "):
+        ran(strategy("q-fedavg(q=1)"), silent)
+
+
+def test_the_round_goes_on_without_those_who_err_or_are_silent():
+    def erring(message: Message, context: Context) -> Message:
+        if context.node_id == NODES[1]:
+            raise RuntimeError("out of memory")
+        return client(message, context)
+
+    made = strategy("fedavg", min_available_nodes=6)
+    found = ran(made, erring, rounds=1, silent=[NODES[4]])
+    left = {(one.node, one.reason) for one in made.history.recorder.left_out if one.phase == "train"}
+    assert left == {(NODES[1], "crashed: out of memory"), (NODES[4], "did not answer in time")}
+    others = [k for k in range(6) if k not in (1, 4)]
+    mean = sum(SIZES[k] * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k in others) / sum(SIZES[k] for k in others)
+    np.testing.assert_allclose(found["layer.weight"], first()["layer.weight"].numpy() + mean, rtol=1e-5, atol=1e-6)
+
+
+def test_too_few_replies_stop_the_run_with_the_reasons():
+    made = strategy("fedavg", min_available_nodes=6, min_train_nodes=3)
+    with pytest.raises(
+        ValueError, match=r"Round 1 of fedavg: of 6 clients that were chosen, 2 sent.*min_train_nodes = 3.*did not answer in time"
+    ):
+        ran(made, silent=NODES[:4])
+
+
+def test_what_is_sent_is_the_record():
+    seen: list[ConfigRecord] = []
+
+    def noting(message: Message, context: Context) -> Message:
+        seen.append(settings(message))
+        return client(message, context)
+
+    made = strategy("q-fedavg(q=1, learning_rate=0.05)", seeds=Seeds(batches=9))
+    made.start(
+        OneProcess(noting), first(), num_rounds=1, train_config=ConfigRecord({"lr": 0.05}), evaluate_config=ConfigRecord({"big": True})
+    )
+    train, evaluate = (next(c for c in seen if key in c) for key in ("lr", "big"))
+    assert train[wire.METHOD] == "q-fedavg(lipschitz=20, learning_rate=0.05)+full"
+    assert (train[wire.ROUND], train[wire.BATCH_SEED], evaluate[wire.ROUND]) == (1, 9, 1)
+    assert sorted(int(c[wire.CLIENT]) for c in seen if "lr" in c) == list(range(6))  # pyright: ignore[reportArgumentType]
+
+
+# Arrays of other kinds.
+
+
+def test_whole_numbers_are_carried_and_half_precision_stays():
+    start = ArrayRecord(
+        {
+            "weight": Array(np.ones(4, np.float16)),
+            "num_batches_tracked": Array(np.array(3, np.int64)),
+            "scale": Array(np.ones(2, np.float64)),
+        }
+    )
+
+    def counting(message: Message, context: Context) -> Message:
+        k = int(context.node_config["partition-id"])
+        received = message.content["arrays"]
+        assert isinstance(received, ArrayRecord)
+        step = {"weight": np.float16(k), "num_batches_tracked": np.int64(k), "scale": np.float64(1e-12)}
+        moved = {name: Array(np.asarray(a.numpy() + step[name], a.numpy().dtype)) for name, a in received.items()}
+        return reply(message, ArrayRecord(moved), {"num-examples": 1})
+
+    found = strategy("fedavg", fraction_evaluate=0.0).start(OneProcess(counting), start, num_rounds=1).arrays
+    assert [found[name].dtype for name in start] == ["float16", "int64", "float64"]
+    np.testing.assert_allclose(found["weight"].numpy(), 1 + 2.5, rtol=1e-3)
+    assert found["num_batches_tracked"].numpy() == 6  # 3 and the mean of 0 to 5, rounded to even
+    np.testing.assert_allclose(found["scale"].numpy() - 1, 1e-12, rtol=1e-3)
+
+
+def test_the_first_arrays_must_be_the_tasks_model(task: Any):
+    with pytest.raises(ValueError, match=r"The model has an array 'b', but the record holds only 'layer.weight', 'layer.bias'"):
+        strategy("fedavg", task=task).start(OneProcess(client), first())
+    with pytest.raises(ValueError, match=r"holds floats, so there is nothing to learn"):
+        strategy("fedavg").start(OneProcess(client), ArrayRecord({"n": Array(np.array(3))}))
+
+
+# How an algorithm is written down.
+
+
+EVERY_MEMBER = [(name, select) for name in METHODS for select in ("full", "weighted", "fraction")]
+
+
+@pytest.mark.parametrize(("name", "select"), EVERY_MEMBER)
+def test_clients_rebuild_the_same_algorithm_from_its_notation(name: str, select: str):
+    common = {"learning_rate": 0.03, "batch_size": 7}
+    known = {key: value for key, value in common.items() if key in METHODS[name].settings}
+    text = METHODS[name].example or name
+    for member in variants(parse(f"{text}+reweigh"), known, SAMPLINGS[select]())[0].members[:2]:
+        again = algorithm(notation_of(member))
+        assert plain(again) == plain(member)
+
+
+def test_optimisers_are_told_too():
+    made = algorithm("fedavg(epochs=2)+server-adam(learning_rate=0.2, b1=0.5)+local-adam(learning_rate=0.01, eps=0.1)+uniform(clients=4)")
+    assert plain(algorithm(notation_of(made))) == plain(made)
+
+
+def plain(made: Algorithm) -> str:
+    """Everything about it but its label; 1 and 1.0 are the same."""
+    return re.sub(r"\b(\d+)\.0\b", r"\1", repr(replace(made, label="")))
+
+
+def test_a_method_of_several_runs_names_them():
+    with pytest.raises(ValueError, match=r"'multi-q\(q=\[0, 1\]\)' stands for 2 runs.*'multi-q\(q=0\)', 'multi-q\(q=1\)'"):
+        strategy("multi-q(q=[0, 1])")
+    assert strategy("multi-q(q=1)").algorithm.rule.needs == {"loss", "square_norm"}
+    with pytest.raises(TypeError, match="A strategy is made of a notation"):
+        strategy(3)  # pyright: ignore[reportArgumentType]
