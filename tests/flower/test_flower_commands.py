@@ -153,7 +153,11 @@ def test_certificates_and_keys_are_made_once():
 def test_a_run_is_followed_by_what_it_says(tmp_path: Path):
     lines = 'for k in 1 2 3; do echo "INFO: [ROUND $k/3]"; sleep 0.4; done'
     run = start("run", ["bash", "-c", lines], tmp_path / "run.log", os.environ)
-    assert [stand.done for stand in follow(run, 3)] == [0, 1, 2]
+    stands = list(follow(run, 3))
+    assert [stand.done for stand in stands] == [0, 1, 2]
+    assert stands[0].left is None
+    assert stands[1].left is not None
+    assert 0.3 < stands[1].left < 30  # twice what the first round took
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -1,16 +1,19 @@
 """`evenly flower`: write a Flower app, run it on this machine as a real federation, and make certificates and keys for another one."""
 
+import datetime
+import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from evenly.commands.options import Client, Favourable, Label, Sensitive, Unprivileged
+from evenly.commands.running import this_command
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from evenly.flower.deploy.loopback import Loopback
 
 app = typer.Typer(help="Real federations with Flower: an app, a trial on this machine, certificates and keys.", no_args_is_help=True)
-PERIOD = 24 * 3600.0  # seconds of rounds that the time left is estimated from: all of them, for they are slow
 Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
 
 
@@ -73,7 +75,7 @@ def up(
         place = (out or _fresh(folder / "results")).resolve()
         config = _config(found, {**config, "folder": str(place)})
         console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-        with tempfile.TemporaryDirectory(prefix="evenly-flower-") as own, interruptible(), _stopped(console, folder, place):
+        with tempfile.TemporaryDirectory(prefix="evenly-flower-") as own, interruptible(), _stopped(console, place):
             loopback = Loopback(Path(own), _logs(place))
             _show(console, loopback, found, config)
         _told(console, place)
@@ -139,14 +141,23 @@ def _fresh(results: Path) -> Path:
 
 
 @contextmanager
-def _stopped(console: Console, folder: Path, place: Path) -> Iterator[None]:
+def _stopped(console: Console, place: Path) -> Iterator[None]:
     """Say how to go on after a Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
-        again = f"evenly flower up {folder} --out {place}"
+        again = this_command() if "--out" in this_command() else f"{this_command()} --out {shlex.quote(str(place))}"
         console.print(f"Stopped; nothing is left running. `{again}` goes on after the last round that was kept. Logs: {_logs(place)}")
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def _saying(stopping: Callable[[], None]) -> Iterator[None]:
+    """Whatever ends the body, it is said at once that everything is being stopped: that takes seconds."""
+    try:
+        yield
+    finally:
+        stopping()
 
 
 def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str, Any]) -> None:
@@ -155,14 +166,7 @@ def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str
     from evenly.flower.deploy.processes import ProcessError
 
     rounds = int(config.get("rounds", found.config.get("rounds", 0)))
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
     gone: set[str] = set()
 
     def meanwhile() -> None:
@@ -171,21 +175,21 @@ def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str
                 gone.add(name)
                 console.print(f"! {name} has ended; the run goes on without it. Read {node.log}", style="yellow")
 
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=PERIOD) as bar:
-        task = bar.add_task("starting the SuperLink", total=None)
-        with loopback:
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting the SuperLink", total=None, left="")
+        with loopback, _saying(lambda: bar.update(task, description="stopping everything", left="")):
             for number, (name, told) in enumerate(found.nodes.items()):
                 bar.update(task, description="starting SuperNodes", completed=number, total=len(found.nodes))
                 loopback.start_node(name, loopback.register(name), told)
             for name in found.nodes:
                 loopback.connected(name)
             console.print(f"SuperLink at {loopback.address} with {len(found.nodes)} SuperNodes: {', '.join(found.nodes)}")
-            bar.reset(task, description="first round", total=rounds or None)
+            bar.reset(task, description="starting the app", total=rounds or None)
             run = loopback.run(found.folder, config)
             for stand in follow(run, rounds, meanwhile):
-                bar.update(task, description=f"round {stand.done + 1} of {rounds}", completed=stand.done, total=rounds or None)
+                left = "" if stand.left is None else f"about {datetime.timedelta(seconds=round(stand.left))} left"
+                bar.update(task, description=f"round {stand.done + 1} of {rounds}", completed=stand.done, total=rounds or None, left=left)
             ((status, details),) = loopback.status(run)
-            bar.update(task, description="stopping")
         if status != "finished:completed":
             raise ProcessError(f"The run ended as {status}: {details} Read {loopback.server.log}.")
 

@@ -16,19 +16,22 @@ class Stand(NamedTuple):
 
     done: int  # rounds
     rounds: int
+    left: float | None = None  # seconds, if the other rounds take as long as those since it began; None: nobody can tell yet
 
 
 def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: None) -> Iterator[Stand]:
     """How far the run is, each time that changes, until it ends."""
-    told = None
+    first: tuple[int, float] | None = None  # an earlier server may have done some rounds
+    told = -1
     while True:
         ended = not run.running  # asked before the log is read: what it says last is not missed
         meanwhile()
-        begun = [int(found[1]) for found in ROUND.finditer(run.text())]
-        now = Stand(max(begun[-1] - 1, 0), rounds) if begun else None
-        if now is not None and now != told:
-            told = now
-            yield now
+        begun, now = [int(found[1]) for found in ROUND.finditer(run.text())], time.monotonic()
+        if begun and begun[-1] - 1 != told:
+            told = begun[-1] - 1
+            first = first or (told, now)
+            trained = told - first[0]
+            yield Stand(told, rounds, (now - first[1]) / trained * (rounds - told) if trained else None)
         if ended:
             return
         time.sleep(LOOK)
