@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import flower_diff
 import kept_studies
 import lying_client
 import numpy as np
@@ -137,6 +138,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     lies = ROOT / "benchmarks" / "results" / "lying_client.json"
     trust = ROOT / "docs" / "flower-trust.md"
     yield trust, filled(trust, lying_client.page(json.loads(lies.read_text())), "# A client that lies\n")
+    clients = ROOT / "docs" / "flower-clients.md"
+    yield clients, filled(clients, flower_diff.part(), "# Clients\n")
     results = ROOT / "benchmarks" / "results" / "synthetic.json"
     if results.exists():
         readme = ROOT / "benchmarks" / "README.md"

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, Context, RecordDict
 
 from evenly.experiment.folder import open_results
+from evenly.flower import strategy
 from tests.flower.grids import OneProcess
+from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -92,3 +94,22 @@ def test_one_metric_more_makes_fedavg_fair(imported: Any, tmp_path: Path, monkey
         losses[version] = np.array([task.test(net, task.load_data(k)[0])[0] for k in range(4)])
     assert losses["q_fedavg"].max() < losses["fedavg"].max() - 0.05
     assert losses["q_fedavg"].std() < losses["fedavg"].std()
+
+
+def test_the_clients_of_the_page_answer_a_strategy() -> None:
+    """Its Python is run elsewhere; here a server asks the clients that it makes."""
+    python = [block.text for block in blocks(ROOT / "docs" / "flower-clients.md") if block.kind == "python"]
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(python[0], names)
+    first = ArrayRecord(names["nn"].Linear(5, 2).state_dict())
+    for method in ("q-fedavg(q=1)", "fedprox(mu=0.1)"):
+        made = strategy(method, fraction_evaluate=0.0)
+        result = made.start(OneProcess(names["app"], nodes=[1, 2]), first, num_rounds=2)
+        assert not np.array_equal(result.arrays["weight"].numpy(), first["weight"].numpy())
+    for text in python[1:4]:
+        exec(text, names)
+    client = names["client"]
+    result = names["fair"].start(OneProcess(client, nodes=range(1, 6)), names["first"], num_rounds=2)
+    assert sorted(result.arrays["2.weight"].numpy().ravel()) == list(range(64))
+    grouped = strategy("e2fl(groups=2, inference=lowest-loss)").start(OneProcess(client, nodes=range(1, 6)), names["first"], num_rounds=2)
+    assert {name[:2] for name in grouped.arrays} == {"0/", "1/"}
