@@ -1,0 +1,38 @@
+"""What a reply must hold, and how it is said that it does not."""
+
+from typing import NamedTuple
+
+from evenly.experiment.deployment import LeftOut
+from evenly.flower import wire
+
+LARGEST_LOSS = 1e6  # of one row, on average: no loss that training can lower is above
+LONGEST_REASON = 300
+
+# Kinds of reasons, as the report counts them.
+SILENT, ERROR, ARRAYS, SIZES, SIGNALS = "no answer", "an error", "unusable arrays", "unusable sizes", "unusable signals"
+
+
+class Wrong(Exception):  # noqa: N818 - raised by the checks, caught where a reply is judged
+    """Something about a reply, in words, and its kind."""
+
+
+class Expected(NamedTuple):
+    """Whose reply it is, and what it must hold."""
+
+    node: int
+    client: int
+    round: int
+    method: str = ""  # the algorithm, for sentences
+    needs: frozenset[str] = frozenset()  # fields of Signals
+    layout: wire.Layout | None = None  # of the arrays; None: none are asked for
+    ranked: bool = False  # whether arrays are places in an order: every place once
+    examples: int | None = None  # training rows that it said in the census
+    cells: tuple[int, int] | None = None  # groups and labels, where known
+    models: int = 1
+    phase: str = "train"
+    arrays_key: str = wire.ARRAYS
+    examples_key: str = wire.EXAMPLES
+    largest_loss: float = LARGEST_LOSS
+
+    def left_out(self, reason: str, kind: str) -> LeftOut:
+        return LeftOut(self.node, self.client, self.round, reason, kind, self.phase)
