@@ -176,3 +176,12 @@ def test_a_log_is_read_while_it_is_written(tmp_path: Path):
     writing.popen.wait(10)
     assert writing.text().endswith("line 3\n")
     assert seen
+
+
+def test_a_log_goes_on_but_only_what_a_process_says_itself_is_its(tmp_path: Path):
+    for word in ("first", "second"):
+        said = bash(tmp_path, f"echo I am the {word}")
+        said.popen.wait(10)
+    assert "first" in said.log.read_text()
+    assert "first" not in said.text()
+    assert said.text().endswith("I am the second\n")

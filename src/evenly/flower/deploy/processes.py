@@ -34,6 +34,7 @@ class Process(NamedTuple):
     name: str
     popen: subprocess.Popen[bytes]
     log: Path
+    since: int = 0  # where in the log it begins; what is before is of an earlier process
 
     @property
     def running(self) -> bool:
@@ -41,7 +42,9 @@ class Process(NamedTuple):
 
     def text(self) -> str:
         """Its log so far, without colours."""
-        return COLOURS.sub("", self.log.read_text(errors="replace"))
+        with open(self.log, "rb") as file:
+            file.seek(self.since)
+            return COLOURS.sub("", file.read().decode(errors="replace"))
 
     def failed(self, what: str) -> ProcessError:
         """An error that says what is wrong, shows the end of the log and names its file."""
@@ -61,12 +64,13 @@ def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) 
     """Start a process; everything that it says goes to its log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
+        since = file.tell()
         file.write(f"$ {shlex.join(command)}\n".encode())
         file.flush()
         popen = subprocess.Popen(
             list(command), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=dict(env), start_new_session=True
         )
-    return Process(name, popen, log)
+    return Process(name, popen, log, since)
 
 
 def wait_until(ready: Callable[[], bool], process: Process, seconds: float, what: str) -> None:
