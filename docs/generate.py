@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import flower_diff
+import flower_needs
 import kept_studies
 import lying_client
 import numpy as np
@@ -140,6 +141,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield trust, filled(trust, lying_client.page(json.loads(lies.read_text())), "# A client that lies\n")
     clients = ROOT / "docs" / "flower-clients.md"
     yield clients, filled(clients, flower_diff.part(), "# Clients\n")
+    strategies = ROOT / "docs" / "flower.md"
+    yield strategies, filled(strategies, flower_needs.part(), "# Flower strategies\n")
     results = ROOT / "benchmarks" / "results" / "synthetic.json"
     if results.exists():
         readme = ROOT / "benchmarks" / "README.md"

@@ -19,12 +19,11 @@ ROUNDS = 3
 SEEDS = Seeds(data=1, model=2, cohort=3, batches=4)
 # Other forms of the methods, with other parts, and every way to come to a group.
 FORMS = [
-    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "term(form=authors)", "fedsgd(q=1)", "fedavg+parity(p=0.9)",
-    "fairfed(metric=spd)+reweigh+full", "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum",
-    "p-fedavg(family=geometric)+full", "fedcvg-ratio(start=size)", "fedmgda(weights=equal, epsilon=1)", "ditto+full",
-    "ifca(groups=3)+full", "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3)", "e2fl(groups=3, global_model=true)",
+    "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "fedavg+parity(p=0.9)", "fairfed(metric=spd)+reweigh+full",
+    "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum", "ditto+full", "ifca(groups=3)+full",
+    "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3)", "e2fl(groups=3, global_model=true)",
     "e2fl(groups=3, final_pass=true, absent_vote=true)", "e2fl(groups=2, inference=rank-clustering)",
-    "e2fl(groups=2, inference=one-shot)", "e2fl(groups=3, inference=binary)", "e2fl(groups=2, inference=lowest-loss, layer=0)+full",
+    "e2fl(groups=2, inference=one-shot)", "e2fl(groups=3, inference=binary)",
 ]  # fmt: skip
 EVERY = [*(METHODS[name].example or name for name in METHODS), *FORMS]
 

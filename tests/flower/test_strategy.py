@@ -255,6 +255,16 @@ def test_the_first_arrays_must_be_the_tasks_model(task: Any):
         strategy("fedavg").start(OneProcess(client), ArrayRecord({"n": Array(np.array(3))}))
 
 
+def test_what_only_a_simulation_can_do_is_refused():
+    def answer(message: Message, context: Context) -> Message:
+        metrics: dict[str, Any] = {"num-examples": 3}
+        wire.put(metrics, "cells", [[1, 2]])
+        return reply(message, None, metrics)
+
+    with pytest.raises(ValueError, match=r"people = true a client sends one order for each group.*Start a SuperNode for each"):
+        strategy("e2fl(groups=2, people=true)").start(OneProcess(answer), first())
+
+
 # How an algorithm is written down.
 
 

@@ -11,6 +11,7 @@ from evenly.flower.naming import algorithm_of
 from evenly.flower.nodes import Roll
 from evenly.flower.rounds import Leaves
 from evenly.groups import drawn_groups, rank_clustering
+from evenly.records import require
 from evenly.simulate import beginning
 from evenly.simulate.choosing import GIVEN
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
@@ -40,6 +41,11 @@ class _Known(NamedTuple):
 
 def suited(algorithm: Algorithm, roll: Roll) -> Algorithm:
     """The algorithm with its number of models, where the clients decide it; raises where the two do not fit."""
+    require(
+        not getattr(algorithm.rule, "people", False),
+        f"{algorithm.label}: with people = true a client sends one order for each group of people in its rows, which only a simulation can "
+        "do. Start a SuperNode for each of these groups, with client-group in its census, and leave people out.",
+    )
     return beginning.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
 
 
