@@ -14,14 +14,14 @@ WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # some file systems
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keep the folder for this process; whoever else wants it is refused with a sentence.
+def held(folder: Path, other: str = "--out") -> Iterator[None]:
+    """Keep the folder for this process; whoever else wants it is refused with a sentence, and told to choose an `other`.
 
     The kernel lets go of the lock when the process ends, however it ends, so a lock file that a killed process left behind
     is no obstacle. A folder that was made only for the lock does not stay.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    file = _taken(folder)
+    file = _taken(folder, other)
     try:
         yield
     finally:
@@ -32,7 +32,7 @@ def held(folder: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def _taken(folder: Path) -> int:
+def _taken(folder: Path, other: str) -> int:
     path = folder / LOCK
     while True:
         try:
@@ -41,7 +41,7 @@ def _taken(folder: Path) -> int:
         except FileNotFoundError:  # whoever made an empty parent has just removed it
             continue
         except FileExistsError:
-            raise ValueError(f"The output {str(folder)!r} must be a folder, but it is a file. Choose another --out.") from None
+            raise ValueError(f"The output {str(folder)!r} must be a folder, but it is a file. Choose another {other}.") from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -51,7 +51,7 @@ def _taken(folder: Path) -> int:
                 if not isinstance(error, BlockingIOError):
                     raise
                 raise ValueError(
-                    f"{holder} is working in the folder {str(folder)!r}. Wait until it is done, or choose another --out."
+                    f"{holder} is working in the folder {str(folder)!r}. Wait until it is done, or choose another {other}."
                 ) from None
         if _same_file(file, path):
             break

@@ -18,7 +18,7 @@ from evenly.flower import messages, model_arrays, nodes, rounds, wire
 from evenly.flower.caps import Caps
 from evenly.flower.drawing import Drawing
 from evenly.flower.hearing import Asked, findings, heard, require_enough
-from evenly.flower.keeping import Keeper
+from evenly.flower.keeping import Keeper, alone_in
 from evenly.flower.messages import Standing
 from evenly.flower.naming import algorithm_of, notation_of
 from evenly.flower.opening import clustered, opened, with_sampling
@@ -167,10 +167,16 @@ class FairStrategy(Strategy):
         train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None, evaluate_fn: Evaluate | None = None,
     ) -> Result:  # fmt: skip
         """Run all rounds, as Flower's own strategies do. With a folder, those that an earlier server did are not done again."""
-        rule, train, evaluate = self.algorithm.rule, train_config or ConfigRecord(), evaluate_config or ConfigRecord()
         self._timeout, self._rounds = timeout, num_rounds
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
+        with alone_in(self._folder):
+            return self._run(grid, initial_arrays, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
+
+    def _run(
+        self, grid: Grid, initial_arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
+    ) -> Result:
+        rule, num_rounds = self.algorithm.rule, self._rounds
         kept, result = self._begin(initial_arrays, train, grid), Result()
         try:
             result.arrays = initial_arrays if kept.done == 0 else self._last_served(kept)

@@ -1,12 +1,15 @@
 """The record and the state of a deployment, written after every round where there is a folder."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from flwr.app import ArrayRecord
 
 from evenly.experiment.deployment import About, LeftOut, write_about
+from evenly.experiment.lock import held
+from evenly.experiment.store import sweep
 from evenly.flower import resuming
 from evenly.flower.hearing import Asked, Findings, Heard
 from evenly.flower.messages import Standing, served_record
@@ -88,6 +91,17 @@ class Keeper:
         self.recorder.write()
         if self._folder is not None:
             resuming.save(self._folder, self._deployment, round=self.done, state=self.standing, nodes=self.setting.roll.nodes)
+
+
+@contextmanager
+def alone_in(folder: Path | None) -> Iterator[None]:
+    """One server at a time works in a folder; what a killed one left half-written is removed."""
+    if folder is None:
+        yield
+        return
+    with held(folder, "folder"):
+        sweep(folder)
+        yield
 
 
 def about(roll: Roll) -> About:
