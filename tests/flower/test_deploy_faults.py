@@ -16,7 +16,7 @@ from evenly.flower import resuming, wire
 from evenly.flower.deploy.certificates import make_certificates
 from evenly.flower.deploy.keys import make_key
 from evenly.flower.deploy.loopback import Loopback
-from evenly.flower.deploy.processes import Process, wait_until
+from evenly.flower.deploy.processes import Process, kill, wait_until
 from evenly.simulate import simulate
 from tests.flower.loopback import APP, deployed, finished
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
@@ -73,7 +73,7 @@ def test_a_server_that_is_killed_goes_on_where_it_was(made: Deployed, tmp_path: 
     config = {"method": method, "rounds": 3, "clients": CLIENTS, "folder": str(folder), "save": str(tmp_path / "model.npz")}
     first = loopback.run(APP, config, name="run-first")
     wait_until(lambda: (folder / resuming.NAME).exists() and resuming.rounds_done(folder) >= 1, first, 240, "keeping the first round")
-    loopback.kill(loopback.server)
+    kill(loopback.server)
     assert resuming.rounds_done(folder) < 3
     loopback.start_server()
     second = loopback.run(APP, config, name="run-second")

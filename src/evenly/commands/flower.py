@@ -71,9 +71,8 @@ def up(
         from evenly.flower.deploy.processes import interruptible
 
         found = read_app(folder, clients)
-        config = _config(found, {"rounds": rounds, "method": method, "clients": len(found.nodes)})
         place = (out or _fresh(folder / "results")).resolve()
-        config = _config(found, {**config, "folder": str(place)})
+        config = _config(found, {"rounds": rounds, "method": method}, {"clients": len(found.nodes), "folder": str(place)})
         console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
         with tempfile.TemporaryDirectory(prefix="evenly-flower-") as own, interruptible(), _stopped(console, place):
             loopback = Loopback(Path(own), _logs(place))
@@ -127,12 +126,12 @@ def _refuse(columns: dict[str, Any]) -> None:
         raise ValueError(f"{given[0]} is about a table of your own, but --data is not given. Give a .csv or .parquet file.")
 
 
-def _config(found: "App", wanted: dict[str, Any]) -> dict[str, Any]:
-    """What to run the app with; an app that is not of ours may not have all of these settings."""
-    missing = [name for name in ("rounds", "method") if wanted.get(name) is not None and name not in found.config]
-    if missing:
-        raise ValueError(f"--{missing[0]} is given, but {found.folder / 'pyproject.toml'} has no {missing[0]!r} in [tool.flwr.app.config].")
-    return {name: value for name, value in wanted.items() if value is not None and name in found.config}
+def _config(found: "App", asked: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """What to run the app with: what the user asked for, and what we know where the app wants to know it."""
+    for name, value in asked.items():
+        if value is not None and name not in found.config:
+            raise ValueError(f"--{name} is given, but {found.folder / 'pyproject.toml'} has no {name!r} in [tool.flwr.app.config].")
+    return {name: value for name, value in {**asked, **ours}.items() if value is not None and name in found.config}
 
 
 def _fresh(results: Path) -> Path:
@@ -191,7 +190,8 @@ def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str
                 bar.update(task, description=f"round {stand.done + 1} of {rounds}", completed=stand.done, total=rounds or None, left=left)
             ((status, details),) = loopback.status(run)
         if status != "finished:completed":
-            raise ProcessError(f"The run ended as {status}: {details} Read {loopback.server.log}.")
+            why = details.removeprefix("ServerApp failed with exception: ").rstrip(".")
+            raise ProcessError(f"The run did not end well ({status}): {why}. Read {loopback.server.log}.")
 
 
 def _logs(place: Path) -> Path:

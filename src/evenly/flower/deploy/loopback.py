@@ -20,7 +20,7 @@ from typing import Any
 from evenly.flower.deploy.certificates import Certificates, make_certificates
 from evenly.flower.deploy.keys import NodeKey, make_key
 from evenly.flower.deploy.private_files import write_secret
-from evenly.flower.deploy.processes import Process, ProcessError, free_ports, kill, program, start, stop, unhurried, wait_until
+from evenly.flower.deploy.processes import Process, ProcessError, free_ports, program, start, stop, unhurried, wait_until
 
 HOST = "127.0.0.1"
 STARTING = 60.0  # seconds a process may take to be ready; Flower's own take about three on an idle machine
@@ -143,10 +143,6 @@ class Loopback:
                 f"`flwr {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()} Read {self.logs / 'superlink.log'}."
             )
         return done.stdout
-
-    def kill(self, process: Process) -> None:
-        """End a process, and what it started, at once."""
-        kill(process)
 
     def _start(self, name: str, command: Sequence[str], home: str | None = None) -> Process:
         process = start(name, [program(command[0]), *command[1:]], self.logs / f"{name}.log", self._environment(home or name))
