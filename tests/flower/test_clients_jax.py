@@ -17,6 +17,7 @@ from evenly.models import MLP, Softmax
 from evenly.randomness import Draws
 from evenly.simulate import simulate
 from evenly.types import Seeds, Tree
+from tests.federations import with_broken_clients
 from tests.flower.one_room import Room, config, plain_rounds
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
@@ -165,3 +166,15 @@ def test_a_config_without_a_method_says_what_to_do(task: Softmax, room: Room) ->
     nobody = Room(app(Federation.from_arrays(np.eye(4), [0, 1, 0, 1], [0, 0, 1, 1]), task), 3)
     with pytest.raises(ValueError, match="clients 0 to 1"):
         nobody.ask(2, "query.census")
+
+
+@pytest.mark.parametrize("notation", ["fedavg(batch_size=5)", "ditto(batch_size=5)", "frl(batch_size=5)"])
+def test_training_that_breaks_is_seen_and_nothing_of_it_kept(notation: str, tiny: Federation, task: Softmax) -> None:
+    network = MLP(features=5, classes=3, hidden=(6,), bias=False) if notation.startswith("frl") else task
+    broken = Room(app(with_broken_clients(tiny, (5,), 3e38), network), 6)
+    model = algorithm(notation).task(network, Seeds()).init(jax.random.key(0))
+    sent = broken.ask(5, "train", wire.to_arrays(model), config(notation, 1, 5))[wire.ARRAYS]
+    assert any(not np.isfinite(wire.read(array)).all() for array in sent.values())
+    if notation.startswith("ditto"):
+        seen = broken.ask(5, "evaluate", wire.to_arrays(model), config(notation, 1, 5))[wire.METRICS]
+        assert seen[wire.LOSS] == pytest.approx(np.log(3))  # the personal model is still the first one

@@ -1,5 +1,7 @@
 """A client in PyTorch, with a linear model and the simulator's batches, is the simulator's client."""
 
+import importlib
+import sys
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from evenly.algorithms import algorithm
 from evenly.clients.edge_popup import EdgePopup, frozen
 from evenly.clients.local_training import LocalTraining
+from evenly.clients.shaping import NashBargaining
 from evenly.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import jax as in_jax
@@ -20,7 +23,7 @@ from evenly.flower.clients import torch as in_torch
 from evenly.flower.clients import torch_popup
 from evenly.flower.clients.batches import batches
 from evenly.flower.clients.data import client_of
-from evenly.flower.clients.torch_training import drawn, outcome
+from evenly.flower.clients.torch_training import drawn, outcome, shaped
 from evenly.models import MLP, Softmax
 from evenly.ranking import Frozen
 from evenly.ranking.ballots import DIGIT
@@ -214,6 +217,45 @@ def test_measure_reads_loaders_and_tensors_alike(tiny: Federation, room: Room) -
     MetricRecord(found)  # holds nothing that Flower refuses
     with pytest.raises(ValueError, match="labels=2, groups=2"):
         in_torch.measure(model, rows, ("table",))
+
+
+def test_a_loader_may_shuffle(tiny: Federation) -> None:
+    model, rows = linear(), client_of(tiny, 5).train
+    mixed = DataLoader(loader(tiny, 5).dataset, batch_size=7, shuffle=True)
+    found = in_torch.measure(model, mixed, ("cell_loss",), labels=3, groups=2)
+    expected = in_torch.measure(model, rows, ("cell_loss",), labels=3, groups=2)
+    np.testing.assert_allclose(found[wire.CELL_LOSS], expected[wire.CELL_LOSS], rtol=1e-5)
+
+
+def test_rows_that_are_reweighed_by_hand_count_as_in_a_ready_client(tiny: Federation, room: Room) -> None:
+    asked = config("fairfed(metric=eod, batch_size=5)+reweigh", 2, 5)
+    ready = room.ask(5, "train", wire.to_arrays(first()), asked)
+    rows, now, model = client_of(tiny, 5).train, in_torch.told(asked), linear()
+    in_torch.load(model, wire.to_arrays(first()))
+    weights = in_torch.row_weights(now, loader(tiny, 5), labels=3, groups=2)
+    in_torch.train(model, rows, now.algorithm.work, batches=batches(0, 2, 5, rows.size, size=5), row_weights=weights)
+    np.testing.assert_allclose(model.weight.detach(), wire.read(ready[wire.ARRAYS]["weight"]), rtol=1e-6, atol=1e-7)
+    plain = room.ask(5, "train", wire.to_arrays(first()), config("fedavg(batch_size=5)", 2, 5))
+    assert not np.allclose(wire.read(plain[wire.ARRAYS]["weight"]), model.weight.detach(), atol=1e-4)
+
+
+@pytest.mark.parametrize("huber", [False, True])
+def test_propfairs_loss_is_the_one_in_jax_on_both_sides_of_its_border(huber: bool) -> None:
+    shape = NashBargaining(M=2.0, epsilon=0.2, huber=huber)
+    for value in (0.0, 1.7, 1.9, 30.0):
+        loss = torch.tensor(value, requires_grad=True)
+        found = shaped(loss, shape)
+        found.backward()
+        expected, slope = jax.value_and_grad(shape)(value)
+        assert float(found.detach()) == pytest.approx(float(expected), rel=1e-5)
+        assert float(loss.grad) == pytest.approx(float(slope), rel=1e-5)  # pyright: ignore[reportArgumentType]
+
+
+def test_without_pytorch_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "evenly.flower.clients.torch")
+    with pytest.raises(ImportError, match=r"evenly\[flower,torch\]"):
+        importlib.import_module("evenly.flower.clients.torch")
 
 
 def test_a_loader_trains_as_the_same_batches_of_tensors_do(tiny: Federation) -> None:

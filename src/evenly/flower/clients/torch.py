@@ -1,6 +1,7 @@
 """Flower clients in PyTorch: a few functions for an nn.Module and a DataLoader or tensors, and a ready app.
 
     measure(model, data)         what the received model does on training rows, before training: the signals a method needs
+    row_weights(told, data)      how much rows count: by local reweighing, and by what the server says
     train(model, data, work)     local training with the method's own loss, in place
     reply(message, model, said)  the trained model and the metrics
     app(make_model, source)      all of it, as told by the server's method
@@ -9,6 +10,7 @@ A client that has its own training loop needs only the first and the last line o
 """
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 try:
@@ -26,7 +28,7 @@ from evenly.flower import wire
 from evenly.flower.clients.answering import answering
 from evenly.flower.clients.data import Source
 from evenly.flower.clients.measuring import LOOKS, Metrics, looked
-from evenly.flower.clients.told import told
+from evenly.flower.clients.told import Told, told
 from evenly.flower.clients.torch_engine import TorchEngine
 from evenly.flower.clients.torch_popup import first_places
 from evenly.flower.clients.torch_training import (
@@ -43,11 +45,11 @@ from evenly.flower.clients.torch_training import (
     joined,
     look,
     trainable,
-)  # fmt: skip
+)
 from evenly.records import require
 from evenly.types import Work
 
-__all__ = ["app", "arrays", "first_places", "load", "measure", "reply", "told", "train"]
+__all__ = ["app", "arrays", "first_places", "load", "measure", "reply", "row_weights", "told", "train"]
 
 
 def load(model: nn.Module, received: ArrayRecord) -> None:
@@ -74,16 +76,26 @@ def measure(
         labels > 0 or not needs & {"table", "cell_loss"},
         f"measure is asked for {', '.join(sorted(needs))}: say how many labels and groups the federation has, such as labels=2, groups=2.",
     )
-    ys, of, seen = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
-    for batch in chunks(data, CHUNK, device_of(model)):
-        ys.append(batch.y.cpu().numpy())
-        of.append(batch.group.cpu().numpy())
+    read, seen = [], []
+    for batch in chunks(data, CHUNK, device_of(model)):  # once: a loader may give another order the next time
+        read.append((batch.y, batch.group))
         seen += [look(model, batch, losses)] if needs & LOOKS else []
-    y, group = np.concatenate(ys), np.concatenate(of)
+    y, group = _joined(read)
     found: Metrics = {wire.EXAMPLES: len(y)}
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(group, list(unprivileged)).sum())
     return found | looked(joined(seen), y, group, needs, shape=(groups, labels))
+
+
+def row_weights(now: Told, data: Data, *, labels: int, groups: int = 1) -> np.ndarray | None:
+    """How much rows of each group and label count in training: by local reweighing where the method has it (`+reweigh`), and by what
+    the server says (FedFB). None: all alike. [groups, labels]"""
+    if now.algorithm.prepare is None:
+        return now.row_weights
+    y, group = _joined([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
+    found = np.ones((groups, labels))
+    found[group, y] = now.algorithm.prepare.weights(y, group)
+    return found if now.row_weights is None else found * now.row_weights
 
 
 def train(
@@ -93,7 +105,7 @@ def train(
     """Train a module in place, as a kind of work asks: epochs of steps with FedProx's pull or PropFair's loss, or one full gradient.
 
     A DataLoader gives its own batches; of tensors they are those that `batches` numbers, or drawn anew. `row_weights` [groups,
-    labels] is how much rows count, as FedFB's server says, on top of the weight that rows themselves may have as a fourth part.
+    labels] is how much rows count, on top of the weight that they may have themselves as a fourth part.
     `optimiser` makes one of your own from the parameters and the learning rate.
     """
     work, device = LocalTraining() if work is None else work, device_of(model)
@@ -101,6 +113,7 @@ def train(
     if row_weights is not None:
         told_so = torch.as_tensor(np.asarray(row_weights), dtype=torch.float32, device=device)
         own = (batch._replace(weight=batch.weight * told_so[batch.group, batch.y]) for batch in own)
+    own = islice(own, work.max_steps or None)
     fit(model, own, work, anchor=[p.detach().clone() for p in trainable(model)], losses=losses, optimiser=optimiser)
 
 
@@ -118,3 +131,8 @@ def app(
     that finds them from Flower's context.
     """
     return answering(source, TorchEngine(make_model, losses, optimiser))
+
+
+def _joined(read: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and groups of all rows, from those of every batch."""
+    return torch.cat([y for y, _ in read]).cpu().numpy(), torch.cat([group for _, group in read]).cpu().numpy()
