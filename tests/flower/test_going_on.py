@@ -74,6 +74,9 @@ def test_a_killed_server_goes_on_to_the_same_bits(text: str, tmp_path: Path):
     slots = expected.cohort.shape[1]
     assert 0 < len([kind for kind, _ in again.asked if kind == "train"]) <= slots * (ROUNDS - KILLED + 1)
     same_bits(result.arrays, whole.arrays)
+    assert result.train_metrics_clientapp == whole.train_metrics_clientapp
+    assert result.evaluate_metrics_clientapp == whole.evaluate_metrics_clientapp
+    assert list(result.evaluate_metrics_clientapp) == list(range(1, ROUNDS + 1))
     for name in ("rounds", "tables", "losses", "cohort", "weights", "choice"):
         np.testing.assert_array_equal(getattr(trace, name), getattr(expected, name), err_msg=name)
     read = open_results(tmp_path / "run").runs[0].trace

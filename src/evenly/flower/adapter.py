@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from evenly.flower import messages, model_arrays, nodes, rounds, wire
+from evenly.flower import averages, messages, model_arrays, nodes, rounds, wire
 from evenly.flower.caps import Caps
 from evenly.flower.drawing import Drawing
 from evenly.flower.hearing import Asked, findings, heard, require_enough
@@ -179,6 +179,8 @@ class FairStrategy(Strategy):
         rule, num_rounds = self.algorithm.rule, self._rounds
         kept, result = self._begin(initial_arrays, train, grid), Result()
         try:
+            if self._folder is not None and kept.done:
+                averages.read(self._folder, result, kept.done)
             result.arrays = initial_arrays if kept.done == 0 else self._last_served(kept)
             if evaluate_fn is not None and kept.done == 0:
                 _central(evaluate_fn, 0, result)
@@ -212,6 +214,8 @@ class FairStrategy(Strategy):
             result.evaluate_metrics_clientapp[number] = found
         if evaluate_fn is not None:
             _central(evaluate_fn, number, result)
+        if self._folder is not None:
+            averages.write(self._folder, result)
 
     def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Keeper:
         if self._kept is not None:
