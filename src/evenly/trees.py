@@ -18,9 +18,19 @@ def stack(trees: Sequence[Tree], axis: int = 0) -> Tree:
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves], axis), *trees)
 
 
+def repeat(tree: Tree, times: int, axis: int = 0) -> Tree:
+    """The same entry a number of times, stacked along a new axis."""
+
+    def one(leaf: Any) -> jax.Array:
+        wide = jnp.expand_dims(leaf, axis)
+        return jnp.broadcast_to(wide, (times, *wide.shape[1:]) if axis == 0 else (*wide.shape[:-1], times))
+
+    return jax.tree.map(one, tree)
+
+
 def take(tree: Tree, index: int, axis: int = 0) -> Tree:
     """One entry of a stacked tree."""
-    return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis), tree)
+    return jax.tree.map(lambda leaf: leaf[index] if axis == 0 else leaf[..., index], tree)
 
 
 def cut(tree: Tree, runs: slice, axis: int) -> Tree:

@@ -23,6 +23,7 @@ from evenly.simulate.observing import Observe
 from evenly.types import Several, Trace
 
 Progress = Callable[[int, int], None]
+EVALUATED = ("rounds", "tables", "losses", "central")  # what a trace has of each evaluation
 
 
 class RunId(NamedTuple):
@@ -140,19 +141,27 @@ class Followers:
         if not wanted:
             return
         by_member = dict(zip(program.members, (_only(trace, wanted) for trace in seen), strict=True))
-        for variant in self._variants_of(program):
-            traces = [by_member[member] for member in self._members[variant]]
-            combine = self._variants[variant].method.combine
-            for point in self._points(combine(traces) if combine else traces[0], self._variants[variant], program.seed):
-                with self._lock:
-                    if self._live:
-                        self._live.point(point.run.label, point.run.seed, point.round, point.values)
-                    self._logs = [log for log in self._logs if _listens(log, point)]
+        for point in self._points(program, by_member):
+            with self._lock:
+                if self._live:
+                    self._live.point(point.run.label, point.run.seed, point.round, point.values)
+                self._logs = [log for log in self._logs if _listens(log, point)]
 
-    def _points(self, trace: Trace, variant: Variant, seed: int) -> Iterator[Point]:
-        run, params = RunId(self._plan.name, variant.label, seed), params_of(self._plan, variant, seed)
-        found = {split: {m: v.tolist() for m, v in measured(self._federation, trace, split).items()} for split in self._splits}
-        for i, done in enumerate(trace.rounds.tolist()):
+    def _points(self, program: Program, by_member: dict[int, Trace]) -> Iterator[Point]:
+        """The evaluations of all runs of a program are measured together: one by one, many runs would take longer than training."""
+        variants, traces = [self._variants[i] for i in self._variants_of(program)], []
+        for variant, own in zip(variants, (self._members[i] for i in self._variants_of(program)), strict=True):
+            members = [by_member[member] for member in own]
+            traces.append(variant.method.combine(members) if variant.method.combine else members[0])
+        if not traces:
+            return
+        every = traces[0]._replace(**{name: np.concatenate([getattr(trace, name) for trace in traces]) for name in EVALUATED})
+        found = {split: {m: v.tolist() for m, v in measured(self._federation, every, split).items()} for split in self._splits}
+        owners = [(variant, params_of(self._plan, variant, program.seed)) for variant in variants]
+        of = np.repeat(np.arange(len(variants)), [len(trace.rounds) for trace in traces])
+        for i, (done, number) in enumerate(zip(every.rounds.tolist(), of, strict=True)):
+            variant, params = owners[number]
+            run = RunId(self._plan.name, variant.label, program.seed)
             values = {split: {m: v[i] for m, v in each.items() if isfinite(v[i])} for split, each in found.items()}
             yield Point(run, done, self._plan.rounds + _one_more(variant), {split: each for split, each in values.items() if each}, params)
 
@@ -196,7 +205,7 @@ def _one_more(variant: Variant) -> bool:
 
 def _only(trace: Trace, evaluations: list[int]) -> Trace:
     """Some of a trace's evaluations, with what they are measured by."""
-    return trace._replace(**{name: getattr(trace, name)[evaluations] for name in ("rounds", "tables", "losses", "central")})
+    return trace._replace(**{name: getattr(trace, name)[evaluations] for name in EVALUATED})
 
 
 def _listens(log: Log, point: Point) -> bool:

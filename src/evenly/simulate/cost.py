@@ -1,20 +1,19 @@
 """What a client sends and receives in a round of an algorithm."""
 
-import jax
+from collections.abc import Sequence
 
 from evenly.clients.alone import TrainingAlone
-from evenly.metrics.communication import SCALAR, Cost, layer_sizes, round_cost
+from evenly.metrics.communication import SCALAR, Cost, round_cost
 from evenly.simulate.choosing import GIVEN
 from evenly.simulate.layout import Shape
-from evenly.types import Algorithm, RowRule, Several, Task
+from evenly.types import Algorithm, RowRule, Several
 
 NOT_SENT = {"square_norm", "gram", "chance"}  # read off the updates themselves, or drawn by the server
 
 
-def cost_of(algorithm: Algorithm, task: Task, shape: Shape) -> Cost:
+def cost_of(algorithm: Algorithm, sizes: Sequence[int], shape: Shape) -> Cost:
     """Bytes up and down, from the sizes of the model's layers, how the method talks and what it makes clients reveal."""
     rule = algorithm.rule
-    sizes = layer_sizes(jax.eval_shape(task.init, jax.random.key(0)))
     models = rule.groups if isinstance(rule, Several) else 1
     if isinstance(algorithm.work, TrainingAlone):
         kind = "none"

@@ -1,8 +1,10 @@
 """Simulate federated training: the host side that feeds the compiled program block by block."""
 
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ import numpy as np
 from evenly import __version__, trees
 from evenly.algorithms.e2fl import E2FL
 from evenly.federation import Federation
+from evenly.metrics.communication import layer_sizes
 from evenly.models import check_task
 from evenly.records import replace
 from evenly.sampling import Full
@@ -36,6 +39,7 @@ Progress = Callable[[int, int], None]  # rounds done, rounds in all
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 CHECKPOINT_SECONDS = 20.0
+BEGINNING = threading.Lock()  # simulations that begin at once would all compile the same small steps, each for itself
 
 
 class Collected(NamedTuple):
@@ -161,7 +165,8 @@ class _Simulation:
     def run(self, progress: Progress | None, observe: Observe | None, path: Path | None) -> list[Trace]:
         data = device_data(self.federation, prepared_weights(self.federation, self.company.prepares), self.shape.eval_chunk)
         data = on_every_device(data, self.shape.devices)
-        state, collected, done = self._initial_state(), Collected([], [], [], [], [], [], []), 0
+        with BEGINNING:
+            state, collected, done = self._initial_state(), Collected([], [], [], [], [], [], []), 0
         name = self._fingerprint() if path else ""
         if path and (saved := checkpoints.read(path, name)):
             done, leaves = saved
@@ -198,27 +203,30 @@ class _Simulation:
             teller.new(collected.evaluations)
         whole = collected.whole()
         model = several.served(self.parts, state) if self.shape.models else served(self.shape, self.parts, state)
-        traces = [self._trace(whole, state._replace(model=model), r) for r in range(self.shape.runs)]
+        # On the host from here on: taking runs apart one by one, a device would be asked thousands of times.
+        state = jax.tree.map(np.asarray, state._replace(model=model, server=(), memory=(), chosen=()))
+        sizes = layer_sizes(jax.eval_shape(self.task.init, jax.random.key(0)))
+        traces = [self._trace(whole, state, sizes, r) for r in range(self.shape.runs)]
         return [traces[self.company.place[i]] for i in range(self.shape.runs)]
 
     def _initial_state(self) -> State:
         runs, axis = self.shape.runs, self.shape.axis
         model = beginning.first_model(self.task, self.algorithms[0].rule, self.seeds)
         census = self.federation.census()
-        copies = trees.stack([model] * runs, axis)
+        copies = trees.repeat(model, runs, axis)
         memory = jax.vmap(lambda work, m: work.remember(m), (0, axis), axis)(self.parts.work, copies)
         rules, servers = [], []
         for i, band in enumerate(self.parts.bands):
-            own = trees.cut(copies, self.shape.band(i), axis)
             size = self.shape.bands[i + 1] - self.shape.bands[i]
-            rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(band.rule))
+            with _on_host():
+                rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(band.rule))
             start = jax.vmap(lambda server, m: server.init(m), (0, axis))
-            servers.append(() if band.server is None else start(band.server, own))
+            servers.append(() if band.server is None else start(band.server, trees.cut(copies, self.shape.band(i), axis)))
         return State(
             model=copies,
-            rule=tuple(rules),
+            rule=jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, tuple(rules))),
             server=tuple(servers),
-            memory=jax.tree.map(lambda leaf: jnp.stack([leaf] * self.shape.clients), memory),
+            memory=trees.repeat(memory, self.shape.clients),
             excluded=jnp.zeros((self.shape.clients, runs), jnp.int32),
             broken=jnp.full(runs, NEVER, jnp.int32),
             chosen=beginning.nothing_chosen(self.shape) if self.shape.models else (),
@@ -279,7 +287,7 @@ class _Simulation:
                 "A loss was negative or too large for this method; check the model's loss and the learning rate."
             )
 
-    def _trace(self, whole: tuple[np.ndarray, ...], state: State, run: int) -> Trace:
+    def _trace(self, whole: tuple[np.ndarray, ...], state: State, sizes: Sequence[int], run: int) -> Trace:
         shape = self.shape
         cohort, chosen, weights, *seen = whole
         own, weights = cohort, weights[..., run]
@@ -288,7 +296,7 @@ class _Simulation:
             slots = np.argsort(~mine, axis=1, kind="stable")[:, : int(mine[0].sum())]
             own, weights = np.take_along_axis(cohort, slots, 1), np.take_along_axis(weights, slots, 1)
         algorithm = self.algorithms[run]
-        cost = cost_of(algorithm, self.task, shape)
+        cost = cost_of(algorithm, sizes, shape)
         return Trace(
             **evaluated(self.federation, shape, seen, run),
             cohort=own,
@@ -296,7 +304,7 @@ class _Simulation:
             excluded=np.asarray(state.excluded)[:, run],
             upload=cost.up,
             download=cost.down,
-            model=jax.tree.map(np.asarray, trees.take(state.model, run, shape.axis)),
+            model=jax.tree.map(np.array, trees.take(state.model, run, shape.axis)),  # its own, not a view of all
             reports=self._reports(state, run),
         )
 
@@ -315,6 +323,14 @@ class _Simulation:
         return checkpoints.fingerprint(
             self.federation, settings, plain, [repr((a.select, a.prepare)) for a in self.algorithms], repr(self.seeds), _stable(self.task)
         )
+
+
+def _on_host() -> AbstractContextManager[Any]:
+    """For many tiny steps, each of which a GPU would have to compile and start; where JAX was told to do without the CPU, there."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:
+        return nullcontext()
 
 
 def _collect(collected: Collected, block: Block, record: Record, start: int, stop: int) -> None:
