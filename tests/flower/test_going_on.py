@@ -14,7 +14,6 @@ from evenly.experiment.lock import held
 from evenly.flower import Caps, first_arrays, strategy, wire
 from evenly.flower.adapter import FairStrategy
 from evenly.flower.clients.jax import app
-from evenly.report.page import render
 from evenly.types import Trace
 from tests.flower.grids import NODES, OneProcess, reply, settings
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
@@ -128,7 +127,9 @@ def test_too_few_are_left_and_the_folder_says_who(tmp_path: Path):
         start(server, grid_of(answer), "fedavg")
     left, _ = read_left_out(tmp_path / "run")
     assert sorted(one.client for one in left if one.round == 2) == [1, 2, 3]
-    assert "sent -5 as" in render(open_results(tmp_path / "run"))
+    comparison = open_results(tmp_path / "run")
+    assert comparison.incidents is not None
+    assert "sent -5 as" in comparison.incidents.left_out[-1].reason
 
 
 LIED_TO = ["q-fedavg(q=1)", "afl(form=local)", "term(alpha=1, weights=equal)", "p-fedavg(family=geometric)"]
@@ -152,7 +153,7 @@ def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_
     np.testing.assert_allclose(bound.weights.sum(1), 1.0, rtol=1e-5)
     _, flagged = read_left_out(tmp_path / "run")
     assert {one.flag.client for one in flagged if one.flag.what == "loss" and one.flag.said > 1e4} == {2}
-    page = render(open_results(tmp_path / "run"))
+    page = (tmp_path / "run" / "report.html").read_text()
     section = page[page.index('<section id="left-out"') :].split("</section>")[0]
     assert "client 2" in section
     assert "1e+05" in section

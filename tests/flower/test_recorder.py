@@ -9,12 +9,15 @@ from typer.testing import CliRunner
 from evenly.cli import app
 from evenly.experiment.deployment import LeftOut, read_left_out, read_rounds
 from evenly.experiment.folder import open_results, open_study
-from evenly.experiment.results import final_by_seed, tidy
+from evenly.experiment.results import Comparison, final_by_seed, tidy
 from evenly.federation import SPLITS
 from evenly.flower.checking import Evaluated
 from evenly.flower.recorder import agreeing
 from evenly.metrics import accuracy
+from evenly.report.choice import choose
+from evenly.report.left_out_section import left_out_section
 from evenly.report.page import render
+from evenly.report.table import clients_split, final_values
 from evenly.watch.state import State
 from tests.flower.deployments import CLIENTS, NAMES, one_round, recorder
 
@@ -27,6 +30,11 @@ def folder(tmp_path_factory):
         one_round(written, t)
     written.end()
     return place
+
+
+def section_of(comparison: Comparison, least: int = 0) -> str:
+    values = final_values(comparison, clients_split(comparison))
+    return left_out_section(comparison, choose(comparison, values, least))
 
 
 def test_the_trace_is_that_of_a_simulation(folder):
@@ -84,8 +92,7 @@ def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
 
 def test_small_clients_are_left_out_without_their_name(folder):
     """Nobody has 50 test rows, so nobody is named, and no sentence quotes a number."""
-    page = render(open_results(folder), least=50)
-    section = page[page.index('<section id="left-out"') :].split("</section>")[0]
+    section = section_of(open_results(folder), least=50)
     assert "a client that is not named" in section
     assert "hospital" not in section
     assert "did not answer in time" not in section
@@ -98,7 +105,7 @@ def test_a_deployment_in_which_all_went_well_says_so(tmp_path):
     comparison = open_results(tmp_path / "run")
     assert comparison.incidents is not None
     well = comparison._replace(incidents=comparison.incidents._replace(flagged=()))
-    assert "Nobody: all of the 5 updates that were asked for came and counted." in render(well)
+    assert "Nobody: all of the 5 updates that were asked for came and counted." in section_of(well)
 
 
 @pytest.mark.parametrize("command", [["report"], ["export"], ["export", "--format", "latex"]])
@@ -125,6 +132,7 @@ def test_watch_follows_it(folder, tmp_path):
     assert told["status"] == "finished"
     assert told["methods"][0]["round"] == 4
     running = recorder(tmp_path / "run")
+    assert State(tmp_path / "run").look()["sentence"] == "The first round is under way."
     one_round(running, 1)
     told = State(tmp_path / "run").look()
     assert told["status"] == "running"
@@ -199,9 +207,9 @@ def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
     kept = recorder(tmp_path / "run")
     kept.introduced([LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")])
     one_round(kept, 1)
-    page = render(open_results(tmp_path / "run"))
-    assert "node 999" in page
-    assert "before the first round" in page
+    section = section_of(open_results(tmp_path / "run"))
+    assert "node 999" in section
+    assert "before the first round" in section
 
 
 def test_updates_that_are_not_finite_are_counted_as_in_a_simulation():

@@ -75,7 +75,8 @@ class State:
             return "waiting", f"Nothing {begins} in {self.folder} yet. This page goes on looking."
         last = begun[name := _latest(begun)]
         if not last.end and is_running(self._tails[name].path):
-            return "running", "Training." if last.done[0] or any(last.points.values()) else "Loading data and compiling."
+            begins = "The first round is under way." if self._deployed() else "Loading data and compiling."
+            return "running", "Training." if last.done[0] or any(last.points.values()) else begins
         if last.end == "failed":
             return "failed", f"It failed: {last.error} What was finished is kept; once the cause is gone, go on with {again}."
         if last.end == "stopped":
@@ -90,11 +91,13 @@ class State:
 
     def _again(self) -> str:
         """How to go on: what a deployment waits for is its server, not a command of ours."""
+        return "starting the server again with this folder" if self._deployed() else f"`evenly resume {shlex.quote(str(self.folder))}`"
+
+    def _deployed(self) -> bool:
         try:
-            deployed = "deployment" in json.loads((self.folder / "plan.json").read_text())
+            return "deployment" in json.loads((self.folder / "plan.json").read_text())
         except (OSError, ValueError, TypeError):
-            deployed = False
-        return "starting the server again with this folder" if deployed else f"`evenly resume {shlex.quote(str(self.folder))}`"
+            return False
 
     def _title(self, found: Found | None) -> str:
         """What run.json calls the experiment, or its name in the plan, or the folder's."""
