@@ -4,6 +4,7 @@ Written down for people in docs/flower-record.md. Everything here is a translati
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -94,8 +95,7 @@ def from_arrays(arrays: ArrayRecord, like: Tree, prefix: str = "") -> Tree:
     for name, leaf, own in zip(wanted, leaves, found, strict=True):
         if tuple(np.shape(leaf)) != own.shape:
             raise ValueError(f"Array {name!r} must have shape {list(np.shape(leaf))}, got {list(own.shape)}.")
-    kinds = [np.asarray(own, np.result_type(leaf)) for leaf, own in zip(leaves, found, strict=True)]
-    return jax.tree.unflatten(structure, kinds)
+    return jax.tree.unflatten(structure, [np.asarray(own, leaf.dtype) for leaf, own in zip(leaves, found, strict=True)])
 
 
 def several(models: Sequence[Tree]) -> ArrayRecord:
@@ -121,14 +121,29 @@ def read(array: Array) -> np.ndarray:
     """An array without a copy of its bytes, read-only. Raises ValueError unless it is what NumPy wrote, without objects."""
     if array.stype != NUMPY:
         raise ValueError(f"Arrays must be written by NumPy (stype {NUMPY!r}), got {array.stype!r}.")
-    held = _Bytes(array.data)
-    version = np.lib.format.read_magic(held)  # pyright: ignore[reportArgumentType]
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = header(held)  # pyright: ignore[reportArgumentType]
+    shape, by_columns, dtype, start = _header(array.data[: _header_end(array.data)])
+    flat = np.frombuffer(array.data, dtype, int(np.prod(shape, dtype=np.int64)), start)
+    return flat.reshape(shape, order="F" if by_columns else "C")
+
+
+def _header_end(data: bytes) -> int:
+    """Where the numbers begin: after NumPy's magic, two numbers of its version, and the header, whose length comes first."""
+    if data[:6] != b"\x93NUMPY" or len(data) < 12:
+        raise ValueError("Arrays must be written by NumPy, but this one does not begin as they do.")
+    wide = data[6] > 1
+    return (12 if wide else 10) + int.from_bytes(data[8:12] if wide else data[8:10], "little")
+
+
+@lru_cache(maxsize=4096)
+def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, order, type and where the numbers begin; the replies of a round share their headers."""
+    held = BytesIO(header)
+    version = np.lib.format.read_magic(held)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read_header(held)
     if dtype.hasobject:
         raise ValueError("Arrays must hold numbers, got Python objects.")
-    flat = np.frombuffer(array.data, dtype, int(np.prod(shape, dtype=np.int64)), held.at)
-    return flat.reshape(shape, order="F" if by_columns else "C")
+    return shape, by_columns, dtype, len(header)
 
 
 def write(array: np.ndarray) -> Array:
@@ -161,18 +176,6 @@ def get(metrics: Mapping[str, Any], name: str) -> np.ndarray | None:
     if any(side < 0 for side in shape) or int(np.prod(shape)) != flat.size:
         raise ValueError(f"{name!r} has {flat.size} entries, but {name + SHAPE!r} says {list(shape)}.")
     return flat.reshape([int(side) for side in shape])
-
-
-class _Bytes:
-    """Bytes that are read from the front, as NumPy's readers of headers ask for."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self.at = data, 0
-
-    def read(self, count: int) -> bytes:
-        piece = self._data[self.at : self.at + count]
-        self.at += len(piece)
-        return piece
 
 
 def _step(entry: Any) -> str:
