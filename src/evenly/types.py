@@ -137,6 +137,8 @@ class Several(Rule, Protocol):
     @property
     def inference(self) -> str: ...  # how clients come to their model
     @property
+    def known_votes(self) -> bool: ...  # whether the federation's groups count while training, and clients choose what they are served
+    @property
     def apart(self) -> bool: ...  # whether clients train the model they chose; else all of them train one shared model
     @property
     def final_pass(self) -> bool: ...  # whether everybody takes part in one more round at the end

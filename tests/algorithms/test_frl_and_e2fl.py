@@ -145,6 +145,19 @@ def test_clients_with_the_same_rows_are_clustered_together(tiny: Federation):
         assert len(set(first)) == 3
 
 
+@pytest.mark.parametrize("inference", ["lowest-loss", "one-shot", "binary"])
+def test_with_known_votes_the_groups_learn_what_they_learn_and_clients_choose_what_they_are_served(tiny: Federation, inference: str):
+    grouped = replace(tiny, client_group=np.arange(tiny.clients) % 2)
+    known = ran(grouped, "e2fl" + UNIFORM)
+    found = ran(grouped, f"e2fl(inference={inference}, known_votes=true)" + UNIFORM)
+    assert [one.tolist() for one in rankings(found)] == [one.tolist() for one in rankings(known)]
+    assert known.choice[-1].tolist() == grouped.client_group.tolist()
+    assert found.choice[0].tolist() == [0] * tiny.clients  # nothing learned: all models are equal, and the first is taken
+    chosen = ran(grouped, f"e2fl(inference={inference}, groups=2)" + UNIFORM)
+    assert found.upload == known.upload == chosen.upload
+    assert found.download == known.download < chosen.download
+
+
 def test_first_votes_that_are_trained_side_by_side_are_clustered_alike(tiny: Federation, monkeypatch: pytest.MonkeyPatch):
     text = "e2fl(inference=rank-clustering, groups=2)" + UNIFORM
     one_by_one = ran(tiny, text, rounds=1)
@@ -228,6 +241,7 @@ def test_the_example_of_the_specification():
         ("frl(k=1.0)", r"frl: k must be a share of the edges between 0 and 1, got 1\.0\. E2FL keeps half: 0\.5\."),
         ("e2fl(k=0.0)", r"e2fl: k must be a share of the edges between 0 and 1, got 0\.0\. .*"),
         ("frl(scores=signed)", r"frl: scores must be one of raw, abs, frl-compat, got 'signed'\."),
+        ("e2fl(known_votes=true)", r"e2fl: known_votes needs an inference of clients: one of lowest-loss, .*, got 'known'\."),
         ("e2fl(inference=guess)", r"e2fl: inference must be one of known, rank-clustering, .*, got 'guess'\."),
         ("e2fl(groups=-1)", r"e2fl: groups must be a whole number of at least 0, got -1\."),
         ("e2fl(restarts=0)", r"e2fl: restarts must be a whole number of at least 1, got 0\."),

@@ -8,7 +8,9 @@ hundred: equity. A client uses the model of its group, which knows it best: equa
 Groups are known, or inferred. "rank-clustering": before the first round every client trains once, and the server clusters the
 orders. "lowest-loss", "one-shot", "binary": in every round, and when it is served, a client chooses among the groups' models by
 the loss on its training rows, or by how sure they are. Groups start equal and cannot be told apart: in the first round they are
-drawn. A client's vote counts one, whatever its size, so coefficients are 0 or 1, a row for each group.
+drawn. With `known_votes` groups are known while training, and inferred only to serve: how well a newcomer would find its group,
+as the paper's Figure 4 seems to have it, whose clients find theirs from the first rounds on. A client's vote counts one, whatever
+its size, so coefficients are 0 or 1, a row for each group.
 
 Where a client holds rows of several groups of people (`people`), it sends one order for each group, trained on those rows
 alone, and these vote as if they came from clients of their own; all are then served the model of all.
@@ -37,6 +39,7 @@ class E2FL:
 
     groups: int = static(default=0, doc="how many groups there are; 0: as many as the data say")
     inference: str = static(default="known", doc=f"how clients come to their group: {', '.join(INFERENCE)}")
+    known_votes: bool = static(default=False, doc="whether clients vote in their known group, and infer only whose model serves them")
     absent_vote: bool = static(default=False, doc="whether groups without clients in a round vote again with their last order")
     final_pass: bool = static(default=False, doc="whether everybody trains once more at the end, and votes in its group")
     global_model: bool = static(default=False, doc="whether clients are served the model of all, not their group's: E2FL (GM)")
@@ -51,6 +54,8 @@ class E2FL:
         for name, least in (("groups", 0), ("layer", 0), ("iterations", 1), ("restarts", 1)):
             value = getattr(self, name)
             require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")
+        inferred = not self.known_votes or self.inference in CHOOSERS
+        require(inferred, f"known_votes needs an inference of clients: one of {', '.join(CHOOSERS)}, got {self.inference!r}.")
         known = not self.people or self.inference == "known"
         require(known, f"with people = true the groups are known, so inference must be 'known', got {self.inference!r}.")
 

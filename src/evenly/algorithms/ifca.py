@@ -27,6 +27,7 @@ class IFCA:
     groups: int = static(default=2, doc="how many models there are; 0: as many as the data have groups of clients")
     weights: str = static(default="size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
     inference: str = static(default="lowest-loss")
+    known_votes: bool = static(default=False)
     apart: bool = static(default=True)
     final_pass: bool = static(default=False)
 

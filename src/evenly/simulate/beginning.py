@@ -28,7 +28,8 @@ def suited(algorithm: Algorithm, federation: Federation) -> Algorithm:
     if not isinstance(rule, Several):
         return algorithm
     given = federation.client_group
-    if rule.inference == "known" and given is None:
+    known = rule.inference == "known" or rule.known_votes
+    if known and given is None:
         raise ValueError(
             f"{algorithm.label}: the data do not say which group each client belongs to (client_group). "
             "Give it, or let groups be inferred, such as e2fl(inference=lowest-loss, groups=2)."
@@ -38,7 +39,7 @@ def suited(algorithm: Algorithm, federation: Federation) -> Algorithm:
         raise ValueError(f"{algorithm.label}: say how many groups there are, such as groups=2; the data do not.")
     if groups > federation.clients:
         raise ValueError(f"{algorithm.label}: {groups} groups need at least as many clients, but there are {federation.clients}.")
-    if rule.inference == "known":
+    if known:
         _check_membership(algorithm.label, given, groups)
     if rule.groups:
         return algorithm
@@ -93,7 +94,7 @@ def first_choices(opening: Opening, algorithms: list[Algorithm]) -> Chosen:
     clients, runs = opening.shape.clients, opening.shape.runs
     if rule.inference == "rank-clustering":
         model = _clustered(opening, algorithms)
-    elif rule.inference == "known":
+    elif rule.inference == "known" or rule.known_votes:
         model = np.tile(np.asarray(opening.federation.client_group)[:, None], runs)
     else:
         model = np.tile(drawn_groups(clients, rule.groups, opening.seeds.cohort)[:, None], runs)

@@ -18,7 +18,7 @@ def cost_of(algorithm: Algorithm, sizes: Sequence[int], shape: Shape) -> Cost:
     if isinstance(algorithm.work, TrainingAlone):
         kind = "none"
     elif algorithm.network is not None:
-        kind = "ranking" if not isinstance(rule, Several) or rule.inference in GIVEN else "ranking and masks"
+        kind = "ranking" if not isinstance(rule, Several) or rule.known_votes or rule.inference in GIVEN else "ranking and masks"
     else:
         kind = "clusters" if isinstance(rule, Several) else "model"
     cells = shape.groups * shape.labels

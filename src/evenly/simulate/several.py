@@ -24,7 +24,7 @@ def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t:
     band, rule = _only(parts)
     who = block.cohort[t]
     invited = jnp.broadcast_to(block.returned[t][:, None], (who.shape[0], shape.runs))
-    choice = _choices(task, shape, parts, data, state, who)
+    choice = state.chosen.model[who] if rule.known_votes else _choices(task, shape, parts, data, state, who)
     signals = Signals(
         client=who, returned=invited, examples=data.examples[who], unprivileged=data.unprivileged[who], choice=choice,
         chance=block.chance[t],
@@ -99,7 +99,7 @@ def _choices(task: Task, shape: Shape, parts: Parts, data: Data, state: State, w
     if rule.inference in GIVEN:
         return last
     own = lax.map(lambda models: chosen(task, shape, data, models, who, rule.inference), offered(parts, state))
-    return jnp.where(state.chosen.begun, own.T, last)
+    return own.T if rule.known_votes else jnp.where(state.chosen.begun, own.T, last)
 
 
 def evaluated(task: Task, shape: Shape, parts: Parts, data: Data, state: State) -> tuple[Array, Array, Array]:
