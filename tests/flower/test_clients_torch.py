@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from evenly.algorithms import algorithm
-from evenly.clients.edge_popup import EdgePopup, frozen
+from evenly.clients.edge_popup import EdgePopup
 from evenly.clients.local_training import LocalTraining
 from evenly.clients.shaping import NashBargaining
 from evenly.federation import Federation
@@ -26,7 +26,6 @@ from evenly.flower.clients.data import client_of
 from evenly.flower.clients.torch_training import drawn, outcome, shaped
 from evenly.models import MLP, Softmax
 from evenly.ranking import Frozen
-from evenly.ranking.ballots import DIGIT
 from evenly.simulate import simulate
 from tests.flower.one_room import Room, config, plain_rounds
 
@@ -94,34 +93,31 @@ def test_a_personal_model_stays_with_its_client(notation: str, tiny: Federation,
     assert abs(a["train-loss"] - np.log(3)) > 0.01  # it has learned
 
 
-@pytest.mark.parametrize("scores", ["raw", "abs", "frl-compat"])
-def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
-    network, work = Frozen(k=0.5, scores=scores), EdgePopup(batch_size=5, learning_rate=0.4)
-    task: Any = network.of(MLP(features=5, classes=3, hidden=(6,), bias=False), 0)
-    module = nn.Sequential(nn.Linear(5, 6, bias=False), nn.ReLU(), nn.Linear(6, 3, bias=False))
-    module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(task.weights)})
-    received, rows = task.init(jax.random.key(3)), client_of(tiny, 5).train
-    numbers = batches(0, 1, 5, rows.size, epochs=2, size=5)
-
-    local = work.start(task, received, None)
-    for step in numbers:
-        local = work.step(task, received, local, in_jax.shard(rows, step))
-    vote, _ = work.finish(task, received, local)
-    sent = {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(received)}
-    found = torch_popup.searched(module, network, sent, drawn(rows, 2, numbers), work, in_torch.cross_entropy)
-    for i in range(2):
-        places = np.asarray(DIGIT * vote.high[i]["w"] + vote.low[i]["w"])
-        assert (places != np.asarray(received[i]["w"])).any()
-        np.testing.assert_array_equal(found[f"{2 * i}.weight"].T, places)
-
-    kept = torch_popup.subnetwork(module, network, sent)
-    expected = frozen(task).subnetwork(task.masks(received))
-    for i in range(2):
-        np.testing.assert_allclose(kept[f"{2 * i}.weight"].T, expected[i]["w"], rtol=1e-6)
-
-
 def bare() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 6, bias=False), nn.ReLU(), nn.Linear(6, 3, bias=False))
+
+
+@pytest.mark.parametrize("scores", ["raw", "abs", "frl-compat"])
+def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
+    """With the same frozen weights; drawing them is each framework's own."""
+    method, task = algorithm(f"frl(batch_size=5, learning_rate=0.4, scores={scores})"), MLP(features=5, classes=3, hidden=(6,), bias=False)
+    network, work, module, rows = method.network, method.work, bare(), client_of(tiny, 5).train
+    assert isinstance(network, Frozen)
+    assert isinstance(work, EdgePopup)
+    drawn_in_jax: Any = network.of(task, 0)
+    received = drawn_in_jax.init(jax.random.key(3))
+    reply = Room(in_jax.app(tiny, task), 6).ask(5, "train", wire.to_arrays(received), config(method.label, 1, 5))
+
+    module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(drawn_in_jax.weights)})
+    sent = {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(received)}
+    numbers = batches(0, 1, 5, rows.size, epochs=2, size=5)
+    found = torch_popup.searched(module, network, sent, drawn(rows, 2, numbers), work, in_torch.cross_entropy)
+    kept, expected = torch_popup.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
+    for i in range(2):
+        places = wire.read(reply[wire.ARRAYS][f"{i}.w"])
+        assert (places != np.asarray(received[i]["w"])).any()
+        np.testing.assert_array_equal(found[f"{2 * i}.weight"].T, places)
+        np.testing.assert_allclose(kept[f"{2 * i}.weight"].T, expected[i]["w"], rtol=1e-6)
 
 
 def test_votes_on_edges_travel_as_whole_numbers_and_lower_the_loss(tiny: Federation, task: Softmax) -> None:
@@ -142,7 +138,6 @@ def _train_loss(room: Room, model: Any, asked: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("inference", ["lowest-loss", "one-shot", "binary"])
 def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None:
-    """With the same frozen weights; the drawing of weights is each framework's own."""
     notation = f"e2fl(inference={inference}, groups=3, batch_size=5)+full"
     method = algorithm(notation)
     task: Any = Frozen().of(MLP(features=5, classes=3, hidden=(6,), bias=False), 0)
