@@ -33,7 +33,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _three(row: dict[str, Any], name: str) -> str:
     honest, lying, capped = (f"{row[how][name]:.1f}" for how in ("honest", "lying", "capped"))
-    return f"{honest} → **{lying}** → {capped}"
+    return f"{honest} → **{lying}** → {capped}".replace(" ", "\u00a0")  # on one line
 
 
 def sentences(kept: dict[str, Any]) -> list[str]:

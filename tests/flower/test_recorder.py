@@ -83,7 +83,7 @@ def test_accuracies_alone_are_enough(tmp_path):
 def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
     page = (folder / "report.html").read_text()
     assert '<section id="left-out"' in page
-    assert "3 of the 20 updates that were asked for did not come or did not count, and 3 further replies; 1 of 5 clients" in page
+    assert "3 of the 20 updates that were asked for did not come or did not count, and 3 further replies. That concerns 1 of 5 clients." in page
     assert "training 2–4; evaluation 2–4" in page
     assert "did not answer in time" in page
     assert "its loss" in page

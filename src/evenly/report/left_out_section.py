@@ -44,10 +44,10 @@ def _summary(comparison: Comparison, told: Incidents) -> str:
     words = f"{len(trained):,} of the {told.asked:,} updates that were asked for did not come or did not count"
     others = len(told.left_out) - len(trained)
     words += f", and {others:,} further {'reply' if others == 1 else 'replies'}" if others else ""
-    words += f"; {clients:,} of {comparison.federation.clients:,} clients are concerned."
+    words += f". That concerns {clients:,} of {comparison.federation.clients:,} clients."
     last = int(comparison.runs[0].trace.rounds[-1])
     silent = len({one.client for one in told.left_out if one.phase == "evaluate" and one.round == last})
-    older = f" {silent:,} of them did not answer in the last evaluation: what is shown of such a client is its last answer, if any."
+    older = f" In the last evaluation {silent:,} did not answer: what is shown of such a client is its last answer, if any."
     return words + (older if silent else "")
 
 
