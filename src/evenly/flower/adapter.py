@@ -80,6 +80,7 @@ class FairStrategy(Strategy):
         self._since = 0.0
         self._served: ArrayRecord | None = None  # what the last round returned
         self._everybody = False
+        self._late: set[int] = set()  # nodes that came too late
         self._timeout, self._rounds = TIMEOUT, 0
 
     # What Flower calls in every round.
@@ -238,7 +239,9 @@ class FairStrategy(Strategy):
         if not new:
             return
         if roll.introduced or kept.setting.models or not nodes.grows(self.algorithm.rule):
-            LOG.info("%d nodes connected after the start and do not take part; wait for all with min_available_nodes.", len(new))
+            if not self._late.issuperset(new):
+                LOG.warning("%d nodes connected after the start and do not take part; wait for all with min_available_nodes.", len(new))
+            self._late = set(new)
             return
         kept.joined(nodes.grown(roll, new))
         self.algorithm = with_sampling(self.algorithm, self.options, kept.setting.roll)
