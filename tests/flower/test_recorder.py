@@ -83,7 +83,10 @@ def test_accuracies_alone_are_enough(tmp_path):
 def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
     page = (folder / "report.html").read_text()
     assert '<section id="left-out"' in page
-    assert "3 of the 20 updates that were asked for did not come or did not count, and 3 further replies. That concerns 1 of 5 clients." in page
+    assert (
+        "3 of the 20 updates that were asked for did not come or did not count, and 3 further replies. That concerns 1 of 5 clients."
+        in page
+    )
     assert "training 2–4; evaluation 2–4" in page
     assert "did not answer in time" in page
     assert "its loss" in page
@@ -210,6 +213,16 @@ def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
     section = section_of(open_results(tmp_path / "run"))
     assert "node 999" in section
     assert "before the first round" in section
+
+
+def test_what_clients_say_cannot_change_the_page(tmp_path):
+    kept = recorder(tmp_path / "run")
+    one_round(kept, 1)
+    kept.note([LeftOut(101, 1, 2, "crashed: <script>alert(1)</script>", "an error")])
+    kept.write()
+    section = section_of(open_results(tmp_path / "run"))
+    assert "<script>" not in section
+    assert "&lt;script&gt;" in section
 
 
 def test_updates_that_are_not_finite_are_counted_as_in_a_simulation():

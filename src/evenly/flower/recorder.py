@@ -71,6 +71,7 @@ class Recorder:
         self._left_out: list[LeftOut] = []
         self._flagged: list[Flagged] = []
         self._unwritten: set[int] = set()
+        self._told = (-1, -1)  # how many of both are in the file
         self._live: Live | None = None
         self._seen: Evaluation | None = None  # every client's last answer
         if self._folder:
@@ -141,10 +142,12 @@ class Recorder:
             return
         for number in sorted(self._unwritten):
             files.write_round(self._folder, self._rounds[number])
-        files.write_left_out(self._folder, self._left_out, self._flagged)
-        told = {number: self._rounds[number] for number in sorted(self._unwritten)}
-        record.add_training(self._folder, sum(done.seconds for done in told.values()), also={"flwr": version("flwr")})
-        self._tell(told)
+        if self._told != (told := (len(self._left_out), len(self._flagged))):
+            files.write_left_out(self._folder, self._left_out, self._flagged)
+            self._told = told
+        new = {number: self._rounds[number] for number in sorted(self._unwritten)}
+        record.add_training(self._folder, sum(done.seconds for done in new.values()), also={"flwr": version("flwr")})
+        self._tell(new)
         self._unwritten.clear()
 
     def end(self, how: str = "finished", error: str = "") -> None:
