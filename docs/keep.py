@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import kept_studies
 
+from evenly.experiment import record
 from evenly.experiment.config import read_packaged
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
@@ -37,7 +38,11 @@ def main() -> None:
         return
     plan = Plan.from_json(text)
     comparison = execute(plan, Store(folder, plan), models=False)
-    keep(plan, comparison, "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind)
+    known = record.read(folder)
+    if known and known.device:  # where and with what it was trained, which need not be here
+        keep(plan, comparison._replace(versions=known.versions), known.device, known.date)
+    else:
+        keep(plan, comparison, "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind, date.today().isoformat())
     if sys.argv[2:]:
         (DOCS / "pictures").mkdir(exist_ok=True)
         save_chart(distribution(comparison, sys.argv[2:]), DOCS / "pictures" / f"{file_name(plan)}.svg")
@@ -48,7 +53,7 @@ def file_name(plan: Plan) -> str:
     return plan.name.removeprefix("beyond/").replace("/", "-")
 
 
-def keep(plan: Plan, comparison: Comparison, device: str) -> None:
+def keep(plan: Plan, comparison: Comparison, device: str, day: str) -> None:
     """Write the figures of a comparison, beside the paper's, with what is needed to repeat it."""
     experiment = read_packaged(plan.name)
     lines = side_by_side(comparison, experiment.paper) if experiment.paper else []
@@ -57,7 +62,7 @@ def keep(plan: Plan, comparison: Comparison, device: str) -> None:
         "title": experiment.title,
         "notes": experiment.notes.strip(),
         "command": f"evenly reproduce {plan.name}" + ("" if plan.rounds == experiment.rounds else f" --rounds {plan.rounds}"),
-        "date": date.today().isoformat(),
+        "date": day,
         "device": device,
         "versions": comparison.versions,
         "rounds": plan.rounds,

@@ -108,8 +108,12 @@ def main() -> None:
             Store(folder, study)
             execute_study(study, folder, progress=report)
         else:
+            from evenly.experiment.record import timed  # it knows the versions from here
+
             plan = Plan.from_json(text)
-            execute(plan, Store(folder, plan), progress=report, models=not sys.argv[3:])
+            store = Store(folder, plan)
+            with timed(folder, folder / "traces", command=f"python -m evenly.experiment.execute {' '.join(sys.argv[1:])}"):
+                execute(plan, store, progress=report, models=not sys.argv[3:])
 
 
 if __name__ == "__main__":
