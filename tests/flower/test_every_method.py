@@ -1,8 +1,11 @@
 """Every method of the registry, through Flower's messages, is what the simulator makes of it: three rounds, the same seeds and data."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
+from flwr.app import Context, Message
 
 from evenly.algorithms import METHODS, Variant, variants
 from evenly.federation import Federation
@@ -10,9 +13,10 @@ from evenly.flower import first_arrays, strategy, wire
 from evenly.flower.clients.jax import app
 from evenly.models import Softmax
 from evenly.notation import parse
+from evenly.randomness import Draws
 from evenly.simulate import simulate
 from evenly.types import Algorithm, Seeds, Several, Task
-from tests.flower.grids import OneProcess
+from tests.flower.grids import OneProcess, settings
 from tests.simulations import COHORT, COMMON, task_for
 
 ROUNDS = 3
@@ -40,10 +44,28 @@ def test_a_deployment_is_the_simulation(text: str, tiny: Federation, task: Softm
         compare(algorithm, own, tiny)
 
 
-def compare(algorithm: Algorithm, task: Task, federation: Federation) -> None:
-    (trace,) = simulate(task, federation, [algorithm], ROUNDS, seeds=SEEDS)
+@pytest.mark.parametrize("text", ["q-fedavg(q=1)+full", "fairfed+full", "fedmgda+full", "ifca+full", "e2fl(groups=3)+full"])
+def test_clients_that_fail_are_those_that_drop_out_of_a_simulation(text: str, tiny: Federation, task: Softmax):
+    share, drops = 0.4, Draws(SEEDS.cohort, "dropout")
+    gone = {(t, k) for t in range(ROUNDS) for k in np.flatnonzero(drops.at(t).random(tiny.clients) < share)}
+    variant = written(text)
+    own = task_for(variant.method.name, task, tiny)
+    honest = app(tiny, own)
+
+    def answer(message: Message, context: Context) -> Message:
+        told = settings(message)
+        if message.metadata.message_type == "train" and (told[wire.ROUND] - 1, told[wire.CLIENT]) in gone:  # pyright: ignore[reportOperatorIssue]
+            raise RuntimeError("the power went out")
+        return honest(message, context)
+
+    compare(variant.members[0], own, tiny, answer, dropout=share)
+
+
+def compare(algorithm: Algorithm, task: Task, federation: Federation, answer: Any = None, *, dropout: float = 0.0) -> None:
+    (trace,) = simulate(task, federation, [algorithm], ROUNDS, seeds=SEEDS, dropout=dropout)
     made = strategy(algorithm, task=task, seeds=SEEDS, min_available_nodes=federation.clients, min_train_nodes=1, introduce=True)
-    result = made.start(OneProcess(app(federation, task)), first_arrays(algorithm, task, SEEDS), num_rounds=ROUNDS)
+    grid = OneProcess(answer or app(federation, task))
+    result = made.start(grid, first_arrays(algorithm, task, SEEDS), num_rounds=ROUNDS)
     recorded = made.history.recorder.trace()
     slots = trace.cohort.shape[1]  # a final pass has more
     np.testing.assert_array_equal(recorded.cohort[:ROUNDS, :slots], trace.cohort)
