@@ -36,6 +36,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 MOST_MAPS = 20_000
+LONG = ("flower/test_deploy", "flower/", "test_killed", "test_cluster", "test_methods", "test_networks", "test_commands_in_docs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long begin first, so that at the end no worker is left alone with one."""
+    items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid.partition("::")[0]), len(LONG)))
 
 
 @pytest.fixture(scope="module", autouse=True)
