@@ -36,7 +36,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 MOST_MAPS = 20_000
-LONG = ("flower/test_deploy", "flower/", "test_killed", "test_cluster", "test_methods", "test_networks", "test_commands_in_docs")
+LONG = ("flower/test_deploy", "flower/", "test_killed", "test_cluster.py", "test_methods", "test_networks", "test_commands_in_docs")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
