@@ -25,7 +25,7 @@ from evenly.flower.deploy.processes import Process, ProcessError, free_ports, pr
 HOST = "127.0.0.1"
 STARTING = 60.0  # seconds a process may take to be ready; Flower's own take about three on an idle machine
 ANSWERING = 60.0  # seconds a command such as `flwr list` may take
-POLLING = "0.1"  # seconds between two looks for a message to work on; Flower's default is one
+POLLING = "0.25"  # seconds between two looks for a message to work on; Flower's default is one
 CONNECTION = "loopback"  # what Flower's configuration calls the SuperLink
 RUN_ID = re.compile(r"started run (\d+)")
 NODE_ID = re.compile(r"SuperNode ID: (\d+)")
