@@ -25,7 +25,7 @@ import evenly
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-SUFFIXES = {".py", ".typed", ".toml", ".csv", ".md", ".css", ".js", ".html", ".svg"}
+SUFFIXES = {".py", ".typed", ".toml", ".csv", ".md", ".css", ".js", ".html", ".svg", ".txt"}
 STRAY = re.compile(r"(^|/)(tests?|__pycache__|\.git\w*|\.venv|\.envs|\.jax_cache|results)(/|$)|\.pyc$")
 PYTHON = "bin/python"
 
