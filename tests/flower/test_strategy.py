@@ -263,6 +263,8 @@ def test_what_only_a_simulation_can_do_is_refused():
 
     with pytest.raises(ValueError, match=r"people = true a client sends one order for each group.*Start a SuperNode for each"):
         strategy("e2fl(groups=2, people=true)").start(OneProcess(answer), first())
+    with pytest.raises(ValueError, match=r"known_votes measures in a simulation.*leave it out alone"):
+        strategy("e2fl(groups=2, inference=one-shot, known_votes=true)").start(OneProcess(answer), first())
 
 
 # How an algorithm is written down.

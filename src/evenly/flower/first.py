@@ -46,6 +46,11 @@ def suited(algorithm: Algorithm, roll: Roll) -> Algorithm:
         f"{algorithm.label}: with people = true a client sends one order for each group of people in its rows, which only a simulation can "
         "do. Start a SuperNode for each of these groups, with client-group in its census, and leave people out.",
     )
+    require(
+        not getattr(algorithm.rule, "known_votes", False),
+        f"{algorithm.label}: known_votes measures in a simulation how well clients would find their group. In a deployment either leave it "
+        "and the inference out, so that groups are known, or leave it out alone, so that clients infer them.",
+    )
     return beginning.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
 
 
