@@ -38,7 +38,7 @@ def written() -> set[str]:
 
 def call(*command: str | Path, cwd: Path, **environment: str) -> str:
     """Run a command as somebody who has never seen this repository."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "EVENLY_DATA", "JAX_DISABLE_MOST_OPTIMIZATIONS")
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "EVENLY_DATA", "JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")
     env = {key: value for key, value in os.environ.items() if key not in hidden} | {"COLUMNS": "200"} | environment
     done = subprocess.run([str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, timeout=560, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
