@@ -50,8 +50,23 @@ def _pickled() -> bytes:
     return file.getvalue()
 
 
+def _headed(header: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(72)
+
+
+HOSTILE = ["(" * 300, "'''", "\n  1\n 2", "-" * 9000 + "1", "{'descr': '<f8', 'fortran_order': False, 'shape': (1%s,), }" % ("0" * 300)]
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"rubbish and more rubbish", wire.write(np.arange(9.0)).data[:90], wire.write(np.arange(9.0)).data[:-4], _pickled()]
+    "data",
+    [
+        *map(_headed, HOSTILE),
+        b"",
+        b"rubbish and more rubbish",
+        wire.write(np.arange(9.0)).data[:90],
+        wire.write(np.arange(9.0)).data[:-4],
+        _pickled(),
+    ],
 )
 def test_bytes_that_are_no_array_are_refused(data: bytes):
     with pytest.raises(ValueError, match=r".+"):
@@ -93,4 +108,4 @@ def test_what_is_missing_or_does_not_fit_is_said():
 
 
 def test_every_signal_says_how_it_is_sent():
-    assert {wire.EXAMPLES, wire.CELLS, wire.CLIENT_GROUP, *wire.SIGNALS.values()} == set(wire.HOW_TO_SEND)
+    assert {wire.EXAMPLES, wire.CELLS, wire.CLIENT_GROUP, wire.SQUARE_NORM, *wire.SIGNALS.values()} == set(wire.HOW_TO_SEND)

@@ -15,16 +15,19 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from evenly.flower import averages, messages, model_arrays, nodes, rounds, wire
+from evenly.flower import two_phase as two_phases
 from evenly.flower.caps import Caps
 from evenly.flower.drawing import Drawing
-from evenly.flower.hearing import Asked, findings, heard, require_enough
+from evenly.flower.hearing import Asked, Heard, findings, heard, require_enough
 from evenly.flower.keeping import Keeper, alone_in
 from evenly.flower.messages import Standing
 from evenly.flower.naming import algorithm_of, notation_of
 from evenly.flower.opening import clustered, opened, with_sampling
-from evenly.flower.options import Average, Options, Setting
+from evenly.flower.options import Adding, Average, Options, Setting
 from evenly.flower.reporting import averaged
+from evenly.flower.rounds import Done
 from evenly.flower.signals import signals_of
+from evenly.flower.two_phase import Measured
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
 
@@ -52,6 +55,7 @@ def strategy(
     configrecord_key: str = wire.CONFIG,
     train_metrics_aggr_fn: Average | None = None,
     evaluate_metrics_aggr_fn: Average | None = None,
+    two_phase: bool | Adding = False,
 ) -> "FairStrategy":
     """A strategy for `ServerApp`, from an Algorithm, a rule such as QFedAvg(q=1.0), or a notation such as "fairfed(metric=eod)+reweigh".
 
@@ -59,12 +63,18 @@ def strategy(
     the sampling that the algorithm names, else everybody takes part. With a `folder` every round is kept there: a server that is
     started again goes on, and `evenly report FOLDER` writes the report. `introduce` asks clients for a census even if the method
     does not need one, so that the report knows their names and groups. With `task` the first arrays are checked to be its model's.
+
+    With `two_phase` clients first measure, are told how much they count, and send that many times their update: the server needs
+    only the sum. A function in its place makes the sum, of masked updates say: it is given what each client sent.
     """
     options = Options(
         seeds or Seeds(), caps, introduce, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
         weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn or averaged, evaluate_metrics_aggr_fn or averaged,
+        (two_phases.added if two_phase else None) if isinstance(two_phase, bool) else two_phase,
     )  # fmt: skip
     made = algorithm_of(algorithm, uniform=fraction_train is not None)
+    if options.two_phase is not None:
+        two_phases.require_possible(made, caps)
     return FairStrategy(made, options, folder=None if folder is None else Path(folder), task=task)
 
 
@@ -77,6 +87,7 @@ class FairStrategy(Strategy):
         self._kept: Keeper | None = None
         self._drawing: Drawing | None = None
         self._asked: Asked | None = None
+        self._measured: Measured | None = None  # the first half of a round of two phases
         self._since = 0.0
         self._served: ArrayRecord | None = None  # what the last round returned
         self._everybody = False
@@ -95,33 +106,55 @@ class FairStrategy(Strategy):
         there = self._connected(grid)
         reached = tuple(k for k in dict.fromkeys(cohort.tolist()) if k in there)
         choosing = messages.chosen_by_clients(setting, standing)
-        needs = setting.algorithm.rule.needs - (frozenset() if choosing else {"choice"})
+        needs = (setting.algorithm.rule.needs & wire.SIGNALS.keys()) - (frozenset() if choosing else {"choice"})
         self._asked = asked = Asked(server_round, cohort, reached, needs)
         LOG.info("configure_train: %d of %d clients chosen, %d connected", len(asked.chosen), setting.roll.clients, len(reached))
-        return messages.to_train(setting, standing, server_round, reached, config, self._trained_record(setting, standing))
+        model = self._trained_record(setting, standing)
+        if self.options.two_phase is None:
+            return messages.to_train(setting, standing, server_round, reached, config, model)
+        looking = messages.to_measure(setting, standing, server_round, reached, config, model)
+        replies = grid.send_and_receive(looking, timeout=self._timeout)
+        before = two_phases.measured(setting, standing, asked, replies, self._draw().chance(server_round - 1))
+        self._enough(asked, before.came)
+        self._measured, self._asked = before, two_phases.to_add(setting, before)
+        return messages.to_add(setting, standing, server_round, two_phases.told(before, self._asked), config, model)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The next model, and metrics averaged by examples."""
         asked, kept = self._asked, self._keeper()
         if asked is None or asked.number != server_round:
             raise ValueError(f"Round {server_round} was not configured; call configure_train for it first.")
-        setting, standing = kept.setting, kept.standing
+        setting, standing, before = kept.setting, kept.standing, self._measured
         came = heard(setting, asked, replies)
-        try:
-            require_enough(setting, asked, came)
-        except ValueError:
-            kept.recorder.note(came.left_out)  # the report of what there was says who was missing then
-            raise
+        self._enough(asked, came)
+        if before is None:
+            done, after = self._from_models(asked, came)
+        else:
+            done, after, came = two_phases.finished(setting, standing, before, asked, came)
+            asked = before.asked
+        self._asked, self._measured, self._served = None, None, messages.served_record(setting, after)
+        seconds, down = time.monotonic() - self._since, float(self._served.count_bytes()) * (1 if before is None else 2)
+        kept.trained(asked, came, done, after, seconds=seconds, download=down)
+        return self._served, self.options.train_metrics_aggr_fn(came.contents, self.options.weighted_by_key)
+
+    def _from_models(self, asked: Asked, came: Heard) -> tuple[Done, Standing]:
+        """A round of one phase: weigh, and add up the models that came."""
+        kept = self._keeper()
+        setting, standing = kept.setting, kept.standing
         parts = {k: model_arrays.received(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
-        signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(server_round - 1))
+        signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(asked.number - 1))
         trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]
         done = rounds.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
         counted = sorted({int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back})
-        after = Standing(done.state, model_arrays.carried_on(standing.carried, [parts[k].carried for k in counted]))
-        self._asked, self._served = None, messages.served_record(setting, after)
-        seconds, down = time.monotonic() - self._since, float(self._served.count_bytes())
-        kept.trained(asked, came, done, after, seconds=seconds, download=down)
-        return self._served, self.options.train_metrics_aggr_fn(came.contents, self.options.weighted_by_key)
+        return done, Standing(done.state, model_arrays.carried_on(standing.carried, [parts[k].carried for k in counted]))
+
+    def _enough(self, asked: Asked, came: Heard) -> None:
+        kept = self._keeper()
+        try:
+            require_enough(kept.setting, asked, came)
+        except ValueError:
+            kept.recorder.note(came.left_out)  # the report of what there was says who was missing then
+            raise
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """Messages to the clients that evaluate what they are served."""
@@ -148,6 +181,8 @@ class FairStrategy(Strategy):
         options = self.options
         LOG.info("\t├──> Method: %s", notation_of(self.algorithm))
         LOG.info("\t├──> Clients reply with: arrays, %s", ", ".join(self.reply_metrics))
+        if options.two_phase is not None:
+            LOG.info("\t├──> In two phases: metrics to %r, then arrays multiplied by %r", wire.MEASURE, wire.COEFFICIENT)
         LOG.info("\t├──> Nodes: at least %d connected, %d in a round", options.min_available_nodes, options.min_train_nodes)
         LOG.info("\t└──> Evaluated by a share of %.2f of the connected clients", options.fraction_evaluate)
 

@@ -13,7 +13,7 @@ from evenly.experiment.deployment import LeftOut
 from evenly.federation import SPLITS
 from evenly.flower import checking_numbers as numbers
 from evenly.flower import wire
-from evenly.flower.checking_arrays import arrays_of
+from evenly.flower.checking_arrays import arrays_of, record_of
 from evenly.flower.expecting import ERROR, LONGEST_REASON, SIGNALS, SILENT, SIZES, Expected, Wrong
 
 # Flower's codes of errors that mean that no answer came: MESSAGE_UNAVAILABLE, REPLY_MESSAGE_UNAVAILABLE and NODE_UNAVAILABLE.
@@ -44,8 +44,9 @@ def check_reply(message: Message, expected: Expected) -> Reply | LeftOut:
         metrics = _metrics(content)
         examples = _examples(metrics, expected)
         signals = {need: numbers.signal(need, metrics, examples, expected) for need in sorted(expected.needs & wire.SIGNALS.keys())}
-        numbers.check_norm(metrics)
-        arrays = None if expected.layout is None else arrays_of(content, expected)
+        numbers.check_norm(metrics, expected)
+        numbers.check_coefficient(metrics, expected)
+        arrays = _arrays(content, expected)
     except Wrong as wrong:
         return expected.left_out(*wrong.args)
     return Reply(expected.node, expected.client, examples, metrics, signals, arrays, bytes_of(content))
@@ -103,6 +104,12 @@ def _metrics(content: RecordDict) -> Mapping[str, Any]:
     if len(records) != 1:
         raise Wrong(f"sent {len(records)} records of metrics, where one is needed (named {wire.METRICS!r})", SIGNALS)
     return next(iter(records.values()))
+
+
+def _arrays(content: RecordDict, expected: Expected) -> ArrayRecord | None:
+    if expected.masked:
+        return record_of(content, expected)
+    return None if expected.layout is None else arrays_of(content, expected)
 
 
 def _examples(metrics: Mapping[str, Any], expected: Expected) -> int:

@@ -11,11 +11,7 @@ from evenly.flower.expecting import ARRAYS, LONGEST_REASON, Expected, Wrong
 
 def arrays_of(content: RecordDict, expected: Expected) -> ArrayRecord:
     """The record that holds the trained model, as it came."""
-    records = content.array_records
-    if expected.arrays_key not in records and len(records) != 1:
-        raise Wrong(f"sent {len(records)} models, where one is needed (named {expected.arrays_key!r})", ARRAYS)
-    arrays = records.get(expected.arrays_key) or next(iter(records.values()))
-    layout = expected.layout
+    arrays, layout = record_of(content, expected), expected.layout
     assert layout is not None  # the caller asked for arrays
     if arrays.keys() != set(layout.names):
         raise Wrong(_other_names(list(arrays), list(layout.names)), ARRAYS)
@@ -33,6 +29,14 @@ def arrays_of(content: RecordDict, expected: Expected) -> ArrayRecord:
         if expected.ranked and not _places(found):
             raise Wrong(f"sent an order in array {name!r} that does not name every place once", ARRAYS)
     return arrays
+
+
+def record_of(content: RecordDict, expected: Expected) -> ArrayRecord:
+    """The record of arrays; nobody has looked into it."""
+    records = content.array_records
+    if expected.arrays_key not in records and len(records) != 1:
+        raise Wrong(f"sent {len(records)} models, where one is needed (named {expected.arrays_key!r})", ARRAYS)
+    return records.get(expected.arrays_key) or next(iter(records.values()))
 
 
 def _other_names(found: list[str], wanted: list[str]) -> str:

@@ -109,10 +109,26 @@ def cell_loss(key: str, metrics: Mapping[str, Any], examples: int, expected: Exp
     return losses
 
 
-def check_norm(metrics: Mapping[str, Any]) -> None:
-    """Where a client tells the length of its update."""
+def check_norm(metrics: Mapping[str, Any], expected: Expected) -> None:
+    """Where a client tells the length of its update; it must where the server sees only a sum and the method needs it."""
+    if "square_norm" in expected.needs and wire.SQUARE_NORM not in metrics:
+        key, how = wire.SQUARE_NORM, wire.HOW_TO_SEND[wire.SQUARE_NORM]
+        raise Wrong(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
     if wire.SQUARE_NORM in metrics and number(wire.SQUARE_NORM, metrics[wire.SQUARE_NORM]) < 0:
         raise Wrong(f"sent a negative {wire.SQUARE_NORM!r}", SIGNALS)
+
+
+def check_coefficient(metrics: Mapping[str, Any], expected: Expected) -> None:
+    """A client that multiplied its update says so: from one that does not know two-phase rounds a whole model would come."""
+    if expected.coefficient is None:
+        return
+    key, told = wire.COEFFICIENT, np.ravel(expected.coefficient).tolist()
+    if key not in metrics:
+        how = "multiply trained minus received by it and repeat it"
+        raise Wrong(f"sent no {key!r}. In two-phase rounds it must {how}: metrics[{key!r}] = config[{key!r}]", SIGNALS)
+    found = np.ravel(np.asarray(metrics[key], float))
+    if found.shape != np.shape(told) or not np.allclose(found, told, rtol=1e-5, atol=0):
+        raise Wrong(f"multiplied its update by {_brief(metrics[key])}, where it was told {told if len(told) > 1 else told[0]}", SIGNALS)
 
 
 def _brief(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
 
@@ -30,6 +32,8 @@ class Expected(NamedTuple):
     cells: tuple[int, int] | None = None  # groups and labels, where known
     models: int = 1
     phase: str = "train"
+    coefficient: np.ndarray | None = None  # two-phase rounds: what it was told to multiply its update by
+    masked: bool = False  # whether its arrays mean nothing before they are added to those of the others
     arrays_key: str = wire.ARRAYS
     examples_key: str = wire.EXAMPLES
     largest_loss: float = LARGEST_LOSS

@@ -1,13 +1,14 @@
 """Replies sorted into those that can be used and those that are left out, with a reason."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from flwr.app import Message, RecordDict
 
 from evenly.experiment.deployment import LeftOut
+from evenly.flower import wire
 from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer
 from evenly.flower.options import Setting
 
@@ -22,6 +23,8 @@ class Asked(NamedTuple):
     reached: tuple[int, ...]  # those of them that were connected
     needs: frozenset[str] = frozenset()  # signals that they are to send
     phase: str = "train"
+    coefficients: Mapping[int, np.ndarray] | None = None  # two-phase rounds: what each client was told to multiply its update by
+    masked: bool = False  # whether only the sum of what they send means anything
 
     @property
     def chosen(self) -> list[int]:
@@ -87,21 +90,31 @@ def expected(setting: Setting, asked: Asked, client: int) -> Expected:
     """What a client's reply must hold."""
     roll, options = setting.roll, setting.options
     known = roll.introduced
+    coefficient = None if asked.coefficients is None else asked.coefficients.get(client)
     return Expected(
         node=roll.nodes[client],
         client=client,
         round=asked.number,
         method=setting.algorithm.label,
         needs=asked.needs,
-        layout=setting.form.layout if asked.phase == "train" else None,
-        ranked=setting.form.ranks,
-        examples=int(roll.census.examples[client]) if known and asked.phase == "train" else None,
+        layout=_layout(setting, asked, coefficient),
+        ranked=setting.form.ranks and coefficient is None,
+        examples=int(roll.census.examples[client]) if known and asked.phase in ("train", "measure") else None,
         cells=(roll.census.cells.shape[1], roll.census.cells.shape[2]) if known else None,
         models=max(setting.models, 1),
         phase=asked.phase,
+        coefficient=coefficient,
+        masked=asked.masked,
         arrays_key=options.arrayrecord_key,
         examples_key=options.weighted_by_key,
     )
+
+
+def _layout(setting: Setting, asked: Asked, coefficient: np.ndarray | None) -> wire.Layout | None:
+    """Of the arrays that are asked for: a trained model, or coefficient times update."""
+    if asked.phase != "train" or asked.masked:
+        return None
+    return setting.form.layout if coefficient is None else setting.form.scaled(coefficient.shape)
 
 
 def _by_client(setting: Setting, asked: Asked, replies: Iterable[Message], left_out: list[LeftOut]) -> Iterable[tuple[int, Message]]:

@@ -1,7 +1,7 @@
 """What is sent to clients: the model, what they may choose from, and what the method has to say to each of them."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
@@ -32,6 +32,20 @@ def to_train(
     return _to_each(MessageType.TRAIN, setting, standing, number, clients, config, model)
 
 
+def to_measure(
+    setting: Setting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
+) -> list[Message]:
+    """The first half of a round of two phases: what they will train, to be looked at."""
+    return _to_each(wire.MEASURE, setting, standing, number, clients, config, model)
+
+
+def to_add(
+    setting: Setting, standing: Standing, number: int, told: Mapping[int, Mapping[str, Any]], config: ConfigRecord, model: ArrayRecord
+) -> list[Message]:
+    """The second half: clients train and send coefficient times update. What they were offered, they chose from before."""
+    return _to_each(MessageType.TRAIN, setting, standing, number, told, config, model, told)
+
+
 def to_evaluate(
     setting: Setting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, served: ArrayRecord
 ) -> list[Message]:
@@ -40,10 +54,17 @@ def to_evaluate(
 
 
 def _to_each(
-    kind: str, setting: Setting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, arrays: ArrayRecord
+    kind: str,
+    setting: Setting,
+    standing: Standing,
+    number: int,
+    clients: Iterable[int],
+    config: ConfigRecord,
+    arrays: ArrayRecord,
+    more: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> list[Message]:
     records = {setting.options.arrayrecord_key: arrays}
-    if setting.models and not setting.apart and chosen_by_clients(setting, standing):
+    if more is None and setting.models and not setting.apart and chosen_by_clients(setting, standing):
         records[wire.OFFERED] = sent_several(setting.form, rounds.offered(setting.algorithm, standing.state), standing.carried)
     common = {**config, **_told_to_all(setting, standing, number)}
     return [
@@ -51,7 +72,7 @@ def _to_each(
             kind,
             setting.roll.nodes[k],
             records,
-            ConfigRecord({**common, **_told_to(setting, standing, k)}),
+            ConfigRecord({**common, **_told_to(setting, standing, k), **(more[k] if more is not None else {})}),
             setting.options.configrecord_key,
         )
         for k in clients

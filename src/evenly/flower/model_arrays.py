@@ -4,7 +4,7 @@ Entries that are not floats, such as PyTorch's `num_batches_tracked`, are no par
 carried along as the rounded mean of those that counted. Half precision travels as it is and is added up in single precision.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -28,6 +28,13 @@ class Form(NamedTuple):
     def moving(self) -> list[bool]:
         """Which of the arrays are learned."""
         return [self.ranks or dtype.kind == "f" for dtype in self.layout.dtypes]
+
+    def scaled(self, models: tuple[int, ...]) -> wire.Layout:
+        """Of coefficient times update, one for each of several models: floats, whatever the model's arrays are."""
+        names, shapes, _ = self.layout
+        prefixes = [wire.prefix_of(q) for q in range(*models)] if models else [""]
+        every = tuple(prefix + name for prefix in prefixes for name in names)
+        return wire.Layout(every, shapes * len(prefixes), (np.dtype(np.float32),) * len(every))
 
 
 class Parts(NamedTuple):
@@ -86,6 +93,25 @@ def carried_on(before: Leaves, replies: Sequence[Leaves]) -> Leaves:
     if not replies:
         return before
     return [np.rint(np.mean([own[i] for own in replies], axis=0)).astype(leaf.dtype) for i, leaf in enumerate(before)]
+
+
+def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> Parts:
+    """A sum of coefficient times update: what is learned, [models, ...] where there are several, and of the rest one for all."""
+    layout = form.scaled(models)
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        given = list(total[name].shape) if name in total else None
+        require(given == list(shape), f"The sum of updates must hold {name!r} with shape {list(shape)}, got {given}.")
+    count = len(form.layout.names)
+    of_each = [[total[name] for name in layout.names[i::count]] for i in range(count)]  # one for each model
+    types = [np.float64 if form.ranks or dtype == np.float64 else np.float32 for dtype in form.layout.dtypes]
+    whole = [(np.stack(sums) if models else sums[0]).astype(t) for sums, t in zip(of_each, types, strict=True)]
+    return Parts(_those(whole, form.moving), _those([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving]))
+
+
+def carried_by(before: Leaves, total: Leaves, mass: float) -> Leaves:
+    """Whole numbers moved by a sum of weighted changes: by its mean, rounded. Where that is not finite, they stay."""
+    moved = [np.rint(leaf + own / mass) for leaf, own in zip(before, total, strict=True)]
+    return [new.astype(old.dtype) if np.isfinite(new).all() else old for old, new in zip(before, moved, strict=True)]
 
 
 def _sorted_out(form: Form, leaves: list[np.ndarray]) -> Parts:

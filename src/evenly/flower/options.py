@@ -1,9 +1,10 @@
 """What a strategy can be told, and what stays the same through a deployment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from flwr.app import MetricRecord, RecordDict
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from evenly.federation import Census
 from evenly.flower.caps import Caps
@@ -12,6 +13,8 @@ from evenly.flower.nodes import Roll
 from evenly.types import Algorithm, Seeds, Several
 
 Average = Callable[[list[RecordDict], str], MetricRecord]
+# From what each client sent in a two-phase round to the sum, by the names of the arrays: the model's, of several "0/..." and so on.
+Adding = Callable[[Mapping[int, ArrayRecord]], Mapping[str, np.ndarray]]
 
 
 class Options(NamedTuple):
@@ -30,6 +33,7 @@ class Options(NamedTuple):
     configrecord_key: str
     train_metrics_aggr_fn: Average
     evaluate_metrics_aggr_fn: Average
+    two_phase: Adding | None = None  # None: rounds of one phase
 
 
 class Setting(NamedTuple):

@@ -8,7 +8,10 @@ from flwr.app import MetricRecord, RecordDict
 from evenly.flower import wire
 
 # What clients tell the server for the method's sake. A mean over clients of these means nothing.
-NOT_MEANS = (wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.CLIENT, wire.CLIENT_GROUP)
+NOT_MEANS = (
+    wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.COEFFICIENT, wire.CLIENT,
+    wire.CLIENT_GROUP,
+)  # fmt: skip
 
 
 def averaged(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:

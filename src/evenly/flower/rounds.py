@@ -75,18 +75,12 @@ def ranks(algorithm: Algorithm) -> bool:
 
 def one_round(algorithm: Algorithm, state: State, signals: Signals, trained: Sequence[Leaves | None], caps: Caps | None = None) -> Done:
     """Weigh, add up, move. `signals` and `trained` [K] are of the cohort's slots; None: that client did not return."""
-    flags: list[Flag] = []
-    if caps is not None:
-        signals, flags = caps.signals(signals)
     if "gram" in algorithm.rule.needs:
         gram = inner_products(state, trained)
         finite = np.isfinite(np.diagonal(gram))
         signals = signals._replace(returned=signals.returned & finite, gram=np.where(finite[:, None] & finite, gram, 0.0))
-    weighed = weigh(algorithm, state, signals)
+    signals, weighed, flags = weigh_within(algorithm, state, signals, caps)
     coefficients, factors, norms = weighed.coefficients, np.ones(len(trained)), np.zeros(len(trained))
-    if caps is not None:
-        coefficients, more = caps.coefficients(coefficients, signals)
-        weighed, flags = weighed._replace(coefficients=coefficients), flags + more
     if "square_norm" in algorithm.rule.needs or (caps is not None and caps.norm is not None):
         norms = square_norms(algorithm, state, signals, coefficients, trained)
     if caps is not None:
@@ -95,6 +89,16 @@ def one_round(algorithm: Algorithm, state: State, signals: Signals, trained: Seq
     usable = [own if np.isfinite(norm) else None for own, norm in zip(trained, norms, strict=True)]
     total = add_up(algorithm, state, signals, coefficients * factors.astype(coefficients.dtype), usable)
     return move(algorithm, state, signals, weighed, Summed(total, norms * factors**2))._replace(flags=flags)
+
+
+def weigh_within(algorithm: Algorithm, state: State, signals: Signals, caps: Caps | None) -> tuple[Signals, Weighed, list[Flag]]:
+    """Coefficients within the caps, the signals that they come from, and who was cut."""
+    if caps is None:
+        return signals, weigh(algorithm, state, signals), []
+    signals, claimed = caps.signals(signals)
+    weighed = weigh(algorithm, state, signals)
+    coefficients, cut = caps.coefficients(weighed.coefficients, signals)
+    return signals, weighed._replace(coefficients=coefficients), claimed + cut
 
 
 def weigh(algorithm: Algorithm, state: State, signals: Signals) -> Weighed:
@@ -130,6 +134,13 @@ def add_up(algorithm: Algorithm, state: State, signals: Signals, coefficients: n
             leaves.append(total.reshape(coefficients.shape[:-1] + leaf.shape))
         totals.append(leaves)
     return Ballot(*totals) if ranks(algorithm) else totals[0]
+
+
+def total_of(algorithm: Algorithm, leaves: Leaves) -> Tree:
+    """A sum that was made elsewhere, as a rule is given it: sums of places are taken apart into the two digits of a ballot."""
+    if not ranks(algorithm):
+        return leaves
+    return Ballot(*([digit(leaf, DIGIT).astype(np.float32) for leaf in leaves] for digit in (np.floor_divide, np.remainder)))
 
 
 def _add(total: np.ndarray, replies: list[Any], digit: Any) -> None:

@@ -51,6 +51,7 @@ HOW_TO_SEND = {
     CELL_LOSS: "summed losses of the received model on its training rows by group and label (wire.put does it)",
     UNPRIVILEGED: "how many of its training rows belong to unprivileged people",
     CHOICE: "the number of the model that it chose among those it received",
+    SQUARE_NORM: "the squared length of its update, trained minus received, before it multiplies it by its coefficient",
     EXAMPLES: "how many training rows it has",
     CELLS: "its training rows counted by group and label (wire.put does it)",
     CLIENT_GROUP: "the number of the group that the client belongs to",
@@ -140,7 +141,11 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     held = BytesIO(header)
     version = np.lib.format.read_magic(held)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read_header(held)
+    try:
+        shape, by_columns, dtype = read_header(held)
+        np.prod(shape, dtype=np.int64)
+    except Exception as error:  # NumPy reads it as Python, and whoever wrote it chooses how that fails
+        raise ValueError(f"The header of an array cannot be read ({type(error).__name__}).") from None
     if dtype.hasobject:
         raise ValueError("Arrays must hold numbers, got Python objects.")
     return shape, by_columns, dtype, len(header)

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 
 from evenly.flower import wire
-from evenly.flower.clients import measuring
+from evenly.flower.clients import measuring, scaling
 from evenly.flower.clients.data import ClientData, Source, client_from
 from evenly.flower.clients.measuring import Look, Metrics
 from evenly.flower.clients.told import Told, told
@@ -68,10 +68,8 @@ def answering(source: Source, engine: Engine) -> ClientApp:
             context.state[MEMORY] = wire.to_arrays(memory)
         if visit.told.coefficient is None:
             return _reply(message, _signals(engine, visit), {wire.ARRAYS: _trained(visit, vector)})
-        metrics: Metrics = {wire.EXAMPLES: visit.client.train.size}
-        if "square_norm" in visit.told.algorithm.needs:
-            metrics[wire.SQUARE_NORM] = _square_norm(vector)
-        return _reply(message, metrics, {wire.ARRAYS: _scaled(vector, visit.told.coefficient)})
+        metrics = {wire.EXAMPLES: visit.client.train.size} | scaling.said(visit.told, vector)
+        return _reply(message, metrics, {wire.ARRAYS: scaling.scaled(vector, visit.told.coefficient)})
 
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -144,18 +142,6 @@ def _trained(visit: Visit, vector: Tree) -> ArrayRecord:
     whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(vector))
     # NaN has no whole number: sent as it is, the server sees that training broke.
     return wire.to_arrays(jax.tree.map(lambda places: np.asarray(places, np.int32), vector) if whole else vector)
-
-
-def _scaled(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
-    """Coefficient times vector: all that the server sees of it. With a coefficient for each of several models, one for each."""
-    if coefficient.ndim == 0:
-        return wire.to_arrays(jax.tree.map(lambda leaf: np.float32(coefficient) * np.asarray(leaf), vector))
-    return wire.several([jax.tree.map(lambda leaf, c=c: np.float32(c) * np.asarray(leaf), vector) for c in coefficient])
-
-
-def _square_norm(vector: Tree) -> float:
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(vector)]
-    return float(sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in leaves if leaf.dtype.kind == "f"))
 
 
 def _reply(message: Message, metrics: Metrics, more: dict[str, Any] | None = None) -> Message:

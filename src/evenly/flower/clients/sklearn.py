@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
 from evenly.clients.local_training import LocalTraining
 from evenly.flower import wire
+from evenly.flower.clients import scaling
 from evenly.flower.clients.answering import answering
 from evenly.flower.clients.data import ClientData, Rows, Source, rows
 from evenly.flower.clients.measuring import LOOKS, Look, Metrics, Seen, looked
@@ -76,8 +77,8 @@ def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any 
 
 
 def reply(message: Message, estimator: Estimator, metrics: Metrics) -> Message:
-    """The answer to a train message: the trained model, and what was measured before."""
-    return Message(RecordDict({wire.ARRAYS: arrays(estimator), wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+    """The answer to a train message: the trained model, or in two-phase rounds what the server adds up; and what was measured before."""
+    return scaling.reply(message, arrays(estimator), metrics)
 
 
 def app(make_estimator: Callable[[], Estimator], source: Source) -> ClientApp:

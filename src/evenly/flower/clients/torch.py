@@ -19,12 +19,13 @@ except ImportError as error:
     raise ImportError('Clients in PyTorch need it, and it is not installed. Install it with: pip install "evenly[flower,torch]"') from error
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 from torch import nn
 
 from evenly.clients.local_training import LocalTraining
 from evenly.flower import wire
+from evenly.flower.clients import scaling
 from evenly.flower.clients.answering import answering
 from evenly.flower.clients.data import Source
 from evenly.flower.clients.measuring import LOOKS, Metrics, looked
@@ -118,8 +119,8 @@ def train(
 
 
 def reply(message: Message, model: nn.Module, metrics: Metrics) -> Message:
-    """The answer to a train message: the trained model, and what was measured before."""
-    return Message(RecordDict({wire.ARRAYS: arrays(model), wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+    """The answer to a train message: the trained model, or in two-phase rounds what the server adds up; and what was measured before."""
+    return scaling.reply(message, arrays(model), metrics)
 
 
 def app(

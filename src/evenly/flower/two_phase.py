@@ -1,0 +1,136 @@
+"""Rounds of two phases: clients measure, the server weighs, clients train and send coefficient times update, which are added up.
+
+All that the server needs of the updates is then their sum. `Adding` is where it is made: from replies as they come, or, given
+to the strategy, from masked ones. Nothing else in a round is handed a client's arrays, and `finished` is handed their sum.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+from evenly.experiment.deployment import Flag
+from evenly.flower import model_arrays, rounds, wire
+from evenly.flower.caps import Caps
+from evenly.flower.checking import Reply
+from evenly.flower.expecting import ARRAYS
+from evenly.flower.hearing import Asked, Heard, expected, heard
+from evenly.flower.messages import Standing
+from evenly.flower.options import Setting
+from evenly.flower.rounds import Done, Summed, Weighed
+from evenly.flower.signals import signals_of
+from evenly.records import require
+from evenly.types import Algorithm, Several, Signals
+
+LOG = logging.getLogger("flwr")
+
+
+class Measured(NamedTuple):
+    """What is settled before anybody trains."""
+
+    asked: Asked  # the whole cohort
+    came: Heard
+    signals: Signals
+    weighed: Weighed
+    flags: list[Flag]
+
+
+def require_possible(algorithm: Algorithm, caps: Caps | None) -> None:
+    """Refuse what cannot do with the sum of updates alone."""
+    rule, why = algorithm.rule, ""
+    if "gram" in rule.needs:
+        why = "it weighs by inner products of all updates, so the server must see each of them"
+    elif isinstance(rule, Several) and rule.inference == "rank-clustering":
+        why = "rank clustering compares what each client trained; choose another inference"
+    elif caps is not None and caps.norm is not None:
+        why = f"caps: norm = {caps.norm!r} shortens updates one by one, and the server sees only their sum"
+    require(not why, f"{algorithm.label} cannot run in two phases: {why}. Leave two_phase out.")
+
+
+def added(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
+    """The sum of arrays that travel in the clear, in double precision: sums of places are then whole."""
+    total: dict[str, np.ndarray] = {}
+    for record in sent.values():
+        for name, array in record.items():
+            own = wire.read(array)
+            if name in total:
+                np.add(total[name], own, out=total[name])
+            else:
+                total[name] = own.astype(np.float64)
+    return total
+
+
+def measured(setting: Setting, standing: Standing, asked: Asked, replies: Iterable[Message], chance: np.ndarray) -> Measured:
+    """Weigh by what clients say of the model that they received."""
+    algorithm, state = setting.algorithm, standing.state
+    came = heard(setting, asked._replace(phase="measure"), replies)
+    signals = signals_of(algorithm, state, asked.cohort, came.replies, chance)
+    return Measured(asked, came, *rounds.weigh_within(algorithm, state, signals, setting.options.caps))
+
+
+def to_add(setting: Setting, before: Measured) -> Asked:
+    """Those who measured, with their coefficients: they train. A client that was drawn twice is told the sum of both."""
+    cohort, coefficients = before.asked.cohort, before.weighed.coefficients
+    who = tuple(sorted(before.came.replies))
+    return Asked(
+        before.asked.number,
+        cohort[np.isin(cohort, who)],
+        who,
+        setting.algorithm.rule.needs & {"square_norm"},
+        coefficients={k: coefficients[..., cohort == k].sum(-1) for k in who},
+        masked=setting.options.two_phase is not added,
+    )
+
+
+def told(before: Measured, asked: Asked) -> dict[int, dict[str, object]]:
+    """What each of them is told besides: its coefficient, and the model that it chose."""
+    assert asked.coefficients is not None
+    found: dict[int, dict[str, object]] = {}
+    for k in asked.reached:
+        found[k] = {}
+        wire.put(found[k], wire.COEFFICIENT, asked.coefficients[k])
+        if before.signals.choice is not None:
+            found[k][wire.GROUP] = int(before.signals.choice[before.asked.cohort == k][0])
+    return found
+
+
+def finished(setting: Setting, standing: Standing, before: Measured, asked: Asked, came: Heard) -> tuple[Done, Standing, Heard]:
+    """The round, from the sum of what came. Who was weighed and did not return is made up for by the others, in proportion."""
+    adding = setting.options.two_phase
+    assert adding is not None
+    sent = {k: reply.arrays for k, reply in came.replies.items() if reply.arrays is not None}
+    done, after = moved(setting, standing, before, adding(sent), came.replies)
+    left_out = before.came.left_out + came.left_out
+    if not done.counted.any():
+        reason = "was part of a sum that is not finite; nobody can tell whose update broke"
+        left_out += [expected(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies)]
+        LOG.warning("Round %d: the sum of all updates is not finite, and nobody can tell whose broke. It is left out.", asked.number)
+    return done._replace(flags=before.flags), after, Heard(came.replies, _both(before.came, came), left_out)
+
+
+def moved(
+    setting: Setting, standing: Standing, before: Measured, total: Mapping[str, np.ndarray], replies: Mapping[int, Reply]
+) -> tuple[Done, Standing]:
+    """Step from the sum, and of each client no more than that it returned and, where the method needs it, its update's length."""
+    coefficients, cohort = before.weighed.coefficients, before.asked.cohort.tolist()
+    learned, carried = model_arrays.summed(setting.form, total, coefficients.shape[:-1])
+    whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
+    norms = np.array([_norm(replies.get(k)) if whole else np.nan for k in cohort])
+    given = rounds.total_of(setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned])
+    done = rounds.move(setting.algorithm, standing.state, before.signals, before.weighed, Summed(given, norms))
+    mass = float(coefficients[..., [k in replies for k in cohort]].sum())
+    if whole and mass > 0:
+        return done, Standing(done.state, model_arrays.carried_by(standing.carried, carried, mass))
+    return done, Standing(done.state, standing.carried)
+
+
+def _norm(reply: Reply | None) -> float:
+    return np.nan if reply is None else float(reply.metrics.get(wire.SQUARE_NORM, 0.0))
+
+
+def _both(before: Heard, after: Heard) -> list[RecordDict]:
+    """The metrics of both phases of those who took part in both, to be averaged; no arrays."""
+    said = {k: reply.metrics for k, reply in before.replies.items()}
+    return [RecordDict({wire.METRICS: MetricRecord({**said[k], **reply.metrics})}) for k, reply in after.replies.items()]
