@@ -94,6 +94,21 @@ def test_weights_never_touch_what_is_reported():
     assert made.history.recorder.trace().weights[1].max() > 0.5  # while the weights themselves are far from sizes
 
 
+@pytest.mark.parametrize(
+    "metrics", [{"num-examples": [5, 6]}, {"num-examples": float("nan")}, {"num-examples": -100}, {"accuracy": float("nan")}]
+)
+def test_what_one_client_sends_does_not_cost_the_mean_of_the_others(metrics: dict[str, Any]):
+    def odd(message: Message, context: Context) -> Message:
+        sent = client(message, context)
+        sent.content["mine"] = MetricRecord({"seconds": 1.0})  # a second record of metrics
+        if message.metadata.message_type == "evaluate" and context.node_config["partition-id"] == 5:
+            return reply(message, None, {"num-examples": 60, "accuracy": 0.5, **metrics})
+        return sent
+
+    result = strategy("fedavg").start(OneProcess(odd), first(), num_rounds=1)
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(np.average(np.arange(5) / 10, weights=SIZES[:5]))
+
+
 def test_metrics_may_be_averaged_in_ones_own_way():
     mine = strategy("fedavg", train_metrics_aggr_fn=lambda contents, key: MetricRecord({"replies": len(contents), "by": len(key)}))
     result = mine.start(OneProcess(client), first(), num_rounds=1)

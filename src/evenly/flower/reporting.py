@@ -15,20 +15,25 @@ NOT_MEANS = (
 
 
 def averaged(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
-    """Each metric's mean over the clients that sent it, weighted by their examples, as Flower's own strategies do."""
+    """Each metric's mean over the clients that sent a finite number, weighted by their examples, as Flower's own strategies do.
+
+    What one client sends never costs the mean of the others: without a size it does not count, and NaN is no number.
+    """
     sums: dict[str, Any] = {}
     mass: dict[str, float] = {}
     for content in contents:
-        (metrics,) = content.metric_records.values()
-        weight = float(metrics.get(weighted_by_key, 0))  # pyright: ignore[reportArgumentType]
+        metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()))
+        weight = metrics.get(weighted_by_key)
+        if isinstance(weight, list) or weight is None or not 0 < weight < np.inf:
+            continue
         for name, value in metrics.items():
             if name == weighted_by_key or not _is_mean(name):
                 continue
-            own = weight * np.asarray(value, float)
-            if name in sums and np.shape(sums[name]) != own.shape:
+            own = float(weight) * np.asarray(value, float)
+            if not np.isfinite(own).all() or (name in sums and np.shape(sums[name]) != own.shape):
                 continue  # lists of other lengths cannot be averaged
-            sums[name], mass[name] = sums.get(name, 0.0) + own, mass.get(name, 0.0) + weight
-    return MetricRecord({name: (total / mass[name]).tolist() for name, total in sums.items() if mass[name] > 0})
+            sums[name], mass[name] = sums.get(name, 0.0) + own, mass.get(name, 0.0) + float(weight)
+    return MetricRecord({name: (total / mass[name]).tolist() for name, total in sums.items()})
 
 
 def _is_mean(name: str) -> bool:
