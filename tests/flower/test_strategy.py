@@ -211,6 +211,25 @@ def test_the_round_goes_on_without_those_who_err_or_are_silent():
     np.testing.assert_allclose(found["layer.weight"], first()["layer.weight"].numpy() + mean, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [("fedavg", np.full(3, 1e300)), ("q-fedavg(q=1)", np.full(3, 1e30, np.float32)), ("fedmgda", np.full(3, 1e30, np.float32))],
+)
+def test_numbers_that_are_finite_and_too_large_are_left_out_and_told(text: str, sent: np.ndarray):
+    def huge(message: Message, context: Context) -> Message:
+        found = client(message, context)
+        if message.metadata.message_type == "train" and context.node_id == NODES[1]:
+            found.content.array_records["arrays"]["layer.bias"] = Array(sent)
+        return found
+
+    made = strategy(text)
+    found = ran(made, huge, rounds=2)
+    assert all(np.abs(array).max() < 10 for array in found.values())
+    left = [(one.node, one.round) for one in made.history.recorder.left_out if "NaN or infinity" in one.reason]
+    assert left == [(NODES[1], 1), (NODES[1], 2)]
+    assert made.history.recorder.trace().excluded.sum() == 2
+
+
 def test_too_few_replies_stop_the_run_with_the_reasons():
     made = strategy("fedavg", min_available_nodes=6, min_train_nodes=3)
     with pytest.raises(

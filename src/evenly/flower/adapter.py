@@ -18,7 +18,7 @@ from evenly.flower import averages, messages, model_arrays, nodes, rounds, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.caps import Caps
 from evenly.flower.drawing import Drawing
-from evenly.flower.hearing import Asked, Heard, findings, heard, require_enough
+from evenly.flower.hearing import Asked, Heard, findings, heard, require_enough, without
 from evenly.flower.keeping import Keeper, alone_in
 from evenly.flower.messages import Standing
 from evenly.flower.naming import algorithm_of, notation_of
@@ -128,7 +128,7 @@ class FairStrategy(Strategy):
         came = heard(setting, asked, replies)
         self._enough(asked, came)
         if before is None:
-            done, after = self._from_models(asked, came)
+            done, after, came = self._from_models(asked, came)
         else:
             done, after, came = two_phases.finished(setting, standing, before, asked, came)
             asked = before.asked
@@ -137,7 +137,7 @@ class FairStrategy(Strategy):
         kept.trained(asked, came, done, after, seconds=seconds, download=down)
         return self._served, self.options.train_metrics_aggr_fn(came.contents, self.options.weighted_by_key)
 
-    def _from_models(self, asked: Asked, came: Heard) -> tuple[Done, Standing]:
+    def _from_models(self, asked: Asked, came: Heard) -> tuple[Done, Standing, Heard]:
         """A round of one phase: weigh, and add up the models that came."""
         kept = self._keeper()
         setting, standing = kept.setting, kept.standing
@@ -145,8 +145,9 @@ class FairStrategy(Strategy):
         signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(asked.number - 1))
         trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]
         done = rounds.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
-        counted = sorted({int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back})
-        return done, Standing(done.state, model_arrays.carried_on(standing.carried, [parts[k].carried for k in counted]))
+        counted = {int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back}
+        carried = model_arrays.carried_on(standing.carried, [parts[k].carried for k in sorted(counted)])
+        return done, Standing(done.state, carried), without(setting, asked, came, counted)
 
     def _enough(self, asked: Asked, came: Heard) -> None:
         kept = self._keeper()

@@ -26,6 +26,8 @@ def arrays_of(content: RecordDict, expected: Expected) -> ArrayRecord:
             raise Wrong(f"sent array {name!r} with numbers of type {found.dtype}, where the model has {dtype}", ARRAYS)
         if not is_finite(found):
             raise Wrong(f"sent NaN or infinity in array {name!r}", ARRAYS)
+        if found.dtype.kind == "f" and found.dtype.itemsize > dtype.itemsize and not _fits(found, dtype):
+            raise Wrong(f"sent numbers in array {name!r} that are NaN or infinity in the model's {dtype}", ARRAYS)
         if expected.ranked and not _places(found):
             raise Wrong(f"sent an order in array {name!r} that does not name every place once", ARRAYS)
     return arrays
@@ -54,6 +56,11 @@ def is_finite(array: np.ndarray) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         square = np.vdot(flat, flat)
     return bool(np.isfinite(square) or np.isfinite(flat).all())
+
+
+def _fits(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
+    """Whether a narrower type can hold the numbers."""
+    return not array.size or float(max(array.max(), -array.min())) <= float(np.finfo(dtype).max)
 
 
 def _places(array: np.ndarray) -> bool:

@@ -10,6 +10,7 @@ from flwr.app import Message, RecordDict
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
 from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer
+from evenly.flower.expecting import ARRAYS
 from evenly.flower.options import Setting
 
 LOG = logging.getLogger("flwr")
@@ -71,6 +72,14 @@ def findings(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Find
             contents.append(message.content)
     _tell(left_out)
     return Findings(found, contents, left_out)
+
+
+def without(setting: Setting, asked: Asked, came: Heard, counted: set[int]) -> Heard:
+    """The same, and those are left out whose numbers are finite one by one but whose update is too long to be added."""
+    reason = "sent an update whose length is NaN or infinity"
+    more = [expected(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies.keys() - counted)]
+    _tell(more)
+    return came._replace(left_out=came.left_out + more)
 
 
 def require_enough(setting: Setting, asked: Asked, came: Heard) -> None:
