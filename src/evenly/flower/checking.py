@@ -44,8 +44,8 @@ def check_reply(message: Message, expected: Expected) -> Reply | LeftOut:
         metrics = _metrics(content)
         examples = _examples(metrics, expected)
         signals = {need: numbers.signal(need, metrics, examples, expected) for need in sorted(expected.needs & wire.SIGNALS.keys())}
-        numbers.check_norm(metrics, expected)
         numbers.check_coefficient(metrics, expected)
+        numbers.check_norm(metrics, expected)
         arrays = _arrays(content, expected)
     except Wrong as wrong:
         return expected.left_out(*wrong.args)
