@@ -68,7 +68,7 @@ WRONG_NUMBERS = {
     "negative size": ({"num-examples": -10}, "sent -10 as 'num-examples', which must be a whole number of at least 0"),
     "no rows": ({"num-examples": 0}, "says that it has no training rows"),
     "part of a row": ({"num-examples": 9.5}, "sent 9.5 as 'num-examples'"),
-    "absurd size": ({"num-examples": 10**15}, "sent 1e+15 as 'num-examples', which no client can have"),
+    "absurd size": ({"num-examples": 2**31}, "sent 2.14748e+09 as 'num-examples', which no client can have"),
     "size not finite": ({"num-examples": float("nan")}, "sent nan as 'num-examples', which must be a finite number"),
     "size is a list": ({"num-examples": [10]}, "sent [10] as 'num-examples', which must be one number"),
     "no loss": ({"loss": None}, "sent no 'loss'. q-fedavg(q=1) needs the mean loss of the model it received, on its training rows, before"),

@@ -206,6 +206,21 @@ def test_tables_of_another_shape_are_not_counted_with_the_others():
     assert agreeing([said(0, None), said(1, (1, 2, 2))], 1, {})[1] == []
 
 
+def test_one_table_does_not_decide_for_those_who_send_an_accuracy():
+    accuracy = {"examples": 8, "loss": 0.1, "table": None, "correct": 4}
+    table = np.zeros((3, 50, 50), int)
+    table[1, [0, 7, 7], [0, 7, 8]] = 2, 3, 4
+    replies = [
+        Evaluated(0, {"test": accuracy}, {}),
+        Evaluated(1, {"test": accuracy}, {}),
+        Evaluated(2, {"test": {**accuracy, "table": table}}, {}),
+    ]
+    kept, strange = agreeing(replies, 1, {})
+    assert strange == []
+    assert [reply.found["test"]["correct"] for reply in kept] == [4, 4, 5]
+    assert all(reply.found["test"]["table"] is None for reply in kept)
+
+
 def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
     kept = recorder(tmp_path / "run")
     kept.introduced([LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")])
