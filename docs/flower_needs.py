@@ -4,14 +4,15 @@ from evenly.algorithms import METHODS, Method
 from evenly.flower import wire
 from evenly.flower.naming import algorithm_of
 from evenly.flower.nodes import grows, reads_census
+from evenly.flower.two_phase import require_possible
 from evenly.types import Algorithm, RowRule, Several
 
-HEAD = "| method | metrics in the reply, besides `num-examples` | census | what else is different | clients may join later |"
+HEAD = "| method | metrics in the reply, besides `num-examples` | census | what else is different | clients may join later | two phases |"
 
 
 def part() -> str:
     rows = [_row(method) for method in METHODS.values()]
-    return "\n".join([HEAD, "| --- | --- | --- | --- | --- |", *rows])
+    return "\n".join([HEAD, "| --- | --- | --- | --- | --- | --- |", *rows])
 
 
 def _row(method: Method) -> str:
@@ -20,7 +21,7 @@ def _row(method: Method) -> str:
     needed = [f"`{wire.SIGNALS[need]}`" for need in sorted(made.rule.needs & wire.SIGNALS.keys())]
     asks = "yes" if reads_census(made) else "no"
     joins = "yes" if grows(made.rule) and asks == "no" and not isinstance(made.rule, Several) else "no"
-    cells = [f"[{method.title}](algorithms/{method.name}.md)", ", ".join(needed) or "none", asks, _else(method, made), joins]
+    cells = [f"[{method.title}](algorithms/{method.name}.md)", ", ".join(needed) or "none", asks, _else(method, made), joins, _sums(made)]
     return "| " + " | ".join(cells) + " |"
 
 
@@ -39,7 +40,16 @@ def _else(method: Method, made: Algorithm) -> str:
     if isinstance(rule, RowRule):
         told.append("clients are told `row-weights`")
     if "gram" in rule.needs:
-        told.append("the server looks at every update: no secure sum")
+        told.append("the server looks at every update")
     if getattr(made.work, "remember", lambda model: None)(1.0) is not None:
         told.append("clients keep a model of their own")
     return "; ".join(told)
+
+
+def _sums(made: Algorithm) -> str:
+    """Whether the sum of updates is enough, and what clients say beside it."""
+    try:
+        require_possible(made, None)
+    except ValueError:
+        return "no"
+    return f"yes; `{wire.SQUARE_NORM}`" if "square_norm" in made.rule.needs else "yes"

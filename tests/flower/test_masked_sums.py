@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Message
+from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.server.workflow import SecAggPlusWorkflow
 
 from evenly.federation import Federation
 from evenly.flower import first_arrays, strategy, wire
@@ -90,3 +91,10 @@ def test_nothing_in_a_round_reads_an_update(text: str, tiny: Federation, task: S
     expected, found = run(text, task, tiny.clients, honest, True), run(text, task, tiny.clients, empty, handed)
     for name, leaf in expected.items():
         np.testing.assert_allclose(found[name], leaf, rtol=1e-6, atol=1e-7)
+
+
+def test_flowers_own_protocol_is_for_its_older_interface():
+    """Why docs/flower.md does not offer SecAgg+ under a strategy: once this fails, it can."""
+    context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+    with pytest.raises(TypeError, match="LegacyContext"):
+        SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2)(OneProcess(lambda message, _: message), context)
