@@ -14,7 +14,7 @@ from evenly.federation import SPLITS
 from evenly.flower import checking_numbers as numbers
 from evenly.flower import wire
 from evenly.flower.checking_arrays import arrays_of, record_of
-from evenly.flower.expecting import ERROR, LONGEST_REASON, SIGNALS, SILENT, SIZES, Expected, Wrong
+from evenly.flower.expecting import ERROR, SIGNALS, SILENT, SIZES, Expected, Wrong, printable
 
 # Flower's codes of errors that mean that no answer came: MESSAGE_UNAVAILABLE, REPLY_MESSAGE_UNAVAILABLE and NODE_UNAVAILABLE.
 WITHOUT_ANSWER = {
@@ -92,7 +92,7 @@ def _content(message: Message) -> RecordDict:
     if error.code in WITHOUT_ANSWER:
         raise Wrong(WITHOUT_ANSWER[error.code], SILENT)
     lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
-    said = f": {lines[-1][:LONGEST_REASON]}" if lines else ""
+    said = f": {printable(lines[-1])}" if lines else ""
     what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
     raise Wrong(f"{what}{said}", ERROR)
 

@@ -18,6 +18,11 @@ class Wrong(Exception):  # noqa: N818 - raised by the checks, caught where a rep
     """Something about a reply, in words, and its kind."""
 
 
+def printable(text: str, most: int = LONGEST_REASON) -> str:
+    """A client's words in one short line that cannot command a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())[:most]
+
+
 class Expected(NamedTuple):
     """Whose reply it is, and what it must hold."""
 

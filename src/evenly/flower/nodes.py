@@ -6,7 +6,7 @@ for only where the method would begin differently from another one.
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 
 from evenly.federation import Census
 from evenly.flower import wire
+from evenly.flower.checking_census import Told
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Select, Several
 
@@ -75,18 +76,9 @@ def grows(part: Rule | Select) -> bool:
     return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [np.shape(leaf) for leaf in jax.tree.leaves(more)]
 
 
-class Introduction(NamedTuple):
-    """One node's answer to the census."""
-
-    node: int
-    metrics: Mapping[str, Any]
-    about: Mapping[str, Any]
-
-
-def introduced(answers: Sequence[Introduction]) -> Roll:
+def introduced(answers: Sequence[Told]) -> Roll:
     """The roll that the nodes' answers make."""
-    answers = sorted(answers, key=lambda answer: answer.node)
-    numbered = [int(answer.metrics[wire.CLIENT]) for answer in answers if wire.CLIENT in answer.metrics]
+    numbered = [answer.client for answer in answers if answer.client is not None]
     if numbered:
         require(
             sorted(numbered) == list(range(len(answers))),
@@ -95,49 +87,33 @@ def introduced(answers: Sequence[Introduction]) -> Roll:
             f"for all clients: min_available_nodes={max(numbered) + 1}.",
         )
         answers = [answers[numbered.index(k)] for k in range(len(answers))]
-    cells = np.stack(_fitting([_wanted(answer, wire.CELLS) for answer in answers], answers))
-    about = answers[0].about
     return Roll(
         nodes=tuple(answer.node for answer in answers),
         census=Census(
-            np.array([int(_wanted(answer, wire.EXAMPLES)) for answer in answers], np.int64),
-            cells,
-            tuple(int(g) for g in about.get("unprivileged", (0,))),
-            int(about.get("favourable", 1)),
+            np.array([answer.examples for answer in answers], np.int64),
+            np.stack([answer.cells for answer in answers]),
+            next((answer.unprivileged for answer in answers if answer.unprivileged is not None), (0,)),
+            next((answer.favourable for answer in answers if answer.favourable is not None), 1),
         ),
         introduced=True,
         client_group=_client_groups(answers),
-        names=tuple(str(answer.about.get("name", f"client {k}")) for k, answer in enumerate(answers)),
-        labels=tuple(map(str, about.get("labels", ()))),
-        groups=tuple(map(str, about.get("groups", ()))),
-    )  # fmt: skip
+        names=tuple(f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)),
+        labels=max(answer.labels for answer in answers),  # all the same, or ()
+        groups=max(answer.groups for answer in answers),
+    )
 
 
-def _client_groups(answers: Sequence[Introduction]) -> np.ndarray | None:
-    given = [answer.metrics.get(wire.CLIENT_GROUP) for answer in answers]
+def _client_groups(answers: Sequence[Told]) -> np.ndarray | None:
+    given = [answer.client_group for answer in answers]
     if all(group is None for group in given):
         return None
-    return np.array([int(_wanted(answer, wire.CLIENT_GROUP)) for answer in answers], np.int32)
-
-
-def _wanted(answer: Introduction, key: str) -> np.ndarray:
-    found = wire.get(answer.metrics, key)
+    silent = next((answer.node for answer in answers if answer.client_group is None), None)
     require(
-        found is not None,
-        f"Node {answer.node} did not say {key!r} in its reply to {wire.CENSUS!r}. It is {wire.HOW_TO_SEND[key]}; "
-        f"put it into the reply's {wire.METRICS!r}.",
+        silent is None,
+        f"Node {silent} did not say {wire.CLIENT_GROUP!r} in its reply to {wire.CENSUS!r}, and others did. It is "
+        f"{wire.HOW_TO_SEND[wire.CLIENT_GROUP]}; put it into the reply's {wire.METRICS!r}.",
     )
-    return np.asarray(found)
-
-
-def _fitting(cells: list[np.ndarray], answers: Sequence[Introduction]) -> list[np.ndarray]:
-    for own, answer in zip(cells, answers, strict=True):
-        require(
-            own.ndim == 2 and own.shape == cells[0].shape and bool((own >= 0).all()),
-            f"Node {answer.node} counts its rows in {list(own.shape)} groups and labels, node {answers[0].node} in "
-            f"{list(cells[0].shape)}. All clients must know the same groups and labels, in the same order.",
-        )
-    return [own.astype(np.int64) for own in cells]
+    return np.array(given, np.int32)
 
 
 def present(grid: Any, least: int) -> list[int]:

@@ -10,10 +10,11 @@ from flwr.serverapp import Grid
 
 from evenly.experiment.deployment import UNKNOWN, Flag, LeftOut
 from evenly.flower import first, messages, model_arrays, rounds, wire
-from evenly.flower.checking import ERROR, SILENT
+from evenly.flower.checking_census import Introduction, checked
+from evenly.flower.expecting import ERROR, SILENT, SIZES, printable
 from evenly.flower.hearing import Asked, heard, require_enough
 from evenly.flower.messages import Standing
-from evenly.flower.nodes import Introduction, Roll, introduced, present, reads_census, unknown_clients
+from evenly.flower.nodes import Roll, introduced, present, reads_census, unknown_clients
 from evenly.flower.options import Options, Setting
 from evenly.records import replace, require
 from evenly.sampling import Fraction, Uniform
@@ -76,21 +77,23 @@ def _asked(
         node = reply.metadata.src_node_id
         silent.discard(node)
         if reply.has_error():
-            left_out.append(LeftOut(node, UNKNOWN, 0, f"did not answer the census: {reply.error.reason}", ERROR, "census"))
+            left_out.append(LeftOut(node, UNKNOWN, 0, f"did not answer the census: {printable(reply.error.reason or '')}", ERROR, "census"))
             continue
         metrics = next(iter(reply.content.metric_records.values()), {})
         answers.append(Introduction(node, metrics, reply.content.config_records.get(wire.ABOUT, {})))
+    usable, wrong = checked(answers)
+    left_out += [LeftOut(node, UNKNOWN, 0, reason, SIZES, "census") for node, reason in wrong]
     left_out += [LeftOut(node, UNKNOWN, 0, "did not answer the census in time", SILENT, "census") for node in sorted(silent)]
     for one in left_out:
         LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
     least = options.min_available_nodes
     require(
-        len(answers) >= max(least, 1),
-        f"{algorithm.label} begins with what clients say of themselves ({wire.CENSUS!r}), and {len(answers)} of {len(nodes)} nodes said "
+        len(usable) >= max(least, 1),
+        f"{algorithm.label} begins with what clients say of themselves ({wire.CENSUS!r}), and {len(usable)} of {len(nodes)} nodes said "
         f"it; at least {least} must. Give the ClientApp a function for it, @app.query('census'): see docs/flower-record.md."
         + (f" Node {left_out[0].node} {left_out[0].reason}" if left_out else ""),
     )
-    return introduced(answers), left_out
+    return introduced(usable), left_out
 
 
 def clustered(setting: Setting, standing: Standing, config: ConfigRecord, grid: Grid, timeout: float) -> tuple[Standing, list[LeftOut]]:
