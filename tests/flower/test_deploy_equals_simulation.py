@@ -45,13 +45,11 @@ def compare(method: str, saved: Path) -> None:
                 np.testing.assert_allclose(found[name], leaf, rtol=1e-5, atol=1e-5, err_msg=f"{method} {name}")
 
 
-def deploy(loopback: Loopback, methods: list[str], folder: Path) -> None:
+def deploy(loopback: Loopback, methods: list[str], folder: Path, *, two_phase: bool = False) -> None:
     """All at once: the runs share the SuperNodes, and one waits while another trains."""
     saved = {method: folder / f"{k}.npz" for k, method in enumerate(methods)}
-    runs = [
-        loopback.run(APP, {"method": method, "rounds": ROUNDS, "clients": CLIENTS, "save": str(path)}, name=f"run-{path.stem}")
-        for method, path in saved.items()
-    ]
+    told = {"rounds": ROUNDS, "clients": CLIENTS, "two-phase": two_phase}
+    runs = [loopback.run(APP, {**told, "method": method, "save": str(path)}, name=f"run-{path.stem}") for method, path in saved.items()]
     for run, (status, details) in zip(runs, finished(loopback, *runs), strict=True):
         assert status == "finished:completed", f"{details}\n{run.text()}"
     for method, path in saved.items():
@@ -60,6 +58,11 @@ def deploy(loopback: Loopback, methods: list[str], folder: Path) -> None:
 
 def test_a_deployment_is_the_simulation(loopback: Loopback, tmp_path: Path):
     deploy(loopback, DEFAULT, tmp_path)
+
+
+@pytest.mark.slow
+def test_rounds_of_two_phases_deployed_are_the_simulation(loopback: Loopback, tmp_path: Path):
+    deploy(loopback, DEFAULT, tmp_path, two_phase=True)
 
 
 @pytest.mark.slow

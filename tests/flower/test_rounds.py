@@ -107,6 +107,18 @@ def test_votes_are_counted_exactly():
         np.testing.assert_array_equal(found, expected)
 
 
+def test_votes_that_were_added_elsewhere_decide_the_same():
+    """A layer so large that sums of places need both digits, and low ones alone would decide otherwise."""
+    votes = [DRAW.permutation(6000).reshape(60, 100) for _ in range(K)]
+    total = rounds.total_of(algorithm("frl"), [np.asarray(np.sum(votes, axis=0, dtype=np.float64))])
+    (expected,) = elect(tally([jnp.stack([jnp.asarray(v, jnp.float32) for v in votes])]))
+    (found,) = elect(total)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.argsort(np.sum(votes, axis=0).ravel(), kind="stable")[:50], np.argsort(np.asarray(found).ravel())[:50])
+    (wrong,) = elect(total._replace(high=total.low, low=total.high))
+    assert (np.asarray(wrong) != expected).any()
+
+
 def test_caps_cut_signals_coefficients_and_vectors():
     made, state = begun("q-fedavg(q=5)+full")
     liar = SIGNALS._replace(loss=np.array([0.5, 2e5, 1.0, 0.1, 0.7], np.float32))

@@ -21,6 +21,11 @@ def census(message: Message, context: Context) -> Message:
     return _honest(message, context)
 
 
+@app.query("measure")
+def measure(message: Message, context: Context) -> Message:
+    return _honest(message, context)
+
+
 @app.train()
 def train(message: Message, context: Context) -> Message:
     config = message.content[wire.CONFIG]

@@ -23,6 +23,7 @@ def main(grid: Grid, context: Context) -> None:
         min_evaluate_nodes=int(config["least"]),
         fraction_evaluate=float(config["evaluate"]),
         folder=str(config["folder"]) or None,
+        two_phase=bool(config["two-phase"]),
     )
     first = first_arrays(method, task_of(str(config["method"])), SEEDS)
     result = made.start(grid, first, num_rounds=int(config["rounds"]), timeout=float(config["timeout"]))
