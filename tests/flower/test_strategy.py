@@ -1,6 +1,7 @@
 """The strategy as a Flower user meets it: the same replies, the same options, and plain words where something is missing."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from flwr.serverapp.strategy import Strategy
 
 from evenly.algorithms import METHODS, algorithm, variants
 from evenly.algorithms.q_fedavg import QFedAvg
-from evenly.flower import strategy, wire
+from evenly.experiment.folder import open_results
+from evenly.flower import Caps, strategy, wire
 from evenly.flower.naming import algorithm_of, notation_of
 from evenly.flower.nodes import reads_census
 from evenly.notation import parse
@@ -166,6 +168,39 @@ def test_nodes_that_come_later_take_part_where_nothing_is_kept_for_each_client()
 
 
 # What clients are asked for.
+
+
+@pytest.mark.parametrize("share", [None, 1.0])
+def test_clients_keep_their_numbers_when_others_are_there_after_a_restart(share: float | None, tmp_path: Path):
+    def on(nodes: tuple[int, ...], rounds: int) -> Any:
+        made = strategy("fedavg", folder=tmp_path / "run", fraction_train=share)
+        made.start(OneProcess(client, nodes), first(), num_rounds=rounds)
+        return made.history.recorder
+
+    assert on((30, 60, 70), 1).about.nodes == (30, 60, 70)
+    assert on((60, 10, 30), 2).about.nodes == (30, 60, 70, 10)
+    assert on((5, 6), 3).about.nodes == (5, 6, 70, 10)  # a server of Flower that numbers everybody anew
+    found = open_results(tmp_path / "run")
+    assert found.federation.clients == 4
+    assert found.incidents is not None
+    assert {(one.node, one.round) for one in found.incidents.left_out} == {(70, 2), (70, 3), (10, 3)}
+
+
+def test_where_something_is_known_of_each_client_other_nodes_are_refused(tmp_path: Path):
+    def introducing(message: Message, context: Context) -> Message:
+        if message.metadata.message_type != wire.CENSUS:
+            return client(message, context)
+        size = SIZES[int(context.node_config["partition-id"])]
+        return reply(message, None, {"num-examples": size, "cells": [size], "cells-shape": [1, 1]})
+
+    def on(nodes: tuple[int, ...]) -> None:
+        made = strategy("fedavg", folder=tmp_path / "run", introduce=True)
+        made.start(OneProcess(introducing, nodes), first(), num_rounds=1)
+
+    on((30, 60, 70))
+    on((60, 70, 30))
+    with pytest.raises(ValueError, match=r"nobody knows who is who\. Wait for all with min_available_nodes=3"):
+        on((30, 60, 71))
 
 
 @pytest.mark.parametrize(

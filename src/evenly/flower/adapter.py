@@ -22,7 +22,7 @@ from evenly.flower.hearing import Asked, Heard, findings, heard, require_enough,
 from evenly.flower.keeping import Keeper, alone_in
 from evenly.flower.messages import Standing
 from evenly.flower.naming import algorithm_of, notation_of
-from evenly.flower.opening import clustered, opened, with_sampling
+from evenly.flower.opening import as_asked, clustered, opened
 from evenly.flower.options import Adding, Average, Options, Setting
 from evenly.flower.reporting import averaged
 from evenly.flower.rounds import Done
@@ -180,7 +180,7 @@ class FairStrategy(Strategy):
     def summary(self) -> None:
         """Say what will be done, among Flower's own lines."""
         options = self.options
-        LOG.info("\t├──> Method: %s", notation_of(self.algorithm))
+        LOG.info("\t├──> Method: %s", notation_of(as_asked(self.algorithm, options)))
         LOG.info("\t├──> Clients reply with: arrays, %s", ", ".join(self.reply_metrics))
         if options.two_phase is not None:
             LOG.info("\t├──> In two phases: metrics to %r, then arrays multiplied by %r", wire.MEASURE, wire.COEFFICIENT)
@@ -261,7 +261,7 @@ class FairStrategy(Strategy):
             model_arrays.require_task(arrays, self.algorithm, self._task, self.options.seeds)
         made = opened(self.algorithm, self.options, arrays, config, grid, self._timeout)
         self._kept = kept = Keeper(made, self._folder, rounds=self._rounds)
-        self.algorithm = made.setting.algorithm
+        self.algorithm = kept.setting.algorithm
         self._drawing = Drawing(self.algorithm.select, kept.setting.census, self.options.seeds)
         if kept.done == 0:
             kept.began(*clustered(kept.setting, kept.standing, config, grid, self._timeout))
@@ -280,8 +280,7 @@ class FairStrategy(Strategy):
             self._late = set(new)
             return
         kept.joined(nodes.grown(roll, new))
-        self.algorithm = with_sampling(self.algorithm, self.options, kept.setting.roll)
-        kept.setting = kept.setting._replace(algorithm=self.algorithm, census=kept.setting.roll.census)
+        self.algorithm = kept.setting.algorithm
         self._drawing = Drawing(self.algorithm.select, kept.setting.census, self.options.seeds)
 
     def _unless_changed(self, arrays: ArrayRecord) -> Standing:

@@ -14,8 +14,8 @@ from evenly.flower import resuming
 from evenly.flower.hearing import Asked, Findings, Heard
 from evenly.flower.messages import Standing, served_record
 from evenly.flower.naming import notation_of
-from evenly.flower.nodes import Roll, grows
-from evenly.flower.opening import Opened
+from evenly.flower.nodes import Roll, grows, unknown_clients
+from evenly.flower.opening import Opened, as_asked, joined
 from evenly.flower.options import Setting
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.rounds import Done
@@ -44,10 +44,8 @@ class Keeper:
         saved = resuming.load(folder, self._deployment, opened.standing)
         if saved is None:
             return
-        setting = opened.setting
         self.done, self.standing = saved.round, Standing(*saved.state)
-        if not setting.roll.introduced:
-            self.setting = setting._replace(roll=_same_clients(setting, saved.nodes))
+        self.setting = _same_clients(opened.setting, saved.nodes)
         LOG.info("Going on after round %d, from %s", self.done, folder)
 
     @property
@@ -57,7 +55,7 @@ class Keeper:
 
     def joined(self, roll: Roll) -> None:
         """More clients are there than before."""
-        self.setting = self.setting._replace(roll=roll)
+        self.setting = joined(self.setting, roll)
         self.recorder.about = about(roll)
         if self._folder is not None:
             write_about(self._folder, self.recorder.about)
@@ -122,17 +120,23 @@ def about(roll: Roll) -> About:
 def _deployment(setting: Setting) -> resuming.Deployment:
     algorithm, options = setting.algorithm, setting.options
     arrays = list(zip(*setting.form.layout, strict=True))
-    return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(algorithm), caps=options.caps)
+    return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(as_asked(algorithm, options)), caps=options.caps)
 
 
-def _same_clients(setting: Setting, nodes: Sequence[int]) -> Roll:
-    """The roll of before, if the same nodes are there; it matters where the rule keeps something for each client."""
-    roll = setting.roll
-    if set(roll.nodes) == set(nodes):
-        return roll._replace(nodes=tuple(nodes))
+def _same_clients(setting: Setting, before: Sequence[int]) -> Setting:
+    """Every client has the number that it had before; raises where nobody knows who is who."""
+    roll, label = setting.roll, setting.algorithm.label
+    if roll.numbered or set(roll.nodes) == set(before):
+        fewer = f"{label}: {len(before)} clients took part before, and {roll.clients} are there. Wait for all: min_available_nodes."
+        require(roll.clients >= len(before), fewer)
+        return setting if roll.introduced else setting._replace(roll=roll._replace(nodes=tuple(before)))
     require(
-        grows(setting.algorithm.rule),
-        f"{setting.algorithm.label} keeps something for each client, and other nodes are connected than before, so that nobody knows who "
-        "is who. Ask for introduce=True and let clients say their number in the census, or choose another folder to begin anew.",
+        not roll.introduced and grows(setting.algorithm.rule),
+        f"{label} knows something of each client, and other nodes are connected than before, so that nobody knows who is who. Wait for all "
+        f"with min_available_nodes={len(before)}, let clients say their number in the census (introduce=True), or choose another folder "
+        "to begin anew.",
     )
-    return roll
+    new = [node for node in roll.nodes if node not in before]
+    # Who is away keeps its number; where Flower numbered everybody anew, they take the places of before.
+    known = (*before, *new) if len(new) < roll.clients else (*new, *before[len(new) :])
+    return joined(setting, unknown_clients(known))

@@ -27,6 +27,7 @@ class Roll(NamedTuple):
 
     nodes: tuple[int, ...]  # the node of each client
     census: Census
+    numbered: bool = False  # whether they said their numbers
     introduced: bool = False  # whether clients were asked; else the census holds nothing but how many they are
     client_group: np.ndarray | None = None
     names: tuple[str, ...] = ()
@@ -42,8 +43,8 @@ class Roll(NamedTuple):
 
 
 def unknown_clients(nodes: Sequence[int]) -> Roll:
-    """Nodes of which nothing is known."""
-    return Roll(tuple(sorted(nodes)), _blank(len(nodes)))
+    """Nodes of which nothing is known, in this order."""
+    return Roll(tuple(nodes), _blank(len(nodes)))
 
 
 def _blank(clients: int) -> Census:
@@ -52,8 +53,7 @@ def _blank(clients: int) -> Census:
 
 def grown(roll: Roll, more: Sequence[int]) -> Roll:
     """With nodes that came later; nobody changes its number."""
-    nodes = (*roll.nodes, *more)
-    return Roll(nodes, _blank(len(nodes)))
+    return unknown_clients((*roll.nodes, *more))
 
 
 def reads_census(algorithm: Algorithm) -> bool:
@@ -95,6 +95,7 @@ def introduced(answers: Sequence[Told]) -> Roll:
             next((answer.unprivileged for answer in answers if answer.unprivileged is not None), (0,)),
             next((answer.favourable for answer in answers if answer.favourable is not None), 1),
         ),
+        numbered=bool(numbered),
         introduced=True,
         client_group=_client_groups(answers),
         names=tuple(f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)),

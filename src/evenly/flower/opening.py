@@ -39,7 +39,7 @@ def opened(algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: 
     # census begin with the first that they are sent.
     shown = {options.arrayrecord_key: arrays} if jax.tree.leaves(algorithm.work.remember(np.zeros(1))) else {}
     asks = options.introduce or reads_census(algorithm)
-    roll, left_out = _asked(algorithm, options, nodes, config, shown, grid, timeout) if asks else (unknown_clients(nodes), [])
+    roll, left_out = _asked(algorithm, options, nodes, config, shown, grid, timeout) if asks else (unknown_clients(sorted(nodes)), [])
     algorithm = first.suited(with_sampling(algorithm, options, roll), roll)
     census, flagged = roll.census, []
     if options.caps is not None:
@@ -59,6 +59,16 @@ def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorit
         return algorithm
     share = Fraction(share=options.fraction_train).slots(roll.census)
     return replace(algorithm, select=Uniform(clients=max(share, options.min_train_nodes)))
+
+
+def as_asked(algorithm: Algorithm, options: Options) -> Algorithm:
+    """With `fraction_train` as the share that it is: the same sampling, however many clients there are."""
+    return algorithm if options.fraction_train is None else replace(algorithm, select=Fraction(share=options.fraction_train))
+
+
+def joined(setting: Setting, roll: Roll) -> Setting:
+    """With other clients, of whom nothing is known; a share of them is another number."""
+    return setting._replace(algorithm=with_sampling(setting.algorithm, setting.options, roll), roll=roll, census=roll.census)
 
 
 def _asked(
