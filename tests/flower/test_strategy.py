@@ -317,6 +317,22 @@ def test_whole_numbers_are_carried_and_half_precision_stays():
     np.testing.assert_allclose(found["scale"].numpy() - 1, 1e-12, rtol=1e-3)
 
 
+def test_statistics_of_normalisation_do_not_shorten_the_step():
+    def answer(message: Message, context: Context) -> Message:
+        received = message.content["arrays"]
+        assert isinstance(received, ArrayRecord)
+        moved = {name: Array(a.numpy() + np.float32(100 if "running" in name else 0.1)) for name, a in received.items()}
+        return reply(message, ArrayRecord(moved), {"num-examples": 1, "loss": 0.7})
+
+    weight, seen = Array(np.ones(4, np.float32)), Array(np.ones(4, np.float32))
+    found = {}
+    for case, start in {"with": {"weight": weight, "norm.running_var": seen}, "without": {"weight": weight}}.items():
+        made = strategy("q-fedavg(q=1, learning_rate=0.1)", fraction_evaluate=0.0, caps=Caps(norm=1.0))
+        found[case] = made.start(OneProcess(answer), ArrayRecord(start), num_rounds=1).arrays
+    np.testing.assert_array_equal(found["with"]["weight"].numpy(), found["without"]["weight"].numpy())
+    np.testing.assert_allclose(found["with"]["norm.running_var"].numpy(), 101)
+
+
 def test_the_first_arrays_must_be_the_tasks_model(task: Any):
     with pytest.raises(ValueError, match=r"The model has an array 'b', but the record holds only 'layer.weight', 'layer.bias'"):
         strategy("fedavg", task=task).start(OneProcess(client), first())

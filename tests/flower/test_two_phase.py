@@ -75,18 +75,19 @@ SIZES, LOSSES = (10, 40, 20, 5, 30, 60), (0.5, 1.5, 0.9, 2.0, 0.3, 0.7)
 
 
 def first() -> ArrayRecord:
-    """A model in PyTorch's names, with a count that is not learned."""
+    """A model in PyTorch's names, with a count and a statistic that are not learned."""
     weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-    return ArrayRecord({"norm.weight": Array(weight), "norm.num_batches_tracked": Array(np.array(7))})
+    seen = {"norm.num_batches_tracked": Array(np.array(7)), "norm.running_var": Array(np.ones(3, np.float32))}
+    return ArrayRecord({"norm.weight": Array(weight), **seen})
 
 
 def trained(message: Message, k: int) -> ArrayRecord:
     received = message.content["arrays"]
     assert isinstance(received, ArrayRecord)
     draw = np.random.default_rng(k)
-    weight, count = (wire.read(array) for array in received.values())
+    weight, count, seen = (wire.read(array) for array in received.values())
     moved = (weight + 0.1 * draw.normal(size=weight.shape)).astype(np.float32)
-    return ArrayRecord(dict(zip(received, (Array(moved), Array(np.asarray(count + k))), strict=True)))
+    return ArrayRecord(dict(zip(received, (Array(moved), Array(np.asarray(count + k)), Array(seen + np.float32(k))), strict=True)))
 
 
 def client(message: Message, context: Context, *, said: Any = scaling.reply) -> Message:
@@ -122,6 +123,15 @@ def test_whole_numbers_move_by_the_weighted_mean_of_their_changes():
     found, _ = ran("fedavg", rounds=1)
     assert found["norm.num_batches_tracked"] == 7 + round(np.average(range(6), weights=SIZES))
     assert found["norm.num_batches_tracked"].dtype == np.int64
+
+
+@pytest.mark.parametrize("text", ["fedavg", "q-fedavg(q=1)", "term(alpha=1)+server-adam(learning_rate=0.1)"])
+def test_statistics_become_the_mean_by_weight_in_one_phase_and_in_two(text: str):
+    (plain, once), (summed, _) = (ran(text, rounds=1, two_phase=way) for way in (False, True))
+    for name in ("norm.weight", "norm.running_var"):
+        np.testing.assert_allclose(summed[name], plain[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    added = np.average(np.argsort(NODES), weights=once.trace().weights[0])  # clients are numbered by node
+    np.testing.assert_allclose(plain["norm.running_var"], 1 + added, rtol=1e-5)
 
 
 def test_caps_on_signals_and_coefficients_hold():

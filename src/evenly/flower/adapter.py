@@ -146,7 +146,8 @@ class FairStrategy(Strategy):
         trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]
         done = rounds.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
         counted = {int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back}
-        carried = model_arrays.carried_on(standing.carried, [parts[k].carried for k in sorted(counted)])
+        weights = np.array([done.weights[asked.cohort == k].sum() for k in sorted(counted)])
+        carried = model_arrays.carried_on(standing.carried, [parts[k].carried for k in sorted(counted)], weights)
         return done, Standing(done.state, carried), without(setting, asked, came, counted)
 
     def _enough(self, asked: Asked, came: Heard) -> None:

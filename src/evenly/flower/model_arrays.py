@@ -1,7 +1,9 @@
 """Models between the wire and a round: names and types on one side, a list of float arrays on the other.
 
-Entries that are not floats, such as PyTorch's `num_batches_tracked`, are no part of the model that rules and servers see: they are
-carried along as the rounded mean of those that counted. Half precision travels as it is and is added up in single precision.
+Entries that nobody learns are no part of the model that rules and servers see: they are carried along as the mean of those that counted.
+These are whole numbers, such as PyTorch's `num_batches_tracked`, and the running statistics of its normalisation layers: in an update they
+are many times as long as the weights, so that q-FedAvg would hardly step, and an optimiser's step can make a variance negative. Models
+that are kept apart keep their statistics apart, as part of each. Half precision travels as it is and is added up in single precision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,9 @@ class Form(NamedTuple):
     @property
     def moving(self) -> list[bool]:
         """Which of the arrays are learned."""
-        return [self.ranks or dtype.kind == "f" for dtype in self.layout.dtypes]
+        names, _, dtypes = self.layout
+        learned = [self.models > 0 or not wire.is_statistic(name) for name in names]
+        return [self.ranks or (dtype.kind == "f" and own) for dtype, own in zip(dtypes, learned, strict=True)]
 
     def scaled(self, models: tuple[int, ...]) -> wire.Layout:
         """Of coefficient times update, one for each of several models: floats, whatever the model's arrays are."""
@@ -88,11 +92,15 @@ def sent_several(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
     return wire.merged(sent(form, Parts([leaf[q] for leaf in models], carried), wire.prefix_of(q)) for q in range(len(models[0])))
 
 
-def carried_on(before: Leaves, replies: Sequence[Leaves]) -> Leaves:
-    """The mean of what those who counted carry, rounded."""
+def carried_on(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -> Leaves:
+    """The mean of what those who counted carry: of statistics by their weights, of whole numbers plain and rounded."""
     if not replies:
         return before
-    return [np.rint(np.mean([own[i] for own in replies], axis=0)).astype(leaf.dtype) for i, leaf in enumerate(before)]
+    shares = weights if weights.sum() > 0 and weights.min() >= 0 else np.ones(len(replies))
+    return [
+        _as(leaf, np.average([own[i] for own in replies], axis=0, weights=shares if leaf.dtype.kind == "f" else None))
+        for i, leaf in enumerate(before)
+    ]
 
 
 def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> Parts:
@@ -109,9 +117,13 @@ def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...])
 
 
 def carried_by(before: Leaves, total: Leaves, mass: float) -> Leaves:
-    """Whole numbers moved by a sum of weighted changes: by its mean, rounded. Where that is not finite, they stay."""
-    moved = [np.rint(leaf + own / mass) for leaf, own in zip(before, total, strict=True)]
-    return [new.astype(old.dtype) if np.isfinite(new).all() else old for old, new in zip(before, moved, strict=True)]
+    """What is not learned, moved by a sum of weighted changes: by its mean. Where that is not finite, it stays."""
+    moved = [leaf + own / mass for leaf, own in zip(before, total, strict=True)]
+    return [_as(old, new) if np.isfinite(new).all() else old for old, new in zip(before, moved, strict=True)]
+
+
+def _as(before: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    return (mean if before.dtype.kind == "f" else np.rint(mean)).astype(before.dtype)
 
 
 def _sorted_out(form: Form, leaves: list[np.ndarray]) -> Parts:

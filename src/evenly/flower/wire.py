@@ -112,6 +112,11 @@ def prefix_of(model: int) -> str:
     return f"{model}/"
 
 
+def is_statistic(name: str) -> bool:
+    """Whether an array holds what a normalisation layer of PyTorch saw of its inputs, which no gradient moves."""
+    return name.rsplit(".", 1)[-1] in ("running_mean", "running_var")
+
+
 def layout_of(arrays: ArrayRecord) -> Layout:
     """What replies must look like; nothing is decoded."""
     held = arrays.values()

@@ -1,6 +1,7 @@
 """The second half of a two-phase round at a client: what leaves it is its coefficient times its update.
 
-The server sees the sum of these. Whole numbers among a model's arrays, such as PyTorch's `num_batches_tracked`, go the same way.
+The server sees the sum of these. What nobody learns among a model's arrays, such as PyTorch's `running_mean` and `num_batches_tracked`,
+goes the same way, but is no part of the update's length.
 """
 
 import jax
@@ -58,5 +59,6 @@ def _times(vector: Tree, coefficient: np.ndarray) -> Tree:
 
 
 def _square_norm(vector: Tree) -> float:
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(vector)]
-    return float(sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in leaves if leaf.dtype.kind == "f"))
+    leaves = zip(wire.names_of(vector), wire.leaves_of(vector), strict=True)
+    learned = [leaf for name, leaf in leaves if leaf.dtype.kind == "f" and not wire.is_statistic(name)]
+    return float(sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in learned))
