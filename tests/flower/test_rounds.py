@@ -119,6 +119,16 @@ def test_votes_that_were_added_elsewhere_decide_the_same():
     assert (np.asarray(wrong) != expected).any()
 
 
+def test_what_is_a_usual_length_is_of_all_who_returned():
+    """Most count nothing here: if their updates had no length, every other one would be too long."""
+    made, state = begun("afl(form=local, rate_lambda=10)+full")
+    plain, capped = (one_round(made, state, SIGNALS, TRAINED, caps) for caps in (None, Caps(norm="10x")))
+    assert (plain.weights > 0).sum() < K / 2
+    assert capped.flags == []
+    for a, b in zip(plain.state.model, capped.state.model, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_caps_cut_signals_coefficients_and_vectors():
     made, state = begun("q-fedavg(q=5)+full")
     liar = SIGNALS._replace(loss=np.array([0.5, 2e5, 1.0, 0.1, 0.7], np.float32))

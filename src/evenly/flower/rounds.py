@@ -81,11 +81,13 @@ def one_round(algorithm: Algorithm, state: State, signals: Signals, trained: Seq
         signals = signals._replace(returned=signals.returned & finite, gram=np.where(finite[:, None] & finite, gram, 0.0))
     signals, weighed, flags = weigh_within(algorithm, state, signals, caps)
     coefficients, factors, norms = weighed.coefficients, np.ones(len(trained)), np.zeros(len(trained))
-    if "square_norm" in algorithm.rule.needs or (caps is not None and caps.norm is not None):
+    if caps is not None and caps.norm is not None:
+        norms = square_norms(algorithm, state, signals, np.ones(len(trained)), trained)  # what is usual is of all, also who counts nothing
+        finite = np.isfinite(norms)
+        factors, more = caps.vectors(np.where(finite, norms, 0.0), signals._replace(returned=signals.returned & finite))
+        norms, flags = np.where(coefficients.reshape(-1, len(trained)).any(0), norms, 0.0), flags + more
+    elif "square_norm" in algorithm.rule.needs:
         norms = square_norms(algorithm, state, signals, coefficients, trained)
-    if caps is not None:
-        factors, more = caps.vectors(np.where(np.isfinite(norms), norms, 0.0), signals)
-        flags = flags + more
     usable = [own if np.isfinite(norm) else None for own, norm in zip(trained, norms, strict=True)]
     total = add_up(algorithm, state, signals, coefficients * factors.astype(coefficients.dtype), usable)
     return move(algorithm, state, signals, weighed, Summed(total, norms * factors**2))._replace(flags=flags)
