@@ -23,6 +23,7 @@ WITHOUT_ANSWER = {
     5: "is not connected any more",
 }
 CRASHED = 8  # CLIENT_APP_CRASHED
+WRAPPED = "Exception ClientAppException occurred. Message: "  # what Flower puts before an app's own words, and '> after them
 
 
 class Reply(NamedTuple):
@@ -91,8 +92,8 @@ def _content(message: Message) -> RecordDict:
     error = message.error
     if error.code in WITHOUT_ANSWER:
         raise Wrong(WITHOUT_ANSWER[error.code], SILENT)
-    lines = [line.strip() for line in (error.reason or "").splitlines() if line.strip()]
-    said = f": {printable(lines[-1])}" if lines else ""
+    lines = [line.strip() for line in (error.reason or "").removesuffix("'>").splitlines() if line.strip()]
+    said = f": {printable(lines[-1].removeprefix(WRAPPED))}" if lines else ""
     what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
     raise Wrong(f"{what}{said}", ERROR)
 
