@@ -7,13 +7,14 @@ import pytest
 from typer.testing import CliRunner
 
 from evenly.cli import app
-from evenly.experiment.deployment import LeftOut, read_left_out, read_rounds
+from evenly.experiment.deployment import Flag, Flagged, LeftOut, read_left_out, read_rounds
 from evenly.experiment.folder import open_results, open_study
 from evenly.experiment.results import Comparison, final_by_seed, tidy
 from evenly.federation import SPLITS
 from evenly.flower.checking import Evaluated
 from evenly.flower.recorder import agreeing
 from evenly.metrics import accuracy
+from evenly.report.charts.weight_history import weight_history
 from evenly.report.choice import choose
 from evenly.report.left_out_section import left_out_section
 from evenly.report.page import render
@@ -91,6 +92,21 @@ def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
     assert "did not answer in time" in page
     assert "its loss" in page
     assert "That is no proof of a lie" in page
+
+
+def test_rows_beyond_a_cap_are_whole_numbers_and_those_of_the_census_are_said_to_be(folder):
+    comparison = open_results(folder)
+    assert comparison.incidents is not None
+    claims = tuple(Flagged(t, Flag(1, "examples", 45_000.0, 675.0)) for t in (0, 1, 2))
+    section = section_of(comparison._replace(incidents=comparison.incidents._replace(flagged=claims)))
+    assert "census, 1–2" in section
+    assert "45,000" in section
+
+
+def test_clients_are_ordered_by_their_training_rows_without_an_evaluation_on_them(folder):
+    history = weight_history(open_results(folder), "q-fedavg(q=1)")
+    assert history is not None
+    assert history.bands == list(NAMES[::-1])
 
 
 def test_small_clients_are_left_out_without_their_name(folder):

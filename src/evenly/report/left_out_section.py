@@ -99,14 +99,23 @@ def _flag_table(comparison: Comparison, choice: Choice, flagged: Sequence[Flagge
         said = "not shown" if quiet else _amount(flag.what, flag.said)
         counted = "not shown" if quiet else _amount(flag.what, flag.counted)
         what = f"the cap of {said} cannot hold for so few" if everybody else WHAT.get(flag.what, flag.what)
-        rows.append([name, what, spans(one.round for one in own), "" if everybody else said, counted])
+        rows.append([name, what, _rounds(one.round for one in own), "" if everybody else said, counted])
     caption = "Whom the caps changed; amounts are of the last time."
     caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
     columns = [Column("Client"), Column("What", words=True), Column("Rounds", words=True), Column("Claimed"), Column("Counted as")]
     return grid(caption, columns, rows)
 
 
+def _rounds(numbers: Iterable[int]) -> str:
+    """Round 0 is what was said before the first one."""
+    found = sorted(set(numbers))
+    later = [spans(found[1:])] if len(found) > 1 else []
+    return ", ".join(["census", *later]) if found[0] == 0 else spans(found)
+
+
 def _amount(what: str, value: float) -> str:
+    if what == "examples":
+        return f"{value:,.0f}"
     return f"{100 * value:.1f} %".replace(" %", "\u00a0%") if what == "coefficient" else f"{value:,.4g}"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenly.experiment.results import Comparison, Run
 from evenly.report.charts.theme import finish, values
-from evenly.report.served import client_accuracy, influence
+from evenly.report.served import influence, training_rows
 
 MOST_NAMED = 16  # clients drawn one by one; more are drawn in tenths by size
 BANDS = 10
@@ -36,7 +36,7 @@ def weight_history(comparison: Comparison, label: str, hidden: Collection[int] =
     rounds = len(runs[0].trace.cohort)
     if clients < 2 or not rounds or not np.isfinite(influence(comparison, label).weight).all():
         return None
-    sizes = np.mean([client_accuracy(run, "train")[1] for run in runs], axis=0)
+    sizes = np.mean([training_rows(comparison, run) for run in runs], axis=0)
     order = np.argsort(-sizes, kind="stable")
     parts = np.array_split(order, clients if clients <= MOST_NAMED else BANDS)
     band = np.empty(clients, int)
