@@ -118,6 +118,7 @@ def test_wrong_number_of_arrays_and_other_names():
     assert reason(reply(arrays={"w": MODEL["w"]})) == "sent 1 arrays, where the model has 2: 'b' is missing"
     assert "sent 3 arrays, where the model has 2: 'c' is not one of them" in reason(reply(arrays={**MODEL, "c": MODEL["b"]}))
     assert "'b' is missing and 'c' is not one of them" in reason(reply(arrays={"w": MODEL["w"], "c": MODEL["b"]}))
+    assert len(reason(reply(arrays={**MODEL, "c" * 9000: MODEL["b"]}))) <= 600  # the report shows it
 
 
 def test_no_arrays_and_no_metrics():

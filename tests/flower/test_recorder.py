@@ -222,6 +222,17 @@ def test_tables_of_another_shape_are_not_counted_with_the_others():
     assert agreeing([said(0, None), said(1, (1, 2, 2))], 1, {})[1] == []
 
 
+def test_a_table_of_one_label_beside_an_accuracy_is_read(tmp_path):
+    kept = recorder(tmp_path / "run", groups=False)
+    kept.round(1, [0, 1], [0.5, 0.5], examples={0: 8, 1: 8})
+    only = {"examples": 8, "loss": 0.1, "table": np.full((1, 1, 1), 8), "correct": None}
+    kept.evaluation(1, [Evaluated(0, {"test": only}, {}), Evaluated(1, {"test": {**only, "table": None, "correct": 4}}, {})])
+    kept.write()
+    comparison = open_results(tmp_path / "run")
+    np.testing.assert_allclose(accuracy(comparison.runs[0].trace.tables[-1, SPLITS.index("test")])[:2], [1.0, 0.5])
+    assert "Who was left out" in render(comparison)
+
+
 def test_one_table_does_not_decide_for_those_who_send_an_accuracy():
     accuracy = {"examples": 8, "loss": 0.1, "table": None, "correct": 4}
     table = np.zeros((3, 50, 50), int)

@@ -94,7 +94,7 @@ def federation_of(deployment: Deployment, about: About, rounds: Sequence[Round],
         client_group=np.array(about.client_group, np.int32) if about.client_group else None,
         name=deployment.name,
         names=about.names,
-        labels=about.labels or _plain_labels(rounds, labels),
+        labels=about.labels if len(about.labels) == labels else _plain_labels(rounds, labels),
         groups=about.groups or (tuple(f"group {g + 1}" for g in range(groups)) if groups > 1 else ("all",)),
         unprivileged=about.unprivileged,
         favourable=about.favourable,
@@ -142,7 +142,7 @@ def _stacked(about: About, evaluations: Sequence[Evaluation]) -> tuple[np.ndarra
 def _shape(about: About, evaluations: Sequence[Evaluation]) -> tuple[int, int, int]:
     """Groups, labels and outcomes, from what clients said of themselves or from their tables; accuracies alone need two outcomes."""
     sent = next((found.tables.shape[2:] for found in evaluations if found.tables.shape[-1]), (1, 2, 2))
-    groups, labels = len(about.groups) or sent[0], max(len(about.labels), sent[1])
+    groups, labels = len(about.groups) or sent[0], max(len(about.labels), sent[1], 2)
     return groups, labels, labels
 
 
@@ -156,10 +156,10 @@ def latest(before: Evaluation | None, now: Evaluation) -> Evaluation:
 
 def _tables(found: Evaluation, i: int, shape: tuple[int, int, int]) -> np.ndarray:
     """One client's tables by split; of an accuracy, right rows and wrong ones of no label in particular."""
-    if found.tables.shape[2:] == shape and found.tables[i].any():
-        made = found.tables[i].copy()
-    else:
-        made = np.zeros((len(SPLITS), *shape), np.int32)
+    made = np.zeros((len(SPLITS), *shape), np.int32)
+    groups, labels, outcomes = found.tables.shape[2:]
+    if groups == shape[0] and labels <= shape[1]:
+        made[:, :, :labels, :outcomes] = found.tables[i]
     told = (found.correct[i] != UNKNOWN) & (made.sum((1, 2, 3)) == 0)
     made[told, 0, 0, 0] = found.correct[i, told]
     made[told, 0, 0, 1] = found.examples[i, told] - found.correct[i, told]

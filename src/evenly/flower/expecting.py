@@ -44,4 +44,4 @@ class Expected(NamedTuple):
     largest_loss: float = LARGEST_LOSS
 
     def left_out(self, reason: str, kind: str) -> LeftOut:
-        return LeftOut(self.node, self.client, self.round, reason, kind, self.phase)
+        return LeftOut(self.node, self.client, self.round, printable(reason, 2 * LONGEST_REASON), kind, self.phase)
