@@ -75,6 +75,15 @@ def test_flowers_own_loop_around_the_strategy_does_the_same():
     same({name: array.numpy() for name, array in looped.arrays.items()}, ran(strategy("q-fedavg(q=1)")))
 
 
+def test_a_strategy_may_be_started_again_as_flowers_may():
+    made = strategy("fedavg")
+    same(ran(made), ran(made))
+    once = made.start(OneProcess(client), first(), num_rounds=1)
+    twice = made.start(OneProcess(client), once.arrays, num_rounds=2)
+    assert list(twice.train_metrics_clientapp) == [1, 2]
+    same({name: array.numpy() for name, array in twice.arrays.items()}, ran(strategy("fedavg")))
+
+
 def test_a_strategy_around_it_may_change_the_model():
     made, grid = strategy("fedavg"), OneProcess(client)
     zeros = ArrayRecord({name: Array(np.zeros(a.shape, np.float32)) for name, a in first().items()})

@@ -204,8 +204,10 @@ class FairStrategy(Strategy):
         self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = TIMEOUT,
         train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None, evaluate_fn: Evaluate | None = None,
     ) -> Result:  # fmt: skip
-        """Run all rounds, as Flower's own strategies do. With a folder, those that an earlier server did are not done again."""
+        """Run all rounds, as Flower's own strategies do. With a folder, those that were done before are not done again."""
         self._timeout, self._rounds = timeout, num_rounds
+        self._kept, self._asked, self._measured, self._served = None, None, None, None  # another run than one before
+        self._everybody = False
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
         with alone_in(self._folder):
