@@ -65,6 +65,7 @@ def trained(package: str, names: tuple[str, ...], told: dict[str, Any], monkeypa
 def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
     printed = evenly("new", "ward", *TABLE, "--sensitive", "sex")
     assert "Wrote ward/pyproject.toml" in printed
+    assert "Compared with all others: f (else give --unprivileged). The label that people want: yes (else give --favourable)." in printed
     assert printed.endswith("Next: evenly flower up ward")
     grid = trained("ward", ("St. Mary's", "north", "west"), {}, monkeypatch)
     assert {kind for kind, _ in grid.asked} == {"query.census", "train", "evaluate"}
@@ -151,9 +152,11 @@ def test_certificates_and_keys_are_made_once():
 
 
 def test_a_run_is_followed_by_what_it_says(tmp_path: Path):
-    lines = 'for k in 1 2 3; do echo "INFO: [ROUND $k/3]"; sleep 0.4; done'
+    lines = 'echo "Waiting for nodes to connect: 2 connected (minimum required: 4)."; sleep 0.4; '
+    lines += 'for k in 1 2 3; do echo "INFO: [ROUND $k/3]"; sleep 0.4; done'
     run = start("run", ["bash", "-c", lines], tmp_path / "run.log", os.environ)
-    stands = list(follow(run, 3))
+    waiting, *stands = follow(run, 3)
+    assert waiting.waiting == (2, 4)
     assert [stand.done for stand in stands] == [0, 1, 2]
     assert stands[0].left is None
     assert stands[1].left is not None

@@ -17,7 +17,9 @@ from evenly.commands.running import this_command
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
+    from evenly.federation import Federation
     from evenly.flower.deploy.app import App
+    from evenly.flower.deploy.following import Stand
     from evenly.flower.deploy.loopback import Loopback
 
 app = typer.Typer(help="Real federations with Flower: an app, a trial on this machine, certificates and keys.", no_args_is_help=True)
@@ -40,6 +42,7 @@ def new(
     with sentences(), _flower():
         from evenly.flower.new_app import write_synthetic_app, write_table_app
 
+        compared = []
         if data is None:
             _refuse({"client": client, "label": label, "sensitive": sensitive, "favourable": favourable, "unprivileged": unprivileged})
             written = write_synthetic_app(folder, **({"method": method} if method else {}), rounds=rounds)
@@ -50,9 +53,11 @@ def new(
                 str(data), client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged
             )
             columns = {name: source[name] for name in ("client", "label", "sensitive")}
-            written = write_table_app(folder, data, load(source, 0), **columns, method=method or "", rounds=rounds)
+            federation = load(source, 0)
+            compared = [_compared(federation)] if sensitive else []
+            written = write_table_app(folder, data, federation, **columns, method=method or "", rounds=rounds)
         console = Console(soft_wrap=True, highlight=False, markup=False)
-        console.print("\n".join(f"Wrote {path}" for path in written))
+        console.print("\n".join([*(f"Wrote {path}" for path in written), *compared]))
         console.print(f"Next: evenly flower up {folder}")
 
 
@@ -126,11 +131,23 @@ def _refuse(columns: dict[str, Any]) -> None:
         raise ValueError(f"{given[0]} is about a table of your own, but --data is not given. Give a .csv or .parquet file.")
 
 
+def _compared(federation: "Federation") -> str:
+    """Whom group fairness is about: a guess where nobody said it, and labels and groups may be in any order."""
+    worse = ", ".join(federation.groups[g] for g in federation.unprivileged)
+    return (
+        f"Compared with all others: {worse} (else give --unprivileged). "
+        f"The label that people want: {federation.labels[federation.favourable]} (else give --favourable)."
+    )
+
+
 def _config(found: "App", asked: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """What to run the app with: what the user asked for, and what we know where the app wants to know it."""
     for name, value in asked.items():
         if value is not None and name not in found.config:
-            raise ValueError(f"--{name} is given, but {found.folder / 'pyproject.toml'} has no {name!r} in [tool.flwr.app.config].")
+            raise ValueError(
+                f"--{name} is given, but {found.folder / 'pyproject.toml'} has no {name!r} in [tool.flwr.app.config]. "
+                f"Add it there and have the app read context.run_config[{name!r}], or leave --{name} out."
+            )
     return {name: value for name, value in {**asked, **ours}.items() if value is not None and name in found.config}
 
 
@@ -183,15 +200,23 @@ def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str
             for name in found.nodes:
                 loopback.connected(name)
             console.print(f"SuperLink at {loopback.address} with {len(found.nodes)} SuperNodes: {', '.join(found.nodes)}")
-            bar.reset(task, description="starting the app", total=rounds or None)
+            bar.remove_task(task)  # one that counted SuperNodes cannot be told that nobody knows how many rounds there are
+            task = bar.add_task("starting the app", total=rounds or None, left="")
             run = loopback.run(found.folder, config)
             for stand in follow(run, rounds, meanwhile):
                 left = "" if stand.left is None else f"about {datetime.timedelta(seconds=round(stand.left))} left"
-                bar.update(task, description=f"round {stand.done + 1} of {rounds}", completed=stand.done, total=rounds or None, left=left)
+                bar.update(task, description=_doing(stand), completed=stand.done, total=rounds or None, left=left)
             ((status, details),) = loopback.status(run)
         if status != "finished:completed":
             why = details.removeprefix("ServerApp failed with exception: ").rstrip(".")
             raise ProcessError(f"The run did not end well ({status}): {why}. Read {loopback.server.log}.")
+
+
+def _doing(stand: "Stand") -> str:
+    if stand.waiting is not None:
+        connected, needed = stand.waiting
+        return f"waiting: {connected} of the {needed} clients that the app wants are connected"
+    return f"round {stand.done + 1}" + (f" of {stand.rounds}" if stand.rounds else "")
 
 
 def _logs(place: Path) -> Path:
