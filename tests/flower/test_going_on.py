@@ -14,6 +14,7 @@ from evenly.experiment.lock import held
 from evenly.flower import Caps, first_arrays, strategy, wire
 from evenly.flower.adapter import FairStrategy
 from evenly.flower.clients.jax import app
+from evenly.records import replace
 from evenly.types import Trace
 from tests.flower.grids import NODES, OneProcess, reply, settings
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
@@ -111,6 +112,13 @@ def test_another_method_is_refused(finished: tuple[Path, Result]):
         start(made("q-fedavg", finished[0]), grid_of(honest("q-fedavg")), "q-fedavg")
 
 
+def test_another_setting_of_a_method_that_is_an_object_is_refused(finished: tuple[Path, Result]):
+    plain = algorithm_of("fedavg")
+    other = strategy(replace(plain, work=replace(plain.work, epochs=7)), seeds=SEEDS, folder=finished[0], introduce=True)
+    with pytest.raises(ValueError, match=r"is of another run: not the same is .*, there fedavg.*, here fedavg.*epochs=7"):
+        start(other, grid_of(honest("fedavg")), "fedavg")
+
+
 def test_too_few_are_left_and_the_folder_says_who(tmp_path: Path):
     """All but one send rubbish in round 2."""
     good = honest("fedavg")
@@ -142,7 +150,7 @@ def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_
     def answer(message: Message, context: Context) -> Message:
         found = good(message, context)
         if message.metadata.message_type == "train" and context.node_config["partition-id"] == 2:
-            found.content["metrics"][wire.LOSS] = 1e5  # pyright: ignore[reportIndexIssue]
+            found.content.metric_records["metrics"][wire.LOSS] = 1e5
         return found
 
     _, free = start(made(text, None), grid_of(answer), text)

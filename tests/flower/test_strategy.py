@@ -377,6 +377,10 @@ def test_clients_rebuild_the_same_algorithm_from_its_notation(name: str, select:
         assert plain(again) == plain(member)
 
 
+def test_a_rule_is_called_by_its_settings():
+    assert algorithm_of(QFedAvg(q=2.0, lipschitz=5.0)).label == "q-fedavg(q=2, lipschitz=5)"
+
+
 def test_optimisers_are_told_too():
     made = algorithm("fedavg(epochs=2)+server-adam(learning_rate=0.2, b1=0.5)+local-adam(learning_rate=0.01, eps=0.1)+uniform(clients=4)")
     assert plain(algorithm(notation_of(made))) == plain(made)

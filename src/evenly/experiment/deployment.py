@@ -68,6 +68,7 @@ class Deployment:
     sampling: str = ""
     caps: dict[str, Any] = dataclasses.field(default_factory=dict)
     needs: tuple[str, ...] = ()  # what clients reveal
+    notation: str = ""  # the method with every setting that matters, also of one that was given as an object
 
     def to_json(self) -> str:
         return json.dumps({"schema": SCHEMA, "deployment": dataclasses.asdict(self)}, indent=2, sort_keys=True)

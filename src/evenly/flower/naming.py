@@ -45,8 +45,8 @@ def _from_rule(rule: Rule, select: Select) -> Algorithm:
     if method is None:  # somebody's own: clients train as they please
         return Algorithm(work=LocalTraining(), rule=rule, select=select, label=type(rule).__name__)
     given = {s.name: getattr(rule, s.name) for s in settings_of(type(rule), "rule")}
-    built = method.build(given, select=select)
-    return replace(built, rule=rule)
+    built = replace(method.build(given, select=select), rule=rule)
+    return replace(built, label=show((Part(method.name, _settings(method, built)),)))
 
 
 def notation_of(algorithm: Algorithm) -> str:

@@ -56,6 +56,7 @@ def deployment_of(
         sampling=_sampling(notation),
         caps={} if caps is None else {key: value for key, value in dataclasses.asdict(caps).items() if value is not None},
         needs=tuple(sorted(algorithm.needs)),
+        notation=notation,
     )
 
 

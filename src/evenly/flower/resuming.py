@@ -24,7 +24,14 @@ from evenly.writing import READING, write_whole
 FORMAT = 1
 NAME = "state.npz"
 PYTHON = {"bool": bool, "int": int, "float": float}
-WORDS = {"seeds": "the seeds", "arrays": "the model's arrays", "caps": "the caps", "method": "the method", "sampling": "the sampling"}
+WORDS = {
+    "seeds": "the seeds",
+    "arrays": "the model's arrays",
+    "caps": "the caps",
+    "method": "the method",
+    "sampling": "the sampling",
+    "notation": "a setting",
+}
 
 
 class Saved(NamedTuple):
@@ -64,6 +71,7 @@ def _difference(there: Deployment, here: Deployment) -> str:
     """What is not the same, in words."""
     differ = [f.name for f in dataclasses.fields(Deployment) if f.name != "name" and getattr(there, f.name) != getattr(here, f.name)]
     told = [name for name in differ if name in WORDS] or differ  # settings and needs follow from the method
+    told = [name for name in told if name != "notation"] or told  # which says the method and the sampling again
     first = told[0]
     before, now = getattr(there, first), getattr(here, first)
     if first == "arrays":
