@@ -178,6 +178,17 @@ def test_modules_whose_edges_cannot_be_ranked_are_refused(tiny: Federation) -> N
             room.ask(0, "train", sent, config("frl", 1, 0))
 
 
+@pytest.mark.parametrize("text", ["fedavg(batch_size=8)", "fedsgd"])
+def test_a_batch_of_one_row_is_normalised_by_the_statistics_that_are_kept(text: str) -> None:
+    x, y, model = torch.randn(9, 5), torch.arange(9) % 3, Normalised()
+    rows = (x, y) if text != "fedsgd" else (x[:1], y[:1])
+    before = model.first.weight.detach().clone()
+    in_torch.train(model, rows, algorithm(text).work)
+    assert not torch.equal(model.first.weight, before)
+    assert model.norm.training
+    assert int(model.state_dict()["norm.num_batches_tracked"]) == (1 if text != "fedsgd" else 0)
+
+
 def test_a_module_with_normalisation_statistics_trains_and_carries_them(tiny: Federation) -> None:
     room, model = Room(in_torch.app(Normalised, tiny), 6), Normalised()
     sent = room.ask(5, "train", in_torch.arrays(model), config("fedavg(batch_size=8)", 1, 5))[wire.ARRAYS]

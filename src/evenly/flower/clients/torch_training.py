@@ -118,7 +118,19 @@ def shaped(loss: Tensor, shape: NashBargaining | None) -> Tensor:
 
 def mean_loss(model: nn.Module, batch: Batch, losses: Losses) -> Tensor:
     """The sum of weighted losses over the number of rows."""
-    return (losses(model(batch.x), batch.y) * batch.weight).sum() / max(len(batch.y), 1)
+    return (losses(_output(model, batch), batch.y) * batch.weight).sum() / max(len(batch.y), 1)
+
+
+def _output(model: nn.Module, batch: Batch) -> Tensor:
+    """A single row has no statistics, and PyTorch refuses it: it is normalised by those that a layer has kept, as in an evaluation.
+    Else a client whose last batch has one row would be left out of every round."""
+    alone = [own for own in model.modules() if isinstance(own, nn.BatchNorm1d) and own.training] if len(batch.y) == 1 else []
+    for layer in alone:
+        layer.eval()
+    output = model(batch.x)
+    for layer in alone:
+        layer.train()
+    return output
 
 
 def fit(
@@ -154,7 +166,7 @@ def _gradient_step(model: nn.Module, batches: Iterable[Batch], work: FullGradien
     rows = 0
     model.zero_grad()
     for batch in batches:
-        (losses(model(batch.x), batch.y) * batch.weight).sum().backward()
+        (losses(_output(model, batch), batch.y) * batch.weight).sum().backward()
         rows += len(batch.y)
     with torch.no_grad():
         for parameter in trainable(model):
