@@ -93,7 +93,7 @@ def _content(message: Message) -> RecordDict:
     if error.code in WITHOUT_ANSWER:
         raise Wrong(WITHOUT_ANSWER[error.code], SILENT)
     lines = [line.strip() for line in (error.reason or "").removesuffix("'>").splitlines() if line.strip()]
-    said = f": {printable(lines[-1].removeprefix(WRAPPED))}" if lines else ""
+    said = f": {printable(lines[-1].removeprefix(WRAPPED)).rstrip('.')}" if lines else ""
     what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
     raise Wrong(f"{what}{said}", ERROR)
 
