@@ -78,7 +78,7 @@ def test_without_test_rows_nothing_is_claimed():
 
 @pytest.mark.parametrize(
     ("noise", "words"),
-    [(100.0, "About 20 % of it can be chance"), (600.0, "All of it can be chance and need not be unfairness"), (NAN, "No client has two test rows"), (5.0, "")],
+    [(100.0, "About 20 % of it can be chance"), (600.0, "All of it can be chance"), (NAN, "No client has two test rows"), (5.0, "")],
 )
 def test_the_noise_note_says_how_much_is_chance(noise, words):
     values = {"fedavg": measured(variance=[500.0], variance_noise=[noise])}
