@@ -44,6 +44,12 @@ def test_fewer_than_three_replies_have_no_median_to_trust():
     assert Caps(loss=5.0).signals(given)[0].loss.tolist() == [1, 5]
 
 
+def test_a_median_of_nothing_silences_nobody():
+    found, flags = Caps(loss="10x", norm="3x").signals(signals([0.0, 0.0, 0.0, 2.0]))
+    assert (found.loss.tolist(), flags) == ([0, 0, 0, 2], [])
+    assert Caps(loss=1.0).signals(signals([0.0, 0.0, 0.0, 2.0]))[0].loss.tolist() == [0, 0, 0, 1]
+
+
 def test_without_caps_nothing_is_touched():
     told, coefficients, census = signals([1.0, 1e9]), np.array([0.1, 0.9]), Census(np.array([1, 9]), np.ones((2, 1, 1)))
     assert Caps().signals(told)[0] is told

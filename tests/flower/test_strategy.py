@@ -361,6 +361,35 @@ def test_what_only_a_simulation_can_do_is_refused():
         strategy("e2fl(groups=2, inference=one-shot, known_votes=true)").start(OneProcess(answer), first())
 
 
+def test_clients_that_are_gone_for_a_while_are_waited_for(monkeypatch: pytest.MonkeyPatch):
+    class Reconnecting(OneProcess):
+        """After the first round nobody is connected the next few times that somebody looks."""
+
+        gone = 4
+
+        def get_node_ids(self):
+            if self.asked and self.asked[-1][0] == "evaluate" and self.gone:
+                self.gone -= 1
+                return []
+            return list(self.nodes)
+
+    paused: list[float] = []
+    monkeypatch.setattr("evenly.flower.adapter.time.sleep", paused.append)
+    grid = Reconnecting(client)
+    found = strategy("fedavg").start(grid, first(), num_rounds=3)
+    same({name: array.numpy() for name, array in found.arrays.items()}, ran(strategy("fedavg")))
+    assert paused
+
+
+def test_who_never_comes_back_is_waited_for_as_long_as_for_a_reply():
+    class Lost(OneProcess):
+        def get_node_ids(self):
+            return [] if any(kind == "train" for kind, _ in self.asked) else list(self.nodes)
+
+    with pytest.raises(ValueError, match="of 6 clients that were chosen, 0 sent a reply that can be used"):
+        strategy("fedavg").start(Lost(client), first(), num_rounds=2, timeout=0.2)
+
+
 # How an algorithm is written down.
 
 

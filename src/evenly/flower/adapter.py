@@ -33,6 +33,7 @@ from evenly.types import Algorithm, Rule, Seeds, Several, Task
 
 LOG = logging.getLogger("flwr")  # Flower's own: our lines stand among its lines
 TIMEOUT = 3600.0
+RECONNECT_SECONDS = 3.0  # between two looks at who is connected
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -103,8 +104,7 @@ class FairStrategy(Strategy):
         self._welcome(grid)
         setting, standing = kept.setting, self._unless_changed(arrays)
         cohort = np.arange(setting.roll.clients, dtype=np.int32) if self._everybody else self._draw().cohort(server_round - 1)
-        there = self._connected(grid)
-        reached = tuple(k for k in dict.fromkeys(cohort.tolist()) if k in there)
+        reached = self._reached(grid, cohort)
         choosing = messages.chosen_by_clients(setting, standing)
         needs = (setting.algorithm.rule.needs & wire.SIGNALS.keys()) - (frozenset() if choosing else {"choice"})
         self._asked = asked = Asked(server_round, cohort, reached, needs)
@@ -303,6 +303,20 @@ class FairStrategy(Strategy):
     def _last_served(self, kept: Keeper) -> ArrayRecord:
         self._served = messages.served_record(kept.setting, kept.standing)
         return self._served
+
+    def _reached(self, grid: Grid, cohort: np.ndarray) -> tuple[int, ...]:
+        """Those of the cohort that are connected. While they are too few, others may come back: as long as replies are waited for."""
+        chosen, until = list(dict.fromkeys(cohort.tolist())), time.monotonic() + self._timeout
+        least, told = min(self.options.min_train_nodes, len(chosen)), False
+        while True:
+            there = self._connected(grid)
+            reached = tuple(k for k in chosen if k in there)
+            if len(reached) >= least or time.monotonic() >= until:
+                return reached
+            if not told:
+                LOG.warning("%d of %d chosen clients are connected, and %d are needed: waiting for more.", len(reached), len(chosen), least)
+                told = True
+            time.sleep(min(RECONNECT_SECONDS, max(until - time.monotonic(), 0)))
 
     def _connected(self, grid: Grid) -> set[int]:
         there = set(grid.get_node_ids())

@@ -10,8 +10,8 @@ A cap is a number, or a multiple of what is usual written like "10x":
 What is cut from a coefficient goes to the others in proportion to theirs, so that the sum, which is part of some methods, stays.
 Who was cut is told as a `Flag`. That is no proof of a lie: a client that is really served badly claims a lot, too.
 
-A median needs at least three replies to be one that a single client cannot move at will: with fewer, multiples of it cut
-nothing. A share below 1 / clients cannot hold; then all clients count alike.
+A median needs at least three replies to be one that a single client cannot move at will: with fewer, or where it is 0, multiples
+of it cut nothing. A share below 1 / clients cannot hold; then all clients count alike.
 """
 
 import dataclasses
@@ -143,6 +143,8 @@ def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) ->
     if times and len(seen) < FEW:
         return None, []
     median = float(seen[(len(seen) - 1) // 2]) if times else 0.0  # the lower of two middles: no mean with a huge one
+    if times and not median > 0:  # most say 0, of which every multiple is 0: those who say more would be silenced
+        return None, []
     # A loss near nothing stops q-FedAvg with q below 1 as surely as a huge one takes it over.
     least, most = (median / number if name == "loss" else 0.0, number * median) if times else (0.0, number)
     cut = np.where(returned, np.clip(values, least, most), values).astype(np.result_type(values, np.float32))
