@@ -6,6 +6,7 @@ import numpy as np
 
 from evenly.algorithms import algorithm
 from evenly.experiment.deployment import About, Deployment, Flag, LeftOut
+from evenly.experiment.options import InForce
 from evenly.flower.checking import Evaluated
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.resuming import claim
@@ -25,10 +26,10 @@ def about(*, groups: bool = True) -> About:
     return About(NAMES, tuple(range(100, 100 + CLIENTS)), **named)
 
 
-def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done: int = 0) -> Recorder:
+def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done: int = 0, options: InForce | None = None) -> Recorder:
     if folder:
         claim(folder, deployment())
-    return Recorder(folder, deployment(), about(groups=groups), rounds=rounds, done=done)
+    return Recorder(folder, deployment(), about(groups=groups), rounds=rounds, done=done, options=options)
 
 
 def one_round(recorder: Recorder, t: int, *, groups: bool = True) -> None:

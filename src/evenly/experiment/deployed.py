@@ -11,7 +11,8 @@ import numpy as np
 
 from evenly.experiment import record
 from evenly.experiment.deployment import UNKNOWN, About, Deployment, Evaluation, Round, read_about, read_left_out, read_rounds
-from evenly.experiment.results import Comparison, Incidents, Run
+from evenly.experiment.options import InForce, read_options
+from evenly.experiment.results import Comparison, Deployed, Incidents, Run
 from evenly.federation import SPLITS, Federation, Ragged
 from evenly.types import NO_CHOICE, Trace
 
@@ -29,10 +30,12 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
         )
     left, flagged = read_left_out(folder)
     told = Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
-    return record.told(comparison_of(deployment, about, rounds, told), folder)
+    return record.told(comparison_of(deployment, about, rounds, told, read_options(folder)), folder)
 
 
-def comparison_of(deployment: Deployment, about: About, rounds: Sequence[Round], told: Incidents) -> Comparison:
+def comparison_of(
+    deployment: Deployment, about: About, rounds: Sequence[Round], told: Incidents, options: Sequence[InForce] = ()
+) -> Comparison:
     trace = trace_of(about, rounds, told)
     federation = federation_of(deployment, about, rounds, trace)
     return Comparison(
@@ -48,7 +51,21 @@ def comparison_of(deployment: Deployment, about: About, rounds: Sequence[Round],
         versions={},
         sampling=deployment.sampling,
         incidents=told,
+        deployed=_deployed(deployment, about, rounds, options),
     )  # fmt: skip
+
+
+def _deployed(deployment: Deployment, about: About, rounds: Sequence[Round], options: Sequence[InForce]) -> Deployed:
+    found = [done.evaluation for done in rounds if done.evaluation]
+    last = max((done.number for done in rounds), default=0)
+    return Deployed(
+        caps=deployment.caps,
+        options=tuple(one for one in options if one.since <= max(last, 1)),  # a server that found all rounds done decided nothing
+        census=bool(about.examples),
+        evaluated=tuple(split for s, split in enumerate(SPLITS) if any(one.examples[:, s].any() for one in found)),
+        tables=any(one.tables.any() for one in found),
+        accuracies=any((one.correct != UNKNOWN).any() for one in found),
+    )
 
 
 def trace_of(about: About, rounds: Sequence[Round], told: Incidents | None = None) -> Trace:

@@ -3,6 +3,7 @@
     plan.json        what was asked for: method, seeds, the model's arrays
     federation.json  who the clients are, and what their labels and groups are called
     history/         a file for every round: who was chosen, what each counted, what clients found when they evaluated the model
+    options.json     what the server was told besides: see evenly.experiment.options
     left_out.json    whose replies did not count in which round and why, and who claimed more than the caps allow
 
 Every file is whole or not there. Nothing here needs Flower, so that a report can be written where only the folder is.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.experiment.deployment import Flagged, LeftOut
+from evenly.experiment.options import InForce
 from evenly.federation import CENTRAL, SPLITS, Federation
 from evenly.metrics import (
     Spread,
@@ -47,6 +48,17 @@ class Incidents(NamedTuple):
     asked: int = 0  # updates that were asked for in all rounds
 
 
+class Deployed(NamedTuple):
+    """How a deployment was run, and what its clients told the server besides what the method needs."""
+
+    caps: dict[str, Any]
+    options: tuple[InForce, ...] = ()  # in the order of rounds; none: its folder does not say
+    census: bool = False  # whether clients were asked for one
+    evaluated: tuple[str, ...] = ()  # the splits that clients evaluated on
+    tables: bool = False  # whether evaluations hold tables
+    accuracies: bool = False  # whether some hold an accuracy only
+
+
 class Comparison(NamedTuple):
     """Several methods on the same data: everything that the table, the files and the report show."""
 
@@ -63,6 +75,7 @@ class Comparison(NamedTuple):
     title: str = ""  # of the experiment in words, where it has one
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
     incidents: Incidents | None = None  # of a deployment; a simulation has none
+    deployed: Deployed | None = None
 
     @property
     def labels(self) -> list[str]:

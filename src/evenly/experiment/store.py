@@ -20,7 +20,7 @@ from evenly.writing import READING, write_whole
 OWN = (
     "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json",
     "live.jsonl", "logs", "programs.json", "study.db-journal", "study.db", "tuning.csv", "batches", "chosen", "history", "federation.json",
-    "left_out.json", "state.npz", "metrics.json",
+    "left_out.json", "options.json", "state.npz", "metrics.json",
 )  # fmt: skip
 LOCK = ".lock"  # who works in the folder: see lock.py
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing

@@ -9,14 +9,15 @@ from flwr.app import ArrayRecord
 
 from evenly.experiment.deployment import About, LeftOut, write_about
 from evenly.experiment.lock import held
+from evenly.experiment.options import InForce
 from evenly.experiment.store import sweep
-from evenly.flower import resuming
+from evenly.flower import resuming, two_phase
 from evenly.flower.hearing import Asked, Findings, Heard
 from evenly.flower.messages import Standing, served_record
 from evenly.flower.naming import notation_of
 from evenly.flower.nodes import Roll, grows, unknown_clients
 from evenly.flower.opening import Opened, as_asked, joined
-from evenly.flower.options import Setting
+from evenly.flower.options import Options, Setting
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.rounds import Done
 from evenly.records import require
@@ -36,7 +37,8 @@ class Keeper:
         if folder is not None:
             resuming.claim(folder, self._deployment)
             self._go_on(folder, opened)
-        self.recorder = Recorder(folder, self._deployment, about(self.setting.roll), rounds=rounds, done=self.done)
+        told = in_force(setting.options, self.done + 1)
+        self.recorder = Recorder(folder, self._deployment, about(self.setting.roll), rounds=rounds, done=self.done, options=told)
         if not self.done:
             self.recorder.introduced(opened.left_out, opened.flagged)
 
@@ -114,6 +116,20 @@ def about(roll: Roll) -> About:
         unprivileged=census.unprivileged,
         favourable=census.favourable,
         client_group=() if roll.client_group is None else tuple(int(g) for g in roll.client_group),
+    )
+
+
+def in_force(options: Options, since: int) -> InForce:
+    """What the report says of the options."""
+    return InForce(
+        since,
+        options.fraction_train,
+        options.fraction_evaluate,
+        options.min_train_nodes,
+        options.min_evaluate_nodes,
+        options.min_available_nodes,
+        options.two_phase is not None,
+        options.two_phase not in (None, two_phase.added),
     )
 
 

@@ -19,6 +19,7 @@ from evenly.experiment.deployed import comparison_of, latest, trace_of
 from evenly.experiment.deployment import About, Deployment, Evaluation, Flag, Flagged, LeftOut, Round
 from evenly.experiment.live import Live
 from evenly.experiment.measuring import measured, shown_split
+from evenly.experiment.options import InForce, from_now, read_options, write_options
 from evenly.experiment.results import Comparison, Incidents
 from evenly.flower.checking import SIGNALS, Evaluated
 from evenly.notation import parse
@@ -63,11 +64,21 @@ def deployment_of(
 class Recorder:
     """The record of one deployment, in memory and, with a folder, on disk."""
 
-    def __init__(self, folder: Path | str | None, deployment: Deployment, about: About, *, rounds: int, done: int = 0) -> None:
-        """`rounds` are planned; `done` were kept by an earlier server, whose later files are forgotten."""
+    def __init__(
+        self,
+        folder: Path | str | None,
+        deployment: Deployment,
+        about: About,
+        *,
+        rounds: int,
+        done: int = 0,
+        options: InForce | None = None,
+    ) -> None:
+        """`rounds` are planned; `done` were kept by an earlier server, whose later files are forgotten. `options` are for the report."""
         self.deployment, self.about = deployment, about
         self._folder = None if folder is None else Path(folder)
         self._planned = rounds
+        self._options = () if options is None else (options,)
         self._rounds: dict[int, Round] = {}
         self._left_out: list[LeftOut] = []
         self._flagged: list[Flagged] = []
@@ -84,6 +95,9 @@ class Recorder:
         left, flagged = files.read_left_out(folder, done) if done else ([], [])
         self._left_out, self._flagged = left, flagged
         files.write_about(folder, self.about)
+        if self._options:
+            self._options = from_now(read_options(folder), self._options[0])
+            write_options(folder, self._options)
         record.begin(folder, record.Record(title=self._title))
         self._live = self._followed(folder)
         self._tell(self._rounds)
@@ -175,7 +189,7 @@ class Recorder:
 
     def comparison(self) -> Comparison:
         """Everything so far, as tables and reports are made of it."""
-        return comparison_of(self.deployment, self.about, self._ordered(), self._incidents())
+        return comparison_of(self.deployment, self.about, self._ordered(), self._incidents(), self._options)
 
     def _ordered(self) -> list[Round]:
         return [self._rounds[number] for number in sorted(self._rounds)]

@@ -8,6 +8,7 @@ from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, definitions, element, section
+from evenly.report.server_options import server_options
 from evenly.report.table import SPLIT_WORDS, clients_split
 
 MOST_NAMES = 12
@@ -62,6 +63,7 @@ def settings(comparison: Comparison) -> Html:
         ("Model", comparison.model),
         ("Rounds", f"{comparison.rounds:,}"),
         *([("Sampling, unless a method says otherwise", comparison.sampling)] if comparison.sampling else []),
+        *server_options(comparison),
         ("Seeds", ", ".join(map(str, comparison.seeds))),
         ("Time", _time(comparison.seconds)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in comparison.versions.items())),

@@ -12,6 +12,7 @@ from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, key_of, method_table, title_of
 from evenly.report.reveal import Revealed, revealed
+from evenly.report.reveal_deployed import deployed_words
 from evenly.report.served import Client, served, worst_clients
 from evenly.report.summary import against, noise_note
 from evenly.report.table import MAIN_METRICS, SPLIT_WORDS, UNDEFINED, Values, headline, known_of, table_of
@@ -144,7 +145,10 @@ def privacy(comparison: Comparison) -> Html:
     )
     columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
     rows = [_reveals(own, name) for name, own in _alike(comparison).items()]
-    return section("privacy", "What clients reveal", element("p", None, intro), grid("Per client and round.", columns, rows))
+    more = [element("li", None, text) for text in deployed_words(comparison)]
+    also = [element("p", None, "This is a deployment, so that the server is also told:"), element("ul", {"class": "words"}, *more)]
+    table = grid("Per client and round.", columns, rows)
+    return section("privacy", "What clients reveal", element("p", None, intro), table, *(also if more else ()))
 
 
 def _alike(comparison: Comparison) -> dict[str, Revealed]:

@@ -1,0 +1,122 @@
+"""The report of a deployment says what the server was told, and what clients told it besides what the method needs."""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from evenly.experiment.folder import open_results
+from evenly.experiment.options import OPTIONS, InForce, read_options
+from evenly.experiment.results import Comparison
+from evenly.flower import Caps, first_arrays, strategy
+from evenly.flower.clients.jax import app
+from evenly.flower.keeping import in_force
+from evenly.flower.two_phase import added
+from evenly.report.facts import settings
+from evenly.report.sections import privacy
+from tests.flower.deployments import one_round, recorder
+from tests.flower.grids import NODES, OneProcess
+from tests.flower.small import SEEDS, algorithm_of, small, task_of
+
+
+def facts(comparison: Comparison) -> dict[str, str]:
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", settings(comparison))
+    return {re.sub(r".*\((\w+)\)$", r"\1", html.unescape(term)): html.unescape(text) for term, text in found}
+
+
+def words(comparison: Comparison) -> str:
+    return html.unescape(privacy(comparison))
+
+
+def written(folder: Path, options: InForce | None, *, groups: bool = True) -> Comparison:
+    kept = recorder(folder, groups=groups, options=options)
+    one_round(kept, 1, groups=groups)
+    return open_results(folder)
+
+
+def test_the_options_of_a_strategy_reach_the_report(tmp_path):
+    server = strategy(
+        algorithm_of("q-fedavg(q=1)"), seeds=SEEDS, folder=tmp_path / "run", introduce=True, fraction_train=0.5, min_train_nodes=1,
+        min_available_nodes=4, caps=Caps(loss="10x"), two_phase=True,
+    )  # fmt: skip
+    task = task_of("q-fedavg(q=1)")
+    grid = OneProcess(app(small(4), task), NODES[:4])
+    server.start(grid, first_arrays(algorithm_of("q-fedavg(q=1)"), task, SEEDS), num_rounds=1)
+    comparison = open_results(tmp_path / "run")
+    told = facts(comparison)
+    expected = {"caps": "loss = 10x", "fraction_train": "0.5", "min_train_nodes": "1", "min_available_nodes": "4"}
+    expected |= {"fraction_evaluate": "1", "min_evaluate_nodes": "2", "two_phase": "yes, updates in the clear"}
+    assert {name: told[name] for name in expected} == expected
+    assert "fraction" in told["Sampling, unless a method says otherwise"]
+    text = words(comparison)
+    assert "how many training rows a client has of each group and label" in text
+    assert "still reaches the server one by one" in text
+    assert server.history.recorder.comparison().deployed == comparison.deployed
+
+
+def test_a_function_that_makes_the_sum_is_told_from_the_plain_one():
+    plain, own, no = (in_force(strategy("fedavg", two_phase=two).options, 1) for two in (True, lambda sent: added(sent), False))
+    assert [(one.two_phase, one.given_sum) for one in (plain, own, no)] == [(True, False), (True, True), (False, False)]
+
+
+@pytest.mark.parametrize(
+    ("options", "phases", "updates"),
+    [
+        (InForce(1), "no", "what each client trained reaches the server one by one"),
+        (InForce(1, two_phase=True), "yes, updates in the clear", "without a function for a masked sum"),
+        (InForce(1, two_phase=True, given_sum=True), "yes, with a given function that makes the sum", "which are not checked here"),
+    ],
+)
+def test_how_updates_reach_the_server(options: InForce, phases: str, updates: str, tmp_path: Path):
+    comparison = written(tmp_path / "run", options)
+    assert facts(comparison)["two_phase"] == phases
+    assert updates in words(comparison)
+
+
+def test_evaluations_and_a_census_that_was_not_asked_for(tmp_path):
+    tables = words(written(tmp_path / "tables", InForce(1)))
+    assert "of its test rows how many there are, its mean loss, and counts by group, label and prediction." in tables
+    assert "Census: none was asked for." in tables
+    assert "its mean loss, and its accuracy" in words(written(tmp_path / "accuracies", InForce(1), groups=False))
+
+
+def test_a_folder_without_options_is_read(tmp_path):
+    comparison = written(tmp_path / "run", None)
+    assert not (tmp_path / "run" / OPTIONS).exists()
+    told = facts(comparison)
+    assert told["caps"] == "none"
+    assert "two_phase" not in told
+    assert "it was not kept whether a function for a masked sum was given" in words(comparison)
+
+
+def test_a_server_that_goes_on_with_other_options_says_since_when(tmp_path):
+    for done, options in ((0, InForce(1)), (1, InForce(2)), (2, InForce(3, min_train_nodes=3, two_phase=True)), (4, InForce(5))):
+        kept = recorder(tmp_path / "run", done=done, options=options)
+        for t in range(done + 1, min(done + 2, 4) + 1):
+            one_round(kept, t)
+    assert [one.since for one in read_options(tmp_path / "run")] == [1, 3, 5]
+    comparison = open_results(tmp_path / "run")
+    assert facts(comparison)["min_train_nodes"] == "2; from round 3 on 3"  # in round 5 nobody trained
+    assert "one by one. That holds for some of the rounds" in words(comparison)
+
+
+def test_a_server_that_goes_on_in_an_older_folder_does_not_speak_for_its_first_rounds(tmp_path):
+    one_round(recorder(tmp_path / "run"), 1)
+    one_round(recorder(tmp_path / "run", done=1, options=InForce(2, two_phase=True, given_sum=True)), 2)
+    comparison = open_results(tmp_path / "run")
+    assert facts(comparison)["min_available_nodes"] == "not kept; from round 2 on 2"
+    assert "it was not kept" in words(comparison)
+
+
+def test_damaged_options_are_named(tmp_path):
+    written(tmp_path / "run", InForce(1))
+    (tmp_path / "run" / OPTIONS).write_text("{")
+    with pytest.raises(ValueError, match=r"options\.json' is damaged"):
+        open_results(tmp_path / "run")
+
+
+def test_a_simulation_has_neither(tmp_path):
+    comparison = written(tmp_path / "run", InForce(1))._replace(deployed=None)
+    assert "caps" not in facts(comparison)
+    assert "This is a deployment" not in words(comparison)
