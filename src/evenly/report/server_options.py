@@ -30,7 +30,7 @@ def _share(options: InForce) -> str:
 TERMS: dict[str, Callable[[InForce], str]] = {
     "Share of clients that train in a round (fraction_train)": _share,
     "Replies without which a round stops the run (min_train_nodes)": lambda options: f"{options.min_train_nodes:,}",
-    "Nodes without which nothing begins (min_available_nodes)": lambda options: f"{options.min_available_nodes:,}",
+    "Nodes needed to begin (min_available_nodes)": lambda options: f"{options.min_available_nodes:,}",
     "Share of connected clients that evaluate (fraction_evaluate)": lambda options: f"{options.fraction_evaluate:g}",
     "Clients that evaluate at least (min_evaluate_nodes)": lambda options: f"{options.min_evaluate_nodes:,}",
     "Rounds in two phases (two_phase)": phases,
