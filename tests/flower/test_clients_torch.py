@@ -225,6 +225,19 @@ def test_measure_reads_loaders_and_tensors_alike(tiny: Federation, room: Room) -
         in_torch.measure(model, rows, ("table",))
 
 
+def test_a_census_by_hand_is_that_of_a_ready_client(tiny: Federation, room: Room) -> None:
+    names = {"labels": tiny.labels, "groups": tiny.groups, "unprivileged": tiny.unprivileged, "favourable": tiny.favourable}
+    assert tiny.client_group is not None
+    found = in_torch.census(loader(tiny, 5), **names, number=5, name=tiny.names[5], client_group=int(tiny.client_group[5]))
+    asked = room.ask(5, wire.CENSUS)
+    assert dict(found.metric_records[wire.METRICS]) == dict(asked.metric_records[wire.METRICS])
+    assert dict(found.config_records[wire.ABOUT]) == dict(asked.config_records[wire.ABOUT])
+    unnamed = in_torch.census(loader(tiny, 5), **names).config_records[wire.ABOUT]
+    assert "name" not in unnamed  # the server then calls it by its number
+    with pytest.raises(ValueError, match=r"census names 1 labels, so rows have numbers from 0 to 0, got 0 to 2\. Name all labels"):
+        in_torch.census(loader(tiny, 5), labels=("only",), groups=tiny.groups)
+
+
 def test_a_loader_may_shuffle(tiny: Federation) -> None:
     model, rows = linear(), client_of(tiny, 5).train
     mixed = DataLoader(loader(tiny, 5).dataset, batch_size=7, shuffle=True)

@@ -54,7 +54,7 @@ def answering(source: Source, engine: Engine) -> ClientApp:
         client = client_from(source, context)
         if wire.ARRAYS in message.content:  # methods whose clients keep a model of their own introduce the first one here
             context.state[FIRST] = message.content[wire.ARRAYS]
-        return _reply(message, measuring.census(client), {wire.ABOUT: ConfigRecord(measuring.about(client))})
+        return Message(introduction(client), reply_to=message)
 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
@@ -78,6 +78,11 @@ def answering(source: Source, engine: Engine) -> ClientApp:
         return _reply(message, measuring.evaluated(visit.client, engine.look(visit.told, own)) | _choice(visit))
 
     return ready
+
+
+def introduction(client: ClientData) -> RecordDict:
+    """What a client answers to the census: counts, and what they are called."""
+    return RecordDict({wire.ABOUT: ConfigRecord(measuring.about(client)), wire.METRICS: MetricRecord(measuring.census(client))})
 
 
 def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:

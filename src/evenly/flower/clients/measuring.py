@@ -36,8 +36,7 @@ def census(client: ClientData) -> Metrics:
 
 def about(client: ClientData) -> dict[str, Any]:
     """What the report should call this client, the labels and the groups: the census's second record."""
-    return {
-        "name": client.name,
+    return ({"name": client.name} if client.name else {}) | {
         "labels": list(client.labels),
         "groups": list(client.groups),
         "unprivileged": list(client.unprivileged),

@@ -1,6 +1,7 @@
 """Flower clients in PyTorch: a few functions for an nn.Module and a DataLoader or tensors, and a ready app.
 
     measure(model, data)         what the received model does on training rows, before training: the signals a method needs
+    census(data, labels, groups) what a client says of its rows before the first round, where a method asks for it
     row_weights(told, data)      how much rows count: by local reweighing, and by what the server says
     train(model, data, work)     local training with the method's own loss, in place
     reply(message, model, said)  the trained model and the metrics
@@ -9,7 +10,7 @@
 A client that has its own training loop needs only the first and the last line of its own code to change.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -19,15 +20,15 @@ except ImportError as error:
     raise ImportError('Clients in PyTorch need it, and it is not installed. Install it with: pip install "evenly[flower,torch]"') from error
 
 import numpy as np
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
 from evenly.clients.local_training import LocalTraining
 from evenly.flower import wire
 from evenly.flower.clients import scaling
-from evenly.flower.clients.answering import answering
-from evenly.flower.clients.data import Source
+from evenly.flower.clients.answering import answering, introduction
+from evenly.flower.clients.data import NO_ROWS, ClientData, Source, rows
 from evenly.flower.clients.measuring import LOOKS, Metrics, looked
 from evenly.flower.clients.told import Told, told
 from evenly.flower.clients.torch_engine import TorchEngine
@@ -50,7 +51,7 @@ from evenly.flower.clients.torch_training import (
 from evenly.records import require
 from evenly.types import Work
 
-__all__ = ["app", "arrays", "first_places", "load", "measure", "reply", "row_weights", "told", "train"]
+__all__ = ["app", "arrays", "census", "first_places", "load", "measure", "reply", "row_weights", "told", "train"]
 
 
 def load(model: nn.Module, received: ArrayRecord) -> None:
@@ -86,6 +87,28 @@ def measure(
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(group, list(unprivileged)).sum())
     return found | looked(joined(seen), y, group, needs, shape=(groups, labels))
+
+
+def census(
+    data: Data, *, labels: Sequence[str], groups: Sequence[str] = ("all",), unprivileged: Iterable[int] = (0,), favourable: int = 1,
+    number: int | None = None, name: str = "", client_group: int | None = None,
+) -> RecordDict:  # fmt: skip
+    """What a client answers to "query.census": its training rows by group and label, and what these are called.
+
+    `labels` and `groups` are the names of those that the whole federation has, in the order of their numbers. A client that has a
+    `number`, or that belongs to a group as a whole, says so here.
+    """
+    y, group = _joined([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
+    for kind, found, names in (("labels", y, labels), ("groups", group, groups)):
+        require(
+            bool(np.isin(found, np.arange(len(names))).all()),
+            f"census names {len(names)} {kind}, so rows have numbers from 0 to {len(names) - 1}, got {found.min()} to {found.max()}. "
+            f"Name all {kind} of the federation, also those that this client does not have: {kind}=('first', 'second', ...).",
+        )
+    known = ClientData(
+        rows(y, y, group), NO_ROWS, NO_ROWS, tuple(labels), tuple(groups), tuple(unprivileged), favourable, number, name, client_group
+    )
+    return introduction(known)
 
 
 def row_weights(now: Told, data: Data, *, labels: int, groups: int = 1) -> np.ndarray | None:
