@@ -13,8 +13,10 @@ from flwr.serverapp.strategy import Strategy
 
 from evenly.algorithms import METHODS, algorithm, variants
 from evenly.algorithms.q_fedavg import QFedAvg
+from evenly.experiment.deployment import LeftOut
 from evenly.experiment.folder import open_results
 from evenly.flower import Caps, strategy, wire
+from evenly.flower.hearing import quoted
 from evenly.flower.naming import algorithm_of, notation_of
 from evenly.flower.nodes import reads_census
 from evenly.notation import parse
@@ -228,6 +230,33 @@ def test_without_an_answer_to_the_census_it_is_said_how_to_give_one():
         ran(strategy("fedavg+weighted(clients=2)"))
 
 
+def test_reasons_that_clients_share_are_quoted_once_and_without_where_in_their_code_it_was():
+    def erring(message: Message, context: Context) -> Message:
+        if context.node_id in NODES[:2]:
+            raise ValueError("no such table")
+        raise RuntimeError('Traceback (most recent call last):\n  File "/home/ann/client.py", line 3\nKeyError: \x1b[31mage')
+
+    with pytest.raises(ValueError) as census:
+        ran(strategy("fedavg", introduce=True), erring, silent=[NODES[5]])
+    with pytest.raises(ValueError) as training:
+        ran(strategy("fedavg"), erring, silent=[NODES[5]])
+    asked = "was asked for the census and "
+    assert str(census.value).endswith(
+        f"Node 50, like 2 others, {asked}crashed: KeyError: [31mage. Node 30, like 1 other, {asked}crashed: no such table. "
+        f"Node 20 {asked}did not answer in time."
+    )
+    assert "Node 60 (client 4), like 2 others, crashed: KeyError: [31mage. Node 70" in str(training.value)
+    assert str(training.value).count("no such table") == 1
+
+
+def test_of_many_reasons_the_most_frequent_are_quoted():
+    left_out = [LeftOut(k, k, 1, f"reason {max(k, 3)}", "an error", "train") for k in range(10)]
+    assert quoted(left_out) == (
+        "Node 0 (client 0), like 3 others, reason 3. Node 4 (client 4) reason 4. Node 5 (client 5) reason 5. Node 6 (client 6) reason 6. "
+        "Node 7 (client 7) reason 7. 2 more were left out for other reasons."
+    )
+
+
 def test_a_missing_signal_names_the_node_the_key_and_how_to_send_it():
     def silent(message: Message, context: Context) -> Message:
         sent = client(message, context)
@@ -236,7 +265,9 @@ def test_a_missing_signal_names_the_node_the_key_and_how_to_send_it():
         del metrics["loss"]
         return sent
 
-    with pytest.raises(ValueError, match=r"Node \d+ \(client \d\) sent no 'loss'.*loss of the model it received.*metrics\['loss'\] = "):
+    with pytest.raises(
+        ValueError, match=r"Node \d+ \(client \d\), like 5 others, sent no 'loss'.*loss of the model it received.*metrics\['loss'\] = "
+    ):
         ran(strategy("q-fedavg(q=1)"), silent)
 
 

@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 def check_reply(message: Message, expected: Expected) -> Reply | LeftOut:
     """A reply to train or to measure."""
     try:
-        content = _content(message)
+        content = content_of(message)
         metrics = _metrics(content)
         examples = _examples(metrics, expected)
         signals = {need: numbers.signal(need, metrics, examples, expected) for need in sorted(expected.needs & wire.SIGNALS.keys())}
@@ -64,7 +64,7 @@ class Evaluated(NamedTuple):
 def check_evaluation(message: Message, expected: Expected) -> Evaluated | LeftOut:
     """A reply to evaluate: test rows, and training and validation rows where a client tells of them."""
     try:
-        metrics = _metrics(_content(message))
+        metrics = _metrics(content_of(message))
         found: dict[str, Any] = {"test": _evaluated(metrics, "", expected)}
         for split in SPLITS:
             if split != "test" and any(key.startswith(f"{split}-") for key in metrics):
@@ -86,7 +86,8 @@ def bytes_of(content: RecordDict) -> int:
     return sum(len(array.data) for record in content.array_records.values() for array in record.values())
 
 
-def _content(message: Message) -> RecordDict:
+def content_of(message: Message) -> RecordDict:
+    """What was sent. Of an error only the last line is quoted, which says what it was; the others say where in somebody's code."""
     if not message.has_error():
         return message.content
     error = message.error

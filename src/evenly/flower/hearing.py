@@ -1,19 +1,21 @@
 """Replies sorted into those that can be used and those that are left out, with a reason."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from flwr.app import Message, RecordDict
 
-from evenly.experiment.deployment import LeftOut
+from evenly.experiment.deployment import UNKNOWN, LeftOut
 from evenly.flower import wire
 from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer
 from evenly.flower.expecting import ARRAYS
 from evenly.flower.options import Setting
 
 LOG = logging.getLogger("flwr")
+QUOTED = 5  # reasons in one sentence
 
 
 class Asked(NamedTuple):
@@ -87,12 +89,24 @@ def require_enough(setting: Setting, asked: Asked, came: Heard) -> None:
     least = setting.options.min_train_nodes
     if len(came.replies) >= max(min(least, len(asked.chosen)), 1):
         return
-    reasons = [f"Node {one.node} (client {one.client}) {one.reason}." for one in came.left_out[:3]]
-    more = [f"{len(came.left_out) - 3} others were left out, too."] if len(came.left_out) > 3 else []
     raise ValueError(
         f"Round {asked.number} of {setting.algorithm.label}: of {len(asked.chosen)} clients that were chosen, {len(came.replies)} sent a "
-        f"reply that can be used, and min_train_nodes = {least} must. {' '.join(reasons + more)}"
+        f"reply that can be used, and min_train_nodes = {least} must. {quoted(came.left_out)}"
     )
+
+
+def quoted(left_out: list[LeftOut]) -> str:
+    """Every reason once, the most frequent first: who gave it, and how many others did."""
+    counts = Counter(one.reason for one in left_out)
+    first = {one.reason: one for one in reversed(left_out)}
+    said = []
+    for reason, count in counts.most_common(QUOTED):
+        node, client = first[reason].node, first[reason].client
+        who = f"Node {node}" if client == UNKNOWN else f"Node {node} (client {client})"
+        others = f", like {count - 1} other{'s' if count > 2 else ''}," if count > 1 else ""
+        said.append(f"{who}{others} {reason}.")
+    rest = sum(counts.values()) - sum(count for _, count in counts.most_common(QUOTED))
+    return " ".join([*said, f"{rest} more were left out for other reasons."] if rest else said)
 
 
 def expected(setting: Setting, asked: Asked, client: int) -> Expected:

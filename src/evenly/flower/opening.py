@@ -10,9 +10,10 @@ from flwr.serverapp import Grid
 
 from evenly.experiment.deployment import UNKNOWN, Flag, LeftOut
 from evenly.flower import first, messages, model_arrays, rounds, wire
+from evenly.flower.checking import content_of
 from evenly.flower.checking_census import Introduction, checked
-from evenly.flower.expecting import ERROR, SILENT, SIZES, printable
-from evenly.flower.hearing import Asked, heard, require_enough
+from evenly.flower.expecting import SILENT, SIZES, Wrong
+from evenly.flower.hearing import Asked, heard, quoted, require_enough
 from evenly.flower.messages import Standing
 from evenly.flower.nodes import Roll, introduced, present, reads_census, unknown_clients
 from evenly.flower.options import Options, Setting
@@ -86,22 +87,27 @@ def _asked(
     for reply in grid.send_and_receive(asked, timeout=timeout):
         node = reply.metadata.src_node_id
         silent.discard(node)
-        if reply.has_error():
-            left_out.append(LeftOut(node, UNKNOWN, 0, f"did not answer the census: {printable(reply.error.reason or '')}", ERROR, "census"))
+        try:
+            content = content_of(reply)
+        except Wrong as wrong:
+            reason, kind = wrong.args
+            left_out.append(LeftOut(node, UNKNOWN, 0, f"was asked for the census and {reason}", kind, "census"))
             continue
-        metrics = next(iter(reply.content.metric_records.values()), {})
-        answers.append(Introduction(node, metrics, reply.content.config_records.get(wire.ABOUT, {})))
+        metrics = next(iter(content.metric_records.values()), {})
+        answers.append(Introduction(node, metrics, content.config_records.get(wire.ABOUT, {})))
     usable, wrong = checked(answers)
     left_out += [LeftOut(node, UNKNOWN, 0, reason, SIZES, "census") for node, reason in wrong]
-    left_out += [LeftOut(node, UNKNOWN, 0, "did not answer the census in time", SILENT, "census") for node in sorted(silent)]
+    left_out += [
+        LeftOut(node, UNKNOWN, 0, "was asked for the census and did not answer in time", SILENT, "census") for node in sorted(silent)
+    ]
     for one in left_out:
         LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
     least = options.min_available_nodes
     require(
         len(usable) >= max(least, 1),
         f"{algorithm.label} begins with what clients say of themselves ({wire.CENSUS!r}), and {len(usable)} of {len(nodes)} nodes said "
-        f"it; at least {least} must. Give the ClientApp a function for it, @app.query('census'): see docs/flower-record.md."
-        + (f" Node {left_out[0].node} {left_out[0].reason}" if left_out else ""),
+        f"it; at least {least} must. Give the ClientApp a function for it, @app.query('census'): see docs/flower-record.md. "
+        + quoted(left_out),
     )
     return introduced(usable), left_out
 
