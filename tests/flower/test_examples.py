@@ -33,7 +33,7 @@ def imported(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     yield of
     for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("task", "client_app", "server_app", "hospitals", "devices"):
+        if name.split(".")[0] in ("task", "client_app", "server_app", "hospitals", "devices", "q_fedavg"):
             del sys.modules[name]
 
 
@@ -50,7 +50,7 @@ def configured(example: Path, **changes: Any) -> dict[str, Any]:
     return {**app["config"], **changes}
 
 
-@pytest.mark.parametrize("folder", ["flower_hospitals", "flower_devices"])
+@pytest.mark.parametrize("folder", ["flower_hospitals", "flower_devices", "flower_one_metric"])
 def test_the_components_that_an_app_names_are_there(folder: str, imported: Any) -> None:
     app = tomllib.loads((EXAMPLES / folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     for component in app["components"].values():
@@ -102,7 +102,7 @@ def test_the_clients_of_the_page_answer_a_strategy() -> None:
     names: dict[str, Any] = {"__name__": "page"}
     exec(python[0], names)
     first = ArrayRecord(names["nn"].Linear(5, 2).state_dict())
-    for method in ("q-fedavg(q=1)", "fedprox(mu=0.1)"):
+    for method in ("q-fedavg(q=1)", "fedprox(mu=0.1)", "fairfed(metric=eod)"):
         made = strategy(method, fraction_evaluate=0.0)
         result = made.start(OneProcess(names["app"], nodes=[1, 2]), first, num_rounds=2)
         assert not np.array_equal(result.arrays["weight"].numpy(), first["weight"].numpy())
