@@ -160,6 +160,7 @@ def test_an_order_names_every_place_once(places, fine):
     [
         (Error(2, "Traceback\n File x\nRuntimeError: no memory\n"), "replied with an error (Flower's code 2): RuntimeError", "an error"),
         (Error(2, "<class 'a.B'>:<'\nException ClientAppException occurred. Message: no disk.'>"), "code 2): no disk", "an error"),
+        (Error(2, "<class 'a.b.NoDisk'>:<'it's full.'>"), "code 2): NoDisk: it's full", "an error"),
         (Error(8, None), "crashed", "an error"),
         (Error(4, "reply unavailable"), "did not answer in time", "no answer"),
         (Error(5, "node gone"), "is not connected any more", "no answer"),

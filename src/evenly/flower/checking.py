@@ -3,6 +3,7 @@
 Nothing is changed here and nothing is copied: a reply is read once, and its arrays stay where Flower put them.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ WITHOUT_ANSWER = {
     5: "is not connected any more",
 }
 CRASHED = 8  # CLIENT_APP_CRASHED
+RAISED = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'")  # how Flower begins what an app raised
 WRAPPED = "Exception ClientAppException occurred. Message: "  # what Flower puts before an app's own words, and '> after them
 
 
@@ -94,7 +96,8 @@ def content_of(message: Message) -> RecordDict:
     if error.code in WITHOUT_ANSWER:
         raise Wrong(WITHOUT_ANSWER[error.code], SILENT)
     lines = [line.strip() for line in (error.reason or "").removesuffix("'>").splitlines() if line.strip()]
-    said = f": {printable(lines[-1].removeprefix(WRAPPED)).rstrip('.')}" if lines else ""
+    last = RAISED.sub(r"\1: ", lines[-1].removeprefix(WRAPPED)) if lines else ""
+    said = f": {printable(last).rstrip('.')}" if last else ""
     what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
     raise Wrong(f"{what}{said}", ERROR)
 
