@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
-from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer, tell
+from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer
 from evenly.flower.checking_arrays import is_finite
 
 MODEL = {"w": np.ones((3, 2), np.float32), "b": np.zeros(2, np.float32)}
@@ -177,7 +177,6 @@ def test_errors_of_flower(error, words, kind):
 def test_nothing_came():
     found = no_answer(expected())
     assert (found.reason, found.kind) == ("did not answer in time", "no answer")
-    assert tell([found], {2: "hospital"}) == ["hospital (node 7) did not answer in time."]
 
 
 def test_finite_is_exact_where_squares_overflow():

@@ -4,7 +4,7 @@ Nothing is changed here and nothing is copied: a reply is read once, and its arr
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,8 +149,3 @@ def _evaluated(metrics: Mapping[str, Any], prefix: str, expected: Expected) -> d
     if expected.cells and expected.cells[0] > 1 and table is None and rows:
         raise Wrong(f"sent no {prefix + wire.TABLE!r}, though the federation has groups: an accuracy does not say whose", SIGNALS)
     return {"examples": rows, "loss": loss, "table": table, "correct": correct}
-
-
-def tell(left_out: Iterable[LeftOut], names: Mapping[int, str]) -> list[str]:
-    """A sentence for each: who, and why."""
-    return [f"{names.get(one.client, f'node {one.node}')} (node {one.node}) {one.reason}." for one in left_out]
