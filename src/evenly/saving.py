@@ -23,6 +23,8 @@ from evenly.types import Task, Trace, Tree
 from evenly.writing import write_whole
 
 FORMAT = 1
+# What reading a damaged npz raises; the last where a flipped bit names a compression that zipfile does not know.
+DAMAGED = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 COLUMNS = {"numeric": Numeric, "categorical": Categorical}
 
 
@@ -127,14 +129,13 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
 def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {str(path)!r}. Give the path that evenly.save wrote.")
-    damaged = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError)
     try:
         # Opened here, because np.load leaves a damaged file open.
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
             newest = int(header["format"])
-    except damaged as error:
+    except DAMAGED as error:
         raise ValueError(
             f"{path.name} is not a whole model file written by evenly.save ({type(error).__name__}); save it again."
         ) from error

@@ -28,6 +28,8 @@ class OneProcess(Grid):
         self.asked: list[tuple[str, int]] = []
         self._numbers = itertools.count()
 
+    # Flower's Grid has these too. A strategy needs none of them; one that began to would have to be noticed.
+
     def set_run(self, run: Any) -> None:
         raise NotImplementedError
 

@@ -6,8 +6,6 @@ pickle in it. Cohorts and batches are drawn from counters, so no state of a rand
 
 import dataclasses
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +16,7 @@ import numpy as np
 
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.plan import NewerError
+from evenly.saving import DAMAGED
 from evenly.types import Tree
 from evenly.writing import READING, write_whole
 
@@ -131,13 +130,12 @@ def rounds_done(folder: Path) -> int:
 def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     if not path.exists():
         return None
-    damaged = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError)
     try:
         with READING, open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             header = json.loads(str(file["header"]))
             newest = int(header["format"])
             arrays = [file[f"leaf{i}"] for i in range(len(header["leaves"]))]
-    except damaged:
+    except DAMAGED:
         raise ValueError(f"{str(path)!r} is damaged. Remove it, and the deployment begins anew; the history beside it goes too.") from None
     if newest > FORMAT:
         raise ValueError(f"{str(path)!r} has format {newest}, but this evenly reads up to {FORMAT}. Update evenly to go on.")
