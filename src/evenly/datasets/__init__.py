@@ -33,13 +33,16 @@ from evenly.datasets.stackoverflow import stackoverflow
 from evenly.datasets.synthetic import synthetic
 from evenly.datasets.synthetic_census import CARD as _SYNTHETIC_CENSUS
 from evenly.datasets.synthetic_census import synthetic_census
+from evenly.datasets.synthetic_crowd import CARD as _SYNTHETIC_CROWD
+from evenly.datasets.synthetic_crowd import synthetic_crowd
 from evenly.datasets.vehicle import CARD as _VEHICLE
 from evenly.datasets.vehicle import vehicle
 
 __all__ = [
     "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "acs_income", "adult", "adult_sex", "check",
     "cifar10", "cifar100", "cinic10", "compas", "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch", "locate",
-    "mnist", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "vehicle",
+    "mnist", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "synthetic_crowd",
+    "vehicle",
 ]  # fmt: skip
 
 _SYNTHETIC = DatasetCard(
@@ -55,7 +58,7 @@ _SYNTHETIC = DatasetCard(
 DATASETS: dict[str, DatasetCard] = {
     card.name: card
     for card in (
-        _SYNTHETIC, _SYNTHETIC_CENSUS, _ADULT, _ADULT_SEX, _COMPAS, _ACS_INCOME, _FASHION_MNIST, _MNIST, _FAIR_MNIST_ROTATE,
-        _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10, _FEMNIST, _SENT140, _STACKOVERFLOW,
+        _SYNTHETIC, _SYNTHETIC_CENSUS, _SYNTHETIC_CROWD, _ADULT, _ADULT_SEX, _COMPAS, _ACS_INCOME, _FASHION_MNIST, _MNIST,
+        _FAIR_MNIST_ROTATE, _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10, _FEMNIST, _SENT140, _STACKOVERFLOW,
     )
 }  # fmt: skip
