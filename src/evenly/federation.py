@@ -1,6 +1,7 @@
 """A federation: every example once, and for each client the numbers of its rows."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,10 +88,18 @@ class Federation:
         return {"train": self.train, "valid": self.valid, "test": self.test}[name]
 
     def census(self) -> Census:
+        """What is known of every client before training. It is counted once, so it must not be written to."""
+        return self._counted
+
+    @cached_property
+    def _counted(self) -> Census:
         owner = np.repeat(np.arange(self.clients), self.train.counts)
         cells = np.zeros((self.clients, len(self.groups), len(self.labels)), np.int64)
         np.add.at(cells, (owner, self.group[self.train.rows], self.y[self.train.rows]), 1)
-        return Census(self.train.counts, cells, self.unprivileged, self.favourable)
+        counts = self.train.counts
+        for array in (counts, cells):
+            array.setflags(write=False)
+        return Census(counts, cells, self.unprivileged, self.favourable)
 
     @staticmethod
     def from_arrays(
@@ -225,14 +234,26 @@ def split_rows(owner: np.ndarray, clients: int, *, shares: tuple[float, float], 
     draws = Draws(seed, "split")
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(clients + 1))
-    lists: tuple[list[np.ndarray], ...] = ([], [], [])
+    rows = order[bounds[0] :].astype(np.int32)
+    edges = (bounds - bounds[0]).tolist()
     for k in range(clients):
-        rows = draws.at(k).permutation(order[bounds[k] : bounds[k + 1]])
-        # Rounded first: 0.8 + 0.1 is a hair under 0.9 in binary and would cut one row early.
-        cut = max(1, int(np.floor(round(first * len(rows), 9)))), int(np.floor(round((first + second) * len(rows), 9)))
-        for part, piece in zip(lists, np.split(rows, [cut[0], max(cut)]), strict=True):
-            part.append(piece)
-    return Ragged.from_lists(lists[0]), Ragged.from_lists(lists[1]), Ragged.from_lists(lists[2])
+        draws.at(k).shuffle(rows[edges[k] : edges[k + 1]])
+    return cut_rows(rows, np.diff(bounds), shares)
+
+
+def cut_rows(rows: np.ndarray, counts: np.ndarray, shares: tuple[float, float]) -> tuple[Ragged, Ragged, Ragged]:
+    """Rows that lie client by client, so many of each: cut at floor(share * n), with at least one training row."""
+    # Rounded first: 0.8 + 0.1 is a hair under 0.9 in binary and would cut one row early.
+    first, second = (np.floor(np.round(share * counts, 9)).astype(np.int64) for share in (shares[0], sum(shares)))
+    first = np.minimum(np.maximum(first, 1), counts)
+    second = np.maximum(first, second)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    part = (place >= np.repeat(first, counts)).astype(np.int8) + (place >= np.repeat(second, counts))
+    train, valid, test = (
+        Ragged(rows[part == i].astype(np.int32), np.concatenate([[0], np.cumsum(own)]).astype(np.int64))
+        for i, own in enumerate((first, second - first, counts - second))
+    )
+    return train, valid, test
 
 
 def given_rows(owner: np.ndarray, names: Sequence[str], split: np.ndarray) -> tuple[Ragged, Ragged, Ragged]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from evenly.algorithms import algorithm
 from evenly.randomness import Draws
 from evenly.sampling import Fraction
-from evenly.sampling.parity import Parity, Registry
+from evenly.sampling.parity import Parity, Registry, _highest
 from evenly.types import Census, Select
 from tests.oracles.groups import parity_choice
 
@@ -129,3 +129,12 @@ def test_p_is_how_often_it_is_chosen_by_parity():
 def test_mistakes_are_refused(text: str, sentence: str):
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         algorithm(text)
+
+
+@pytest.mark.parametrize("most", [1, 3, 1000])  # all clients tie, many do, none does
+def test_the_highest_are_those_of_a_full_sort(most: int):
+    draw = np.random.default_rng(most)
+    for _ in range(50):
+        clients = int(draw.integers(1, 40))
+        score, lots, slots = draw.integers(0, most, clients), draw.permutation(clients), int(draw.integers(1, clients + 1))
+        np.testing.assert_array_equal(_highest(score, lots, slots), np.lexsort((lots, -score))[:slots])

@@ -77,3 +77,20 @@ def test_full_takes_everyone_in_order():
 def test_only_weighted_counts_sizes():
     assert Weighted().by_size
     assert not any(select.by_size for select in (Full(), Uniform(), Fraction()))
+
+
+@pytest.mark.parametrize(("clients", "slots"), [(4, 4), (30, 10), (500, 60), (20_000, 300)])
+def test_drawing_by_size_draws_what_numpy_would(clients: int, slots: int):
+    sizes = np.floor(np.random.default_rng(clients).lognormal(2, 1.5, clients)).astype(int)
+    sizes[: min(slots, clients)] += 1  # some have no rows, but not so many that slots stay empty
+    for replaced in (False, True):
+        select = Weighted(clients=slots, replace=replaced)
+        state, draws, again = select.init(census(sizes)), Draws(0, "cohort"), Draws(0, "cohort")
+        for t in range(20):
+            expected = again.at(t).choice(clients, slots, replace=replaced, p=sizes / sizes.sum())
+            np.testing.assert_array_equal(select(state, draws.at(t))[0], expected)
+
+
+def test_drawing_by_size_more_clients_than_have_rows_is_refused():
+    with pytest.raises(ValueError, match="only 1 of 3 have training rows"):
+        Weighted(clients=2).init(census(np.array([0, 5, 0])))

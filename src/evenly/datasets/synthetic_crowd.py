@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from evenly.datasets.card import DatasetCard, Sizes
-from evenly.federation import Federation, Ragged
+from evenly.federation import Federation, cut_rows
 from evenly.partitions.rows import Rows, federate, numbered
 from evenly.randomness import generator
 from evenly.records import require
@@ -69,27 +69,13 @@ def synthetic_crowd(
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # blocks are drawn apart, and NumPy lets other threads work meanwhile
         deque(threads.map(fill, range(-(-clients // AT_ONCE))), maxlen=0)
     labels = tuple(f"class {c}" for c in range(classes))
-    return federate(Rows(x, y, labels, "synthetic-crowd"), _cut(order, sizes, train, valid), names=numbered(clients))
+    return federate(Rows(x, y, labels, "synthetic-crowd"), cut_rows(order, sizes, (train, valid)), names=numbered(clients))
 
 
 def crowd_sizes(clients: int, rows: float, spread: float, seed: int) -> np.ndarray:
     """How many rows each client has: a lognormal number with this mean, rounded to nearest, at least two."""
     drawn = generator(seed, "crowd sizes").standard_normal(clients)
     return np.maximum(FEWEST, np.rint(rows * np.exp(spread * drawn - spread**2 / 2))).astype(np.int64)
-
-
-def _cut(order: np.ndarray, sizes: np.ndarray, train: float, valid: float) -> tuple[Ragged, Ragged, Ragged]:
-    """Each client's rows, in this order, cut after its training and its validation rows."""
-    # Rounded first: 0.8 * 5 may be a hair under 4 in binary.
-    first = np.maximum(1, np.floor(np.round(train * sizes, 9)).astype(np.int64))
-    second = np.maximum(first, np.floor(np.round((train + valid) * sizes, 9)).astype(np.int64))
-    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    part = (place >= np.repeat(first, sizes)).astype(np.int8) + (place >= np.repeat(second, sizes))
-    counts = (first, second - first, sizes - second)
-    train_rows, valid_rows, test_rows = (
-        Ragged(order[part == i], np.concatenate([[0], np.cumsum(count)]).astype(np.int64)) for i, count in enumerate(counts)
-    )
-    return train_rows, valid_rows, test_rows
 
 
 def _check(clients: int, features: int, classes: int, **given: float) -> None:

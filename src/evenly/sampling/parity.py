@@ -63,10 +63,19 @@ class Parity:
         cohort = generator.choice(clients, state.slots, replace=False)  # drawn first: with p = 0 the cohorts are those of `fraction`
         unprivileged, privileged = state.totals
         if generator.random() < self.p and unprivileged != privileged:
-            score = state.rows[1 if unprivileged > privileged else 0]
-            order = np.lexsort((generator.permutation(clients), -score * state.observed, ~state.observed))
-            cohort = order[: state.slots]
+            score = np.where(state.observed, state.rows[1 if unprivileged > privileged else 0], -1)
+            cohort = _highest(score, generator.permutation(clients), state.slots)
         observed = state.observed.copy()
         observed[cohort] = True
-        counted = cohort if self.accumulate else np.setdiff1d(cohort, np.flatnonzero(state.observed))
+        counted = cohort if self.accumulate else cohort[~state.observed[cohort]]
         return cohort, state._replace(observed=observed, totals=state.totals + state.rows[:, counted].sum(1))
+
+
+def _highest(score: np.ndarray, lots: np.ndarray, slots: int) -> np.ndarray:
+    """Who has the highest scores, from the highest; of equal ones, who drew the lower lot. Only those in question are sorted."""
+    least = np.partition(score, len(score) - slots)[len(score) - slots]
+    above, equal = np.flatnonzero(score > least), np.flatnonzero(score == least)
+    above = above[np.lexsort((lots[above], -score[above]))]
+    if len(equal) > (rest := slots - len(above)):
+        equal = equal[np.argpartition(lots[equal], rest - 1)[:rest]]
+    return np.concatenate([above, equal[np.argsort(lots[equal])]])

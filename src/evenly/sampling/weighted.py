@@ -4,13 +4,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.records import record, static
+from evenly.records import record, require, static
 from evenly.sampling.uniform import at_most, require_count
 from evenly.types import Census
 
 
 class Odds(NamedTuple):
-    probability: np.ndarray
+    """All training rows in a row, client by client: who owns a row drawn at random is a client drawn by size."""
+
+    rows: np.ndarray  # [clients]
+    ends: np.ndarray  # float [clients] where the rows of each end
     slots: int
 
 
@@ -37,7 +40,37 @@ class Weighted:
         return self.clients if self.replace else at_most(self.clients, census)
 
     def init(self, census: Census) -> Odds:
-        return Odds(census.examples / census.examples.sum(), self.slots(census))
+        some, slots = int(np.count_nonzero(census.examples)), self.slots(census)
+        require(
+            some >= (1 if self.replace else slots),
+            f"{slots} clients a round cannot be drawn by size: only {some} of {len(census.examples)} have training rows. Sample fewer.",
+        )
+        return Odds(census.examples, np.cumsum(census.examples, dtype=float), slots)
 
     def __call__(self, state: Odds, generator: np.random.Generator) -> tuple[np.ndarray, Any]:
-        return generator.choice(len(state.probability), state.slots, replace=self.replace, p=state.probability), state
+        if self.replace:
+            return _owners(state, generator.random(state.slots) * state.ends[-1]), state
+        return _different(state, generator), state
+
+
+def _different(odds: Odds, generator: np.random.Generator) -> np.ndarray:
+    """Different clients, in the order in which they are drawn; in the place of one drawn twice, another of those left is drawn.
+
+    These are the draws of NumPy's `choice`, which would go through all clients in every round.
+    """
+    found = np.zeros(0, np.int64)
+    while len(found) < odds.slots:
+        gone = np.sort(found)  # their rows are cut out: a place among those left lies further on by all that was cut out before it
+        cut = np.concatenate([[0], np.cumsum(odds.rows[gone])])
+        place = generator.random(odds.slots - len(found)) * (odds.ends[-1] - cut[-1])
+        place += cut[np.searchsorted(odds.ends[gone] - cut[1:], place, side="right")]
+        drawn = _owners(odds, place)
+        _, first = np.unique(drawn, return_index=True)
+        new = drawn[np.sort(first)]
+        found = np.concatenate([found, new[~np.isin(new, gone)]])  # a place rounded up to where a cut begins is drawn again
+    return found
+
+
+def _owners(odds: Odds, place: np.ndarray) -> np.ndarray:
+    """Whose row lies at each place; one rounded up to the very end is the last row's."""
+    return np.searchsorted(odds.ends, np.minimum(place, np.nextafter(odds.ends[-1], 0)), side="right")
