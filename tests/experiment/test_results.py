@@ -75,3 +75,17 @@ def test_without_groups_nothing_changes_but_the_accuracy_on_a_central_set(tiny: 
     nowhere = comparison(replace(alone, central=np.zeros(0, np.int32)), one)
     assert over_seeds(nowhere, "fedavg", "central") == {}
     assert {row["split"] for row in tidy(nowhere)} == set(SPLITS)
+
+
+def test_of_very_many_clients_there_are_quantiles(tiny: Federation, some_trace: Trace, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("evenly.experiment.results.MOST_LISTED", tiny.clients - 1)
+    few = pd.DataFrame(tidy(comparison(tiny, some_trace)))
+    assert set(few.level) == {"model", "clients", "group"}
+    own, single = (
+        frame[(frame.split == "test") & (frame.seed == 0)] for frame in (few[few.level == "clients"], rows[rows.level == "client"])
+    )
+    for metric in ("accuracy", "loss", "examples"):
+        values = single[single.metric == metric].value.dropna()
+        told = own[own.metric == metric].set_index("name").value
+        expected = [values.min(), values.median(), values.quantile(0.9), values.max()]
+        np.testing.assert_allclose([told[f"quantile {q}"] for q in (0, 0.5, 0.9, 1)], expected)

@@ -26,6 +26,8 @@ from evenly.types import Trace
 
 SCHEMA = 1
 MOST_NAMED = 12
+MOST_LISTED = 20_000  # clients with rows of their own; of more, their quantiles are told
+QUANTILES = (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
 GROUP_RATES = ("accuracy", "selection_rate", "tpr", "fpr")
 
 
@@ -141,7 +143,10 @@ def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]
 
 
 def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """One row per metric: of the whole model at every evaluation, and of every client and every group at the last one."""
+    """One row per metric: of the whole model at every evaluation, and of every client and every group at the last one.
+
+    Of very many clients there are quantiles instead, with the level "clients": a trace holds every single one.
+    """
     for run in comparison.runs:
         common = {
             "schema": SCHEMA,
@@ -174,12 +179,22 @@ def _measured(federation: Federation, tables: np.ndarray) -> dict[str, float]:
 
 def _client_rows(comparison: Comparison, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
     tables = trace.tables[-1, SPLITS.index(split)]
-    accuracies, counts, losses = 100 * accuracy(tables), examples(tables), trace.losses[-1, SPLITS.index(split)]
+    found = {"accuracy": 100 * accuracy(tables), "loss": trace.losses[-1, SPLITS.index(split)], "examples": examples(tables)}
+    if comparison.federation.clients > MOST_LISTED:
+        yield from _quantile_rows(found)
+        return
+    found |= {"model": trace.choice[-1]} if trace.choice.size else {}  # which of several models it is served
     for k, name in enumerate(comparison.federation.names):
-        for metric, value in (("accuracy", accuracies[k]), ("loss", losses[k]), ("examples", counts[k])):
-            yield {"level": "client", "name": name, "metric": metric, "value": float(value)}
-        if trace.choice.size:  # which of several models it is served
-            yield {"level": "client", "name": name, "metric": "model", "value": float(trace.choice[-1, k])}
+        for metric, values in found.items():
+            yield {"level": "client", "name": name, "metric": metric, "value": float(values[k])}
+
+
+def _quantile_rows(found: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+    """How the clients' values are distributed; those that are undefined are left out."""
+    for metric, values in found.items():
+        known = values[np.isfinite(values)]
+        for share, value in zip(QUANTILES, np.quantile(known, QUANTILES), strict=True) if len(known) else ():
+            yield {"level": "clients", "name": f"quantile {share:g}", "metric": metric, "value": float(value)}
 
 
 def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
