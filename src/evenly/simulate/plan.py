@@ -36,6 +36,7 @@ class Block(NamedTuple):
     """A stretch of rounds, padded to fixed shapes so that every block runs the same program."""
 
     cohort: np.ndarray  # int32 [rounds, K]
+    place: np.ndarray  # int32 [rounds, K] where each client's rows and memory lie on the device: its number, if all do
     returned: np.ndarray  # bool [rounds, K]
     chosen: np.ndarray | None  # bool [rounds, K, selects] whom each sampling chose, where runs differ in it
     chance: np.ndarray  # float32 [rounds, 2] uniform numbers, for rules that draw
@@ -137,7 +138,19 @@ class Planner:
         pad = ((0, rounds - (stop - start)), (0, 0))
         chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
         chosen = None if chosen is None else np.pad(chosen, (*pad, (0, 0)))
-        return Block(np.pad(cohort, pad), np.pad(returned, pad), chosen, np.pad(chance, pad), first, rows, stops, evaluate, lanes, turns)
+        return Block(
+            np.pad(cohort, pad),
+            np.pad(cohort, pad),
+            np.pad(returned, pad),
+            chosen,
+            np.pad(chance, pad),
+            first,
+            rows,
+            stops,
+            evaluate,
+            lanes,
+            turns,
+        )
 
     def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
         """The slots dealt to each device: those of its own lane, or of its own few lanes. [rounds, devices, K]"""

@@ -97,7 +97,7 @@ def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t:
         rule=tuple(trees.where(*own, 0) for own in zip(went_on, rules, state.rule, strict=True)),
         server=tuple(trees.where(*own, 0) for own in zip(went_on, servers, state.server, strict=True)),
         memory=w.trained.memory,
-        excluded=state.excluded.at[block.cohort[t]].add(lost.astype(jnp.int32)),
+        excluded=state.excluded.at[block.place[t]].add(lost.astype(jnp.int32)),
         broken=jnp.where(w.sane, state.broken, jnp.minimum(state.broken, t)),
     )
     return state, kept * share
@@ -126,10 +126,14 @@ def row_weights(shape: Shape, parts: Parts, state: State) -> Array | None:
 
 def known_before_training(c: Cohort) -> list[Told]:
     """The cohort's signals, band by band. Bands whose rules need a look at the rows come last and look together."""
-    who = c.block.cohort[c.t]
+    who = c.block.place[c.t]
     returned = invited(c.block, c.parts, c.t, c.shape.runs)
     common = Signals(
-        client=who, returned=None, examples=c.data.examples[who], unprivileged=c.data.unprivileged[who], chance=c.block.chance[c.t]
+        client=c.block.cohort[c.t],
+        returned=None,
+        examples=c.data.examples[who],
+        unprivileged=c.data.unprivileged[who],
+        chance=c.block.chance[c.t],
     )
     looking = [i for i, band in enumerate(c.parts.bands) if band.rule.needs & MEASURED]
     seen, first = None, 0

@@ -110,7 +110,7 @@ def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
     remembering = bool(jax.tree.leaves(cohort.state.memory))
 
     def client(k: Array, carry: Trained) -> Trained:
-        who = cohort.block.cohort[cohort.t, k]
+        who = cohort.block.place[cohort.t, k]
         memory = jax.tree.map(lambda leaf: leaf[who], carry.memory)
         wanted = cohort.block.returned[cohort.t, k] if remembering else (coefficients[k] != 0).any()
         vector, memory, norm = cohort.visit(k, memory, wanted)
@@ -137,7 +137,7 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
     begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
     slot = jnp.where(begin < end, lanes.slot[begin], slots)
-    who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)[slot]
+    who = jnp.append(cohort.block.place[cohort.t], shape.clients)[slot]
     memory = jax.tree.map(lambda leaf: leaf[jnp.minimum(who, shape.clients - 1)], cohort.state.memory)
 
     def step(s: Array, local: Tree) -> Tree:
@@ -162,7 +162,7 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     """Clients side by side: a lane starts afresh at a visit's first step and adds its vector to the sum at the last."""
     shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
     weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])  # an idle lane weighs nothing
-    who = jnp.append(cohort.block.cohort[cohort.t], shape.clients)
+    who = jnp.append(cohort.block.place[cohort.t], shape.clients)
 
     begin, end, padding = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.data.y.shape[0] - 1
 
@@ -197,7 +197,7 @@ def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
 def _of_all_devices(cohort: Cohort, trained: Trained) -> Trained:
     """Sums and norms are added up; the memory of a client comes from the device that it visited."""
     shape, slots = cohort.shape, trained.square_norm.shape[0]
-    who = cohort.block.cohort[cohort.t]
+    who = cohort.block.place[cohort.t]
     mine = jnp.zeros(slots, bool).at[cohort.block.turns[cohort.t, 0]].set(True, mode="drop")
     own = jax.tree.map(lambda leaf: _where_lane(mine, leaf[who], jnp.zeros_like(leaf[who])), trained.memory)
     total, norms, memory, visited = added_up((trained.total, trained.square_norm, own, mine.astype(jnp.int32)), shape)
@@ -228,7 +228,7 @@ def trained_vectors(cohort: Cohort, slots: int) -> Trained:
     """Train everyone who returns and keep every vector, stacked along a new first axis."""
 
     def client(memory: Tree, k: Array) -> tuple[Tree, tuple[Tree, Array]]:
-        who = cohort.block.cohort[cohort.t, k]
+        who = cohort.block.place[cohort.t, k]
         own = jax.tree.map(lambda leaf: leaf[who], memory)
         vector, own, norm = cohort.visit(k, own, cohort.block.returned[cohort.t, k])
         return jax.tree.map(lambda leaf, new: leaf.at[who].set(new), memory, own), (vector, norm)
