@@ -39,9 +39,9 @@ def run(command: list[str], environment: dict[str, str], limit: float) -> Watche
         end = time.monotonic() + limit
         errors = ""
         while True:
-            now = tree(child.pid)
+            now, megabytes = memory(child.pid)
             seen |= now
-            peak = max(peak, sum(_megabytes(process.pid) for process in now))
+            peak = max(peak, megabytes)
             try:
                 _, errors = child.communicate(timeout=OFTEN)
             except subprocess.TimeoutExpired:
@@ -66,6 +66,12 @@ def tree(root: int) -> set[Process]:
         found.add(one)
         todo += children.get(one.pid, [])
     return found
+
+
+def memory(root: int) -> tuple[set[Process], float]:
+    """A process and all that it started, and the megabytes of them together; memory that they share is counted once."""
+    now = tree(root)
+    return now, sum(_megabytes(process.pid) for process in now)
 
 
 def end_all(processes: set[Process], patience: float = 5.0) -> int:
