@@ -38,6 +38,12 @@ class Ragged(NamedTuple):
     def of(self, client: int) -> np.ndarray:
         return self.rows[self.offsets[client] : self.offsets[client + 1]]
 
+    def only(self, clients: np.ndarray) -> "Ragged":
+        """The lists of these clients, in their order."""
+        counts = self.offsets[clients + 1] - self.offsets[clients]
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return Ragged(self.rows[np.repeat(self.offsets[clients] - offsets[:-1], counts) + np.arange(offsets[-1])], offsets)
+
     @staticmethod
     def from_lists(lists: Sequence[np.ndarray]) -> "Ragged":
         offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])]).astype(np.int64)

@@ -245,3 +245,4 @@ class Trace(NamedTuple):
     model: Tree  # the final model; several of them, stacked in front, where clients are served different ones
     reports: Mapping[str, float] = {}  # what the rule counted over the run, if anything
     choice: np.ndarray = NO_CHOICE  # int32 [evaluations, clients] which of several models each client is served; else empty
+    panel: np.ndarray | None = None  # int32 the clients in tables, losses and choice, where not all were evaluated; None: all

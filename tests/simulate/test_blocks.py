@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenly.simulate import run, simulate
+from evenly.simulate import blocks, simulate
 from tests.simulations import Simulated, algorithms, same_bits
 
 TEXT, ROUNDS = "q-fedavg(q=1)", 11
@@ -14,8 +14,8 @@ def test_the_result_does_not_depend_on_the_size_of_blocks(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, rows: int, cells: int, every: int
 ):
     expected = simulated(TEXT, ROUNDS, evaluate_every=every)
-    monkeypatch.setattr(run, "LARGEST_BLOCK_ROWS", rows)
-    monkeypatch.setattr(run, "LARGEST_BLOCK_CELLS", cells)
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", rows)
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_CELLS", cells)
     seen = []
     (trace,) = simulate(
         simulated.task, simulated.federation, algorithms(TEXT), ROUNDS, evaluate_every=every, progress=lambda done, _: seen.append(done)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evenly.models import Softmax
-from evenly.simulate import checkpoint, run, simulate
+from evenly.simulate import blocks, checkpoint, run, simulate
 from evenly.types import Seeds, Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, same_bits
@@ -32,7 +32,7 @@ def _small_blocks_saved_at_once(monkeypatch: pytest.MonkeyPatch):
 
 
 def small_blocks(setattr: Callable) -> None:
-    setattr(run, "LARGEST_BLOCK_ROWS", 170)  # two rounds
+    setattr(blocks, "LARGEST_BLOCK_ROWS", 170)  # two rounds
     setattr(run, "CHECKPOINT_SECONDS", 0.0)
 
 

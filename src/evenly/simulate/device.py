@@ -2,12 +2,40 @@
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenly import trees
 from evenly.federation import SPLITS, Federation, Ragged
-from evenly.simulate.layout import Data
-from evenly.types import Prepare
+from evenly.simulate.layout import Data, Parts, Shape, State
+from evenly.simulate.meeting import Advance
+from evenly.simulate.multidevice import on_every_device
+from evenly.simulate.plan import Block
+from evenly.simulate.program import Record
+from evenly.types import Prepare, Task, Tree
+
+
+class Resident:
+    """A federation that lies on the device as a whole; the program itself evaluates."""
+
+    def __init__(self, federation: Federation, weight: np.ndarray | None, task: Task, shape: Shape, parts: Parts, advance: Advance) -> None:
+        self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
+        self.data = on_every_device(device_data(federation, weight, shape.eval_chunk), shape.devices)
+
+    def begin(self, state: State, memory: Tree) -> State:
+        """The first state; `memory` is one client's."""
+        shape = self._shape
+        return state._replace(memory=trees.repeat(memory, shape.clients), excluded=jnp.zeros((shape.clients, shape.runs), jnp.int32))
+
+    def to_device(self, state: State) -> State:
+        return on_every_device(jax.tree.map(jnp.asarray, state), self._shape.devices)
+
+    def advance(self, block: Block, state: State) -> tuple[State, Record]:
+        return self._advance(self._task, self._shape, self._parts, self.data, block, state)
+
+    def settle(self, block: Block, before: State, after: State) -> State:
+        return after
 
 
 def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: int) -> Data:

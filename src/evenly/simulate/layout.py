@@ -49,7 +49,7 @@ class State(NamedTuple):
     rule: tuple[Tree, ...]  # of each band
     server: tuple[Tree, ...]  # of each band
     memory: Tree
-    excluded: Array  # int32 [clients, runs]
+    excluded: Any  # int32 [clients, runs], on the host where data are streamed
     broken: Array  # int32 [runs] first round whose weights were not finite, or a huge number
     chosen: Tree = ()  # Chosen, where a run keeps several models
 
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
     runs: int
     bands: tuple[int, ...]  # where each band of runs starts, and the number of runs
     axis: int  # of the runs in every parameter: -1 (joint) or 0
-    clients: int
+    clients: int  # whose rows are on the device: all, or those of a block
     groups: int
     labels: int
     lanes: int  # clients that train side by side on a device
@@ -75,7 +75,7 @@ class Shape(NamedTuple):
     devices: int
     chunk: int  # rows read at a time when clients measure their loss
     eval_chunk: int
-    lists: int  # of evaluated rows: as many as owners, unless some share one
+    lists: int  # of evaluated rows: as many as owners, unless some share one; 0: the program evaluates nothing
     models: int = 0  # that each run keeps; 0: one, the usual case
     seats: int = 1  # simulations that the program advances side by side
 

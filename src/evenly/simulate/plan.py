@@ -4,14 +4,41 @@ Drawn with counter-based randomness (seed, purpose, round, client), so that bloc
 in any order, and a real client elsewhere can draw the same batches.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.federation import Federation, Ragged
 from evenly.randomness import Draws, batches
 from evenly.types import Seeds, Select, Work
+
+
+class Tables(NamedTuple):
+    """Rows, one after another; the last is padding."""
+
+    x: np.ndarray
+    y: np.ndarray
+    group: np.ndarray
+    weight: np.ndarray | None
+
+
+class Held(NamedTuple):
+    """Clients whose rows are given to the device with a block, where not all rows are there all the time."""
+
+    clients: np.ndarray  # int32 [clients] who, in ascending order
+    train: Ragged  # where their training rows lie in the tables
+    tables: Tables
+
+    @property
+    def padding(self) -> int:
+        return len(self.tables.y) - 1
+
+    def place(self, cohort: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.clients, cohort).astype(np.int32)
+
+
+Hold = Callable[[np.ndarray], Held]  # what a block with this cohort needs
 
 
 class Lanes(NamedTuple):
@@ -46,6 +73,7 @@ class Block(NamedTuple):
     evaluate: np.ndarray  # bool [stops] whether the model is evaluated there
     lanes: Lanes | None = None  # where clients train side by side; `rows` is then empty
     turns: np.ndarray | None = None  # int32 [rounds, devices, K] whom each of several devices visits, in order; then K
+    held: Held | None = None  # the rows that the block needs, for the host to move; None: all rows are on the device
 
 
 class Planner:
@@ -64,6 +92,7 @@ class Planner:
         dropout: float,
         lanes: int = 1,
         devices: int = 1,
+        hold: Hold | None = None,
     ) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}.")
@@ -71,8 +100,7 @@ class Planner:
         self.slots = min(sum(s.slots(census) for s in selects), federation.clients) if len(selects) > 1 else selects[0].slots(census)
         self.batch, self.devices = work.batch_size, devices
         self.lanes = 1 if lanes == 1 else lanes * devices  # of all devices
-        self._train = federation.train
-        self._padding = len(federation.y)
+        self._train, self._padding, self._hold = federation.train, len(federation.y), hold
         self._work, self._selects, self._dropout = work, selects, dropout
         self._cohorts = Draws(seeds.cohort, "cohort")
         self._drops = Draws(seeds.cohort, "dropout")
@@ -124,32 +152,40 @@ class Planner:
     def block(self, start: int, stop: int, *, rounds: int, steps: int, stops: np.ndarray, evaluate: np.ndarray) -> Block:
         """Rounds start..stop, padded to `rounds` and `steps`."""
         cohort, returned, chosen = self.cohorts(start, stop)
-        visits = np.where(returned, self._steps[cohort], 0).ravel()
+        held = self._hold(cohort) if self._hold else None
+        place, train, padding = (held.place(cohort), held.train, held.padding) if held else (cohort, self._train, self._padding)
+        visits = np.where(returned, self._steps[cohort], 0)
         first = np.zeros(rounds * self.slots + 1, np.int32)
-        first[1 : len(visits) + 1] = np.cumsum(visits)
-        first[len(visits) + 1 :] = first[len(visits)]
-        rows = np.full((steps if self.lanes == 1 else 0, self.batch), self._padding, np.int32)
-        by_round = visits.reshape(cohort.shape)
-        lanes = None if self.lanes == 1 else self._dealt(start, cohort, by_round, rounds, steps)
-        turns = None if self.devices == 1 else self._turns(by_round, rounds)
-        for visit in np.flatnonzero(visits) if lanes is None else ():
-            t, client = start + visit // self.slots, cohort.flat[visit]
-            rows[first[visit] : first[visit + 1]] = self._visit(int(t), int(client))
+        first[1 : visits.size + 1] = np.cumsum(visits)
+        first[visits.size + 1 :] = first[visits.size]
+        rows = np.full((steps if self.lanes == 1 else 0, self.batch), padding, np.int32)
+
+        def visit(i: int, k: int) -> np.ndarray:
+            """One visit's batches. [steps, batch]"""
+            client = int(cohort[i, k])
+            shuffle = self._shuffles.at(start + i, client) if self._work.shuffle else None
+            own, most = train.of(int(place[i, k])), int(self._steps[client])
+            return batches(own, self.batch, epochs=self._work.epochs, shuffle=shuffle, padding=padding, most=most)
+
+        lanes = None if self.lanes == 1 else self._dealt(visits, visit, padding, rounds, steps)
+        turns = None if self.devices == 1 else self._turns(visits, rounds)
+        for at in np.flatnonzero(visits) if lanes is None else ():
+            rows[first[at] : first[at + 1]] = visit(*divmod(int(at), self.slots))
         pad = ((0, rounds - (stop - start)), (0, 0))
         chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
-        chosen = None if chosen is None else np.pad(chosen, (*pad, (0, 0)))
         return Block(
-            np.pad(cohort, pad),
-            np.pad(cohort, pad),
-            np.pad(returned, pad),
-            chosen,
-            np.pad(chance, pad),
-            first,
-            rows,
-            stops,
-            evaluate,
-            lanes,
-            turns,
+            cohort=np.pad(cohort, pad),
+            place=np.pad(place, pad),
+            returned=np.pad(returned, pad),
+            chosen=None if chosen is None else np.pad(chosen, (*pad, (0, 0))),
+            chance=np.pad(chance, pad),
+            first_step=first,
+            rows=rows,
+            stops=stops,
+            evaluate=evaluate,
+            lanes=lanes,
+            turns=turns,
+            held=held,
         )
 
     def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
@@ -163,12 +199,12 @@ class Planner:
                 mine[at : at + len(slots)] = slots
         return turns
 
-    def _dealt(self, start: int, cohort: np.ndarray, visits: np.ndarray, rounds: int, steps: int) -> Lanes:
+    def _dealt(self, visits: np.ndarray, visit: Callable[[int, int], np.ndarray], padding: int, rounds: int, steps: int) -> Lanes:
         first = np.zeros(rounds + 1, np.int32)
         shape = (steps, self.lanes)
         lanes = Lanes(
             first,
-            np.full((*shape, self.batch), self._padding, np.int32),
+            np.full((*shape, self.batch), padding, np.int32),
             np.full(shape, self.slots, np.int32),
             np.zeros(shape, bool),
             np.zeros(shape, bool),
@@ -179,19 +215,13 @@ class Planner:
                 at = first[i]
                 for k in slots:
                     end = at + own[k]
-                    lanes.rows[at:end, lane] = self._visit(start + i, int(cohort[i, k]))
+                    lanes.rows[at:end, lane] = visit(i, k)
                     lanes.slot[at:end, lane] = k
                     lanes.starts[at, lane] = lanes.ends[end - 1, lane] = True
                     at = end
             first[i + 1] = first[i] + max(load for load, _ in dealt)
         first[len(visits) + 1 :] = first[len(visits)]
         return lanes
-
-    def _visit(self, t: int, client: int) -> np.ndarray:
-        """One visit's batches. [steps, batch]"""
-        shuffle = self._shuffles.at(t, client) if self._work.shuffle else None
-        rows, most = self._train.of(client), int(self._steps[client])
-        return batches(rows, self.batch, epochs=self._work.epochs, shuffle=shuffle, padding=self._padding, most=most)
 
 
 def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:

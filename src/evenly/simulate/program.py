@@ -29,7 +29,7 @@ class Record(NamedTuple):
     """What a block leaves behind."""
 
     weights: Array  # [rounds, K, runs]
-    tables: Array  # int32 [stops, owners, groups, labels, outcomes, runs]
+    tables: Array  # int32 [stops, owners, groups, labels, outcomes, runs]; no owners where evaluations are made elsewhere
     losses: Array  # [stops, owners, runs] summed
     choice: Array | None  # int32 [stops, clients, runs] which of several models is each client's; None: there is one
 
@@ -210,6 +210,8 @@ def stretches(shape: Shape, block: Any, given: tuple[Task, Parts, Data, State]) 
             return new, inner[1].at[t].set(weights)
 
         state, weights = lax.fori_loop(done, block.stops[i], body, (state, record.weights))
+        if not shape.lists:
+            return state, record._replace(weights=weights), block.stops[i]
         evaluation = several.evaluated if shape.models else evaluated
         seen = Seen(record.tables, record.losses, record.choice)
         found = lax.cond(
@@ -220,10 +222,11 @@ def stretches(shape: Shape, block: Any, given: tuple[Task, Parts, Data, State]) 
         kept = jax.tree.map(lambda leaf, new: leaf.at[i].set(new), seen, found)
         return state, Record(weights, *kept), block.stops[i]
 
+    owners = shape.owners if shape.lists else 0
     empty = Record(
         jnp.zeros((rounds, slots, shape.runs)),
-        jnp.zeros((stops, shape.owners, shape.groups, shape.labels, shape.labels, shape.runs), jnp.int32),
-        jnp.zeros((stops, shape.owners, shape.runs)),
+        jnp.zeros((stops, owners, shape.groups, shape.labels, shape.labels, shape.runs), jnp.int32),
+        jnp.zeros((stops, owners, shape.runs)),
         jnp.zeros((stops, shape.clients, shape.runs), jnp.int32) if shape.models else None,
     )
     used = jnp.sum(block.stops >= 0)

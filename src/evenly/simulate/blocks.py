@@ -1,0 +1,72 @@
+"""How a run is cut into blocks of rounds: as many as fit into arrays of a fixed size, so that every block runs the same program."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.simulate.plan import Block, Planner
+
+LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
+LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
+
+
+class Ahead(NamedTuple):
+    """The next block, planned while the device works on the last."""
+
+    start: int
+    stop: int
+    block: Block
+
+
+class Blocks:
+    """Plans one block after another.
+
+    `cells` are those of one evaluation of all runs, or 0 where evaluations are made between blocks: each then ends one. `most` is a
+    limit on a block's rounds.
+    """
+
+    def __init__(self, planner: Planner, *, rounds: int, every: int, runs: int, cells: int, most: int = 1024) -> None:
+        self._planner, self._rounds, self._every, self._apart = planner, rounds, every, not cells
+        # At least two: the evaluation before the first round, and one that ends the block.
+        self._stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64)) if cells else 1
+        steps = max(planner.steps_per_round(), 1)
+        # A block is as many rounds as fit into arrays whose sizes do not depend on how rows are dealt to clients: partitions of
+        # the same rows then share a compiled program.
+        room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
+        most = max(1, min(1024, rounds, most))
+        self._steps = max(rounded_up(min(min(rounds, most) * steps, room)), steps)
+        self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
+        self.rounds = int(np.clip(self._steps // steps, 1, self._padded))
+
+    def next(self, start: int) -> Ahead | None:
+        """The rounds from `start`: as many as fit, with the evaluations that fall among them; None after the last."""
+        if start >= self._rounds:
+            return None
+        stop = min(start + self.rounds, self._rounds)
+        if self._apart:
+            stop = min(stop, next(t for t in self.evaluations() if t > start))
+            return Ahead(start, stop, self._block(start, stop, np.array([stop - start], np.int32), np.zeros(1, bool)))
+        marks = [t for t in self.evaluations() if t >= start and (t > start or start == 0)]
+        if len(marks) > self._stops:  # the first evaluation that does not fit ends the block
+            stop = min(stop, marks[self._stops - 1])
+        inside = [t for t in marks if t <= stop][: self._stops]
+        ends = inside if inside and inside[-1] == stop else [*inside, stop]
+        stops = np.full(self._stops + 1, -1, np.int32)
+        stops[: len(ends)] = np.array(ends) - start
+        evaluate = np.zeros(self._stops + 1, bool)
+        evaluate[: len(inside)] = True
+        return Ahead(start, stop, self._block(start, stop, stops, evaluate))
+
+    def evaluations(self) -> list[int]:
+        """After how many rounds the model is evaluated: before the first, now and then, and after the last."""
+        inner = range(self._every, self._rounds, self._every) if self._every else ()
+        return [0, *inner, self._rounds]
+
+    def _block(self, start: int, stop: int, stops: np.ndarray, evaluate: np.ndarray) -> Block:
+        return self._planner.block(start, stop, rounds=self._padded, steps=self._steps, stops=stops, evaluate=evaluate)
+
+
+def rounded_up(n: int) -> int:
+    """The next number with at most three significant bits after the first."""
+    step = 2 ** max(0, n.bit_length() - 4)
+    return -(-n // step) * step

@@ -1,0 +1,132 @@
+"""Data that stay on the host: the same results, to the bit, as with all of them on the device; and only a panel evaluated."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from evenly.federation import Federation
+from evenly.models import Softmax
+from evenly.records import replace
+from evenly.simulate import blocks, simulate, streaming
+from evenly.types import Seeds, Trace
+from tests.simulations import algorithms, same_bits
+
+METHODS = [
+    "fedavg(learning_rate=[0.1, 0.3])+uniform(clients=3)",
+    "q-fedavg(q=2)",
+    "afl+full",
+    "ditto+uniform(clients=3)",  # clients keep a model
+    "local+full",
+    "fedavg+reweigh+uniform(clients=3)",
+    "fedavg+server-adam",
+    "fedmgda",
+    "fairfed+full",
+]
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Federation:
+    draw = np.random.default_rng(3)
+    sizes = draw.integers(3, 40, 30)
+    client = np.repeat(np.arange(30), sizes)
+    x = draw.normal(size=(len(client), 5)).astype(np.float32)
+    y = (x @ draw.normal(size=(5, 3)) + draw.normal(size=(30, 3))[client]).argmax(1)
+    split = draw.choice(["train", "valid", "test", "central"], len(client), p=[0.6, 0.1, 0.2, 0.1])
+    split[np.concatenate([[0], np.cumsum(sizes)[:-1]])] = "train"
+    return Federation.from_arrays(x, y, client, group=draw.integers(0, 2, len(client)), split=split)
+
+
+def run(federation: Federation, methods: str, rounds: int = 7, **more: object) -> list[Trace]:
+    task = Softmax(features=5, classes=3)
+    return simulate(task, federation, algorithms(methods), rounds, seeds=Seeds.all(1), evaluate_every=3, dropout=0.2, **more)  # type: ignore[arg-type]
+
+
+def same_training(a: Trace, b: Trace, *, stepped: bool = False) -> None:
+    """To the bit, but for what other programs may round differently: losses that are only reported, and a server's optimiser."""
+    np.testing.assert_allclose(a.losses, b.losses, rtol=1e-6)
+    if stepped:
+        jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), a.model, b.model)
+        a = a._replace(model=b.model)
+    same_bits(a._replace(losses=b.losses), b)
+
+
+@pytest.mark.parametrize("methods", METHODS)
+def test_streamed_equals_resident(crowd: Federation, methods: str, monkeypatch: pytest.MonkeyPatch):
+    resident = run(crowd, methods, stream=False)
+    monkeypatch.setattr(streaming, "PIECE_BYTES", 20 * 60)  # some rounds a block, a client or a few an evaluation
+    streamed = run(crowd, methods, stream=True)
+    for one, other in zip(resident, streamed, strict=True):
+        same_training(one, other, stepped="server" in methods)
+
+
+@pytest.mark.parametrize("lanes", [2, 5])
+def test_lanes_can_be_streamed(crowd: Federation, lanes: int):
+    (resident,) = run(crowd, "q-fedavg(q=1)+full", lanes=lanes, stream=False)
+    (streamed,) = run(crowd, "q-fedavg(q=1)+full", lanes=lanes, stream=True)
+    same_training(resident, streamed)
+
+
+def test_a_file_is_read_where_it_lies(crowd: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    np.save(tmp_path / "x.npy", crowd.x)
+    mapped = replace(crowd, x=np.load(tmp_path / "x.npy", mmap_mode="r"))
+    monkeypatch.setattr(streaming, "LARGEST_RESIDENT", crowd.x.nbytes - 1)
+    assert streaming.worth_streaming(mapped, 1)
+    (one,), (other,) = run(mapped, "fedavg"), run(crowd, "fedavg", stream=False)
+    same_training(one, other)
+
+
+def test_many_cells_are_counted_piece_by_piece(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
+    assert not streaming.worth_streaming(crowd, 1)
+    monkeypatch.setattr(streaming, "MOST_CELLS", 91 * 2 * 9)  # owners, groups, labels and outcomes
+    assert not streaming.worth_streaming(crowd, 1)
+    assert streaming.worth_streaming(crowd, 2)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("methods", ["q-fedavg(q=1)", "ditto"])
+def test_a_panel_is_some_of_the_clients(crowd: Federation, stream: bool, methods: str):
+    panel = np.array([17, 2, 29])
+    (everyone,), (some,) = run(crowd, methods, stream=False), run(crowd, methods, stream=stream, panel=panel)
+    assert some.panel is not None
+    assert some.panel.tolist() == panel.tolist()
+    np.testing.assert_array_equal(some.tables, everyone.tables[:, :, panel])
+    np.testing.assert_allclose(some.losses, everyone.losses[:, :, panel], rtol=1e-6)
+    shared = {"tables": some.tables, "losses": some.losses, "panel": some.panel}
+    same_bits(everyone._replace(**shared), some)
+
+
+def test_a_panel_sees_its_own_choices(crowd: Federation):
+    panel = np.array([4, 9])
+    (everyone,), (some,) = run(crowd, "ifca(groups=2)"), run(crowd, "ifca(groups=2)", panel=panel)
+    np.testing.assert_array_equal(some.choice, everyone.choice[:, panel])
+
+
+@pytest.mark.parametrize("panel", [[], [3, 3], [30], [-1], [0.5], [[1, 2]]])
+def test_a_panel_must_be_clients(crowd: Federation, panel: list[float]):
+    with pytest.raises(ValueError, match="panel must be different numbers of clients from 0 to 29, at least one, got"):
+        run(crowd, "fedavg", panel=np.array(panel))
+
+
+def test_several_models_need_the_data_on_the_device(crowd: Federation):
+    with pytest.raises(ValueError, match="keeps several models, and needs the data on the device; leave stream out"):
+        run(crowd, "ifca(groups=2)", stream=True)
+
+
+@pytest.mark.parametrize("methods", ["ditto+uniform(clients=3)", "q-fedavg(q=[0, 1])"])
+def test_a_stopped_run_goes_on_to_the_same_bits(crowd: Federation, methods: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", 1)  # a round a block
+
+    def stop(done: int, of: int) -> None:
+        if done == 4:
+            raise KeyboardInterrupt
+
+    whole = run(crowd, methods, stream=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(crowd, methods, stream=True, checkpoint=tmp_path / "half.npz", progress=stop)
+    begun: list[int] = []
+    resumed = run(crowd, methods, stream=True, checkpoint=tmp_path / "half.npz", progress=lambda done, of: begun.append(done))
+    assert begun[0] == 5
+    for one, other in zip(whole, resumed, strict=True):
+        same_bits(one, other)
