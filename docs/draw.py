@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import growth_page
 import numpy as np
 
 from evenly.report.charts import save_chart, weighing_chart
@@ -13,6 +14,8 @@ LOSSES = np.linspace(0.1, 2, 20)  # of twenty clients
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     save_chart(weighing_chart(LOSSES), PICTURES / "weighing.svg")
+    for name, chart in growth_page.pictures().items():
+        save_chart(chart, PICTURES / f"{name}.svg")
 
 
 if __name__ == "__main__":

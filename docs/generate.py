@@ -16,6 +16,7 @@ from typing import Any
 
 import flower_diff
 import flower_needs
+import growth_page
 import kept_studies
 import lying_client
 import numpy as np
@@ -143,6 +144,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield clients, filled(clients, flower_diff.part(), "# Clients\n")
     strategies = ROOT / "docs" / "flower.md"
     yield strategies, filled(strategies, flower_needs.part(), "# Flower strategies\n")
+    growth = ROOT / "docs" / "growth.md"
+    yield growth, filled(growth, growth_page.part(), "# How time and memory grow\n")
     results = ROOT / "benchmarks" / "results" / "synthetic.json"
     if results.exists():
         readme = ROOT / "benchmarks" / "README.md"
