@@ -90,7 +90,8 @@ class Store:
 
     def save_traces(self, keys: Sequence[str], traces: Sequence[Trace], *, models: bool = True) -> None:
         """Keep runs that were made together, in one file; without their models, those come back empty."""
-        arrays = {f"{i}.{name}": getattr(trace, name) for i, trace in enumerate(traces) for name in ARRAYS}
+        named = ((f"{i}.{name}", getattr(trace, name)) for i, trace in enumerate(traces) for name in ARRAYS)
+        arrays = {name: array for name, array in named if array is not None}
         leaves: dict[str, Any] = {
             f"{i}.model{j}": leaf for i, trace in enumerate(traces) for j, leaf in enumerate(jax.tree.leaves(trace.model))
         }
