@@ -28,7 +28,7 @@ docs: $(TOOLS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(TOOLS)
-	$(BIN)/python benchmarks/synthetic.py
+	$(BIN)/python benchmarks/peers.py all --short --compare
 
 format: $(TOOLS)
 	$(BIN)/ruff check --fix .

@@ -96,30 +96,36 @@ def table(found: Found) -> str:
 
 def sentences(found: Found) -> str:
     """What the table says, in words."""
-    lines = [f"{'Reached' if t.reached else 'MISSED'}: {t.found:.3g} {t.text} {t.wanted:g}." for t in reached(found)]
-    lines += [f"{name} was left out: {why}" for name, why in found["left_out"].items()]
-    same = [one for one in found["contenders"].values() if one["difference"] is not None]
+    judged = [f"{'Reached' if t.reached else 'MISSED'}: {t.found:.3g} {t.text} {t.wanted:g}." for t in reached(found)]
+    return "\n".join([*judged, *facts(found)])
+
+
+def facts(found: Found) -> list[str]:
+    """Who was left out, whether all learnt the same, and how quiet it was."""
+    there = found["contenders"].values()
+    lines = [f"{name} was left out: {why}" for name, why in found["left_out"].items()]
+    if "with_evaluations" in found["contenders"]["evenly"]:
+        whole = float(np.median(found["contenders"]["evenly"]["with_evaluations"]))
+        lines.append(f"With the evaluations before the first round and after the last, evenly takes {_shown(whole)} ms per round.")
+    same = [one["difference"] for one in there if one["difference"] is not None]
     if same:
-        furthest = max(one["difference"] for one in same)
         lines.append(
-            f"After {found['judged_round']} round(s) on the same batches, parameters differ from evenly's by {furthest:.0e} at most "
-            f"(judged: below {TOLERANCE:g}; {len(same)} contenders)."
+            f"After {found['judged_round']} round(s) on the same batches, parameters differ from evenly's by {max(same):.0e} at most "
+            f"({len(same)} contenders; judged: at most {TOLERANCE:g})."
         )
-    accuracy = found["accuracy"]
+    accuracy, band = found["accuracy"], f"judged: within {found['band']:g} points of evenly's"
     lines.append(f"Accuracy of evenly's model after {accuracy['rounds']} rounds: {accuracy['evenly']:.1f} %.")
-    for one in found["contenders"].values():
-        if one["check"] == "accuracy":
-            band = f"judged: within {found['band']:g} points of evenly's"
-            lines.append(f"{one['title']} draws its own batches: {one['accuracy']:.1f} % at the end ({band}).")
-    busiest = max((o for one in found["contenders"].values() for o in one["others"] if o is not None), default=0.0)
+    lines += [
+        f"{one['title']} draws its own batches: {one['accuracy']:.1f} % at the end ({band})." for one in there if one["check"] == "accuracy"
+    ]  # fmt: skip
+    busiest = max((share for one in there for share in one["others"] if share is not None), default=0.0)
     quiet = "the machine was quiet" if busiest < machine.QUIET else "the machine was NOT quiet, and the figures are provisional"
-    lines.append(f"Other processes used up to {100 * busiest:.0f} % of the machine during a repetition: {quiet}.")
-    return "\n".join(lines)
+    return [*lines, f"Other processes used up to {100 * busiest:.0f} % of the machine during a repetition: {quiet}."]
 
 
 def reached(found: Found) -> list[Target]:
     """The targets as they were kept."""
-    return [Target(*kept) for kept in found["targets"]]
+    return [Target(**kept) for kept in found["targets"]]
 
 
 def _at_least(text: str, wanted: float, found: float) -> Target:

@@ -48,8 +48,8 @@ FEWER = {"adult": 20}
 EVENLY = {"peer": False, "whole": True}
 LINEUP = (
     Entry("evenly", "evenly, one run", "with_evenly.py", workloads=LINEAR, check="first", **EVENLY),
-    Entry("evenly", "evenly", "with_evenly.py", workloads=("lenet",), check="first", options={"apart": True}, **EVENLY),
-    Entry(f"evenly{TOGETHER}", f"evenly, {TOGETHER} runs together, per run", "with_evenly.py", options={"runs": TOGETHER}, **EVENLY),
+    Entry("evenly", "evenly", "with_evenly.py", workloads=("lenet",), check="first", options={"apart": True}, threads=(2,), **EVENLY),
+    Entry(f"evenly{TOGETHER}", f"evenly, each of {TOGETHER} runs together", "with_evenly.py", options={"runs": TOGETHER}, **EVENLY),
     Entry(
         "evenly_evaluating", "evenly, evaluating after every round", "with_evenly.py",
         options={"every": 1}, workloads=("adult",), short=False, **EVENLY,
@@ -63,7 +63,7 @@ LINEUP = (
     torch("torch_batched", "PyTorch, clients batched by hand", rounds={"adult": 50}),
     torch("torch_lean", "PyTorch, lean loop", rounds=FEWER),
     torch("torch_optimiser", "PyTorch, plain loop", workloads=EVERYWHERE, rounds=FEWER),
-    torch("torch_vmap", "PyTorch, torch.func vmap", workloads=EVERYWHERE, rounds={"adult": 10, "lenet": 1}),
+    torch("torch_vmap", "PyTorch, torch.func vmap", workloads=EVERYWHERE, short=False, rounds={"adult": 10, "lenet": 1}),
     Entry("pfl", "pfl 0.6.0", "with_pfl.py", ("pfl==0.6.0", TORCH), short=False, rounds={"synthetic": 50, "adult": 10}, repeats=3),
     Entry(
         "flgo", "flgo 0.4.4", "with_flgo.py", ("flgo==0.4.4", TORCH), short=False, check="accuracy", rounds={"synthetic": 40, "adult": 10},

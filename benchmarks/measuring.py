@@ -13,7 +13,7 @@ import numpy as np
 import workloads
 from environment import NotInstalledError
 from lineup import Entry
-from process import Answer, Contender, Stopped
+from process import Answer, Contender, Stopped, last_words
 from workloads import Model, Workload
 
 from evenly.federation import Federation
@@ -25,6 +25,7 @@ class Ready(NamedTuple):
     entry: Entry
     process: Contender
     rounds: int
+    model: Model  # after its first call
     facts: dict[str, Any]
 
 
@@ -52,7 +53,7 @@ def measure(workload: Workload, entries: list[Entry], repeats: int, patience: fl
             except (NotInstalledError, Stopped) as error:
                 if entry.name == "evenly":
                     raise
-                left_out[entry.name] = str(error)
+                left_out[entry.name] = last_words(str(error))
                 say(f"{entry.name} is left out: {error}")
                 continue
             ready.append(one)
@@ -71,7 +72,7 @@ def started(stack: contextlib.ExitStack, entry: Entry, workload: Workload, plan:
     rounds = min(entry.rounds.get(workload.name, workload.rounds), workload.rounds)
     few = rounds if entry.whole or entry.family else max(rounds // 5, 1)
     tried: dict[int, tuple[float, Answer, contextlib.ExitStack, Contender]] = {}
-    for threads in [n for n in entry.threads if n <= max(os.cpu_count() or 1, entry.threads[0])]:
+    for threads in [n for n in entry.threads if n == entry.threads[0] or n <= (os.cpu_count() or 1)]:
         inner = contextlib.ExitStack()
         process = inner.enter_context(contender(entry, plan, threads, entry.options))
         stack.push(inner)
@@ -92,7 +93,7 @@ def started(stack: contextlib.ExitStack, entry: Entry, workload: Workload, plan:
         "versions": process.versions,
     }  # fmt: skip
     say(f"{entry.name}: ready with {best} thread(s), {tried[best][0] / entry.runs:.3g} ms per round in the trial")
-    return Ready(entry, process, rounds, facts)
+    return Ready(entry, process, rounds, first.model, facts)
 
 
 def contender(entry: Entry, plan: Path, threads: int, options: Any) -> Contender:
@@ -100,9 +101,9 @@ def contender(entry: Entry, plan: Path, threads: int, options: Any) -> Contender
 
 
 def reference(one: Ready, workload: Workload, federation: Federation) -> Check:
-    """evenly comes first, and the others are compared with it."""
+    """evenly comes first, and the others are compared with it. Its first call makes all rounds."""
     early = one.process.ask(workload.judged_round).model
-    return Check(workload, federation, early, workloads.accuracy(workload, federation, one.process.ask(workload.rounds).model))
+    return Check(workload, federation, early, workloads.accuracy(workload, federation, one.model))
 
 
 def checked(one: Ready, check: Check, plan: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def options(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--compare", action="store_true", help="with the kept results; exit with 1 if evenly became slower")
     parser.add_argument("--rounds", type=int, help="of a repetition, at most; nothing is kept")
     parser.add_argument("--repeats", type=int, help=f"repetitions of each contender; by default {REPEATS}")
+    parser.add_argument("--threads", type=int, help="of every contender; by default each takes what was faster in a short trial")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a quiet machine before each repetition")
     parser.add_argument("--json", type=Path, help="a file for the results, or with `all` a folder")
     return parser.parse_args(words)
@@ -47,6 +48,8 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
     if given.rounds:
         workload = workload._replace(rounds=given.rounds, judged_round=min(given.rounds, workload.judged_round))
     entries = lineup.of(name, set(given.only.split(",")) if given.only else None, short=given.short)
+    if given.threads:
+        entries = [entry._replace(threads=(given.threads,)) for entry in entries]
     repeats = given.repeats or (SHORT_REPEATS if given.short else REPEATS)
     with tempfile.TemporaryDirectory() as folder:
         found = measuring.measure(workload, entries, repeats, given.patience, Path(folder))
@@ -57,13 +60,13 @@ def measured(name: str, given: argparse.Namespace) -> dict[str, Any]:
         "versions": found["contenders"]["evenly"]["versions"],
         **found,
     }
-    found["targets"] = judging.targets(found)
+    found["targets"] = [target._asdict() for target in judging.targets(found)]
     return found
 
 
 def asked(name: str, given: argparse.Namespace) -> str:
     """The command with the options that change what is measured."""
-    words = [f"--{key} {value}" for key in ("only", "rounds", "repeats") if (value := getattr(given, key))]
+    words = [f"--{key} {value}" for key in ("only", "rounds", "repeats", "threads") if (value := getattr(given, key))]
     return " ".join([f"python benchmarks/peers.py {name}", *(["--short"] if given.short else []), *words])
 
 
@@ -71,7 +74,7 @@ def place(name: str, given: argparse.Namespace) -> Path | None:
     """Where results go: by default they are kept only if nothing was left out of what was asked."""
     if given.json:
         return given.json / f"{name}.json" if given.workload == "all" else given.json
-    return None if given.short or given.only or given.rounds else RESULTS / f"{name}.json"
+    return None if given.short or given.only or given.rounds or given.threads else RESULTS / f"{name}.json"
 
 
 def judged(name: str, given: argparse.Namespace) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -95,6 +96,8 @@ class Contender:
             self.process.wait(10)
         watched.end_all(self.seen)
         self.process.wait()
+        assert self.process.stdout
+        self.process.stdout.close()
         self.folder.cleanup()
 
     def _answer(self) -> dict[str, Any]:
@@ -129,6 +132,10 @@ class Watch(threading.Thread):
 
 
 def last_words(errors: str) -> str:
-    """The line that says what went wrong."""
+    """The line that says what went wrong, without the folders of this machine.
+
+    >>> last_words("Traceback:\\nFileNotFoundError: '/some/where/plan.npz'\\n")
+    "FileNotFoundError: 'plan.npz'"
+    """
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    return lines[-1] if lines else "It stopped without a word."
+    return re.sub(r"(?<![\w.:/])/(?:[^\s/'\"]+/)*", "", lines[-1]) if lines else "It stopped without a word."

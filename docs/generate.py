@@ -21,6 +21,7 @@ import kept_studies
 import lying_client
 import numpy as np
 import reproductions
+import speed
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.clients import PREPARES
@@ -146,10 +147,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield strategies, filled(strategies, flower_needs.part(), "# Flower strategies\n")
     growth = ROOT / "docs" / "growth.md"
     yield growth, filled(growth, growth_page.part(), "# How time and memory grow\n")
-    results = ROOT / "benchmarks" / "results" / "synthetic.json"
-    if results.exists():
-        readme = ROOT / "benchmarks" / "README.md"
-        yield readme, filled(readme, benchmark_part(json.loads(results.read_text())), "# Benchmarks\n")
+    fast = ROOT / "docs" / "speed.md"
+    yield fast, filled(fast, speed.page(speed.kept()), "# Speed\n")
 
 
 def filled(path: Path, generated: str, otherwise: str) -> str:
@@ -267,17 +266,6 @@ def undefined(metric: Metric) -> str:
 def prose(metric: Metric) -> str:
     """What a metric says of itself without its doctest, on one line."""
     return " ".join(metric.doc.partition(">>>")[0].split())
-
-
-def benchmark_part(found: dict[str, Any]) -> str:
-    """The results kept in benchmarks/results, with the command that made them."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    import summary  # beside the script, not in a package
-
-    where = found["machine"]
-    used = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    taken = f"Taken {found['date']} on {where['cpu']}, {where['cores']} cores, {where['system']}, with {used}:\n\n    {found['command']}"
-    return f"{taken}\n\n{summary.table(found)}\n\n" + "\n".join(f"- {line}" for line in summary.sentences(found).splitlines())
 
 
 def first_line(thing: Any) -> str:

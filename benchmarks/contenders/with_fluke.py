@@ -1,4 +1,4 @@
-"""fluke: its FedAVG, by size, with loaders that shuffle their own batches. It has no q-FedAvg. Nobody has test rows, so nothing is evaluated.
+"""fluke: its FedAVG, by size, with loaders that shuffle their own batches. It has no q-FedAvg. No client has test rows: none evaluates.
 
 It imports torchvision, which must be the build that belongs to the PyTorch that is installed.
 """
