@@ -93,6 +93,12 @@ class Federation:
     def split(self, name: str) -> Ragged:
         return {"train": self.train, "valid": self.valid, "test": self.test}[name]
 
+    def only(self, clients: np.ndarray) -> "Federation":
+        """The same rows with these clients alone, in this order."""
+        parts = {name: self.split(name).only(clients) for name in SPLITS}
+        group = None if self.client_group is None else self.client_group[clients]
+        return replace(self, **parts, client_group=group, names=tuple(self.names[k] for k in clients.tolist()))
+
     def census(self) -> Census:
         """What is known of every client before training. It is counted once, so it must not be written to."""
         return self._counted

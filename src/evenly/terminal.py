@@ -83,7 +83,7 @@ def results_table(comparison: Comparison) -> Table:
 def about(comparison: Comparison, found: results.Table, interval: str) -> str:
     """What the figures of a table are of."""
     federation = comparison.federation
-    clients = f"{results.SPLIT_WORDS[found.split]} accuracy in percent of {federation.clients} clients"
+    clients = f"{results.SPLIT_WORDS[found.split]} accuracy in percent of {_how_many(comparison)} clients"
     clients += " (they have no test rows)" if found.split == "valid" else ""
     if CENTRAL in found.rows[0].cells:
         tested = any(name in SHOWN for name in found.rows[0].cells)
@@ -91,10 +91,16 @@ def about(comparison: Comparison, found: results.Table, interval: str) -> str:
     figures = f"{clients} after {comparison.rounds:,} rounds; {interval}"
     if len(federation.groups) < 2:
         return f"{federation.name}: {figures}"
-    rows = "the central test set" if rows_shown(comparison) == CENTRAL else f"all clients' {results.SPLIT_WORDS[found.split]} rows"
+    whose = "these" if comparison.registered else "all"
+    rows = "the central test set" if rows_shown(comparison) == CENTRAL else f"{whose} clients' {results.SPLIT_WORDS[found.split]} rows"
     few = len(federation.unprivileged) < 3
     who = ", ".join(federation.groups[g] for g in federation.unprivileged) if few else f"{len(federation.unprivileged)} groups"
     return f"{federation.name}: {figures}; groups on {rows}, unprivileged: {who}, favourable: {federation.labels[federation.favourable]}"
+
+
+def _how_many(comparison: Comparison) -> str:
+    evaluated, everyone = comparison.federation.clients, comparison.everyone.clients
+    return f"{evaluated:,}" if evaluated == everyone else f"{evaluated:,} of {everyone:,}"
 
 
 def reproduction_table(lines: list[Line], title: str) -> Table:

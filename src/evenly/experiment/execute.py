@@ -58,9 +58,11 @@ def execute(
     for program, traces in ledger.traces.items():
         by_seed[program.seed].update(zip(program.members, traces, strict=True))
     each = [_runs(variants, by_seed[seed], seed) for seed in plan.seeds]
+    panel = each[0][0].trace.panel
     return Comparison(
         name=plan.name,
-        federation=first.federation,
+        federation=first.federation if panel is None else first.federation.only(panel),
+        registered=None if panel is None else first.federation,
         partition=plan.data.get("client", "natural"),
         model=type(first.task).__name__,
         runs=[runs[i] for i in range(len(variants)) for runs in each],

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from evenly.experiment.panel import panel_of
 from evenly.experiment.plan import ALL_MODELS, Plan
 from evenly.experiment.programs import Program, members_of
 from evenly.experiment.sources import load
@@ -57,10 +58,11 @@ def run(
 ) -> Result:
     """Train a program's runs. Without `models` those stay behind: large ones are most of a result's size."""
     members = members_of(plan)
+    own = [members[i] for i in program.members]
     traces = simulate(
         setting.task,
         setting.federation,
-        [members[i] for i in program.members],
+        own,
         plan.rounds,
         seeds=Seeds.all(program.seed),
         evaluate_every=plan.evaluations,
@@ -69,6 +71,8 @@ def run(
         observe=observe,
         checkpoint=checkpoint,
         devices=devices,
+        # Where people are told apart, each of them becomes a client of its own: a panel cannot stand for those.
+        panel=None if any(getattr(one.rule, "people", False) for one in own) else panel_of(setting.federation),
         advance=advance,
     )
     if not models:

@@ -65,7 +65,7 @@ class Comparison(NamedTuple):
     """Several methods on the same data: everything that the table, the files and the report show."""
 
     name: str
-    federation: Federation  # of the first seed
+    federation: Federation  # of the first seed: the clients that were evaluated
     partition: str
     model: str
     runs: list[Run]
@@ -78,6 +78,11 @@ class Comparison(NamedTuple):
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
     incidents: Incidents | None = None  # of a deployment; a simulation has none
     deployed: Deployed | None = None
+    registered: Federation | None = None  # with all clients, where only a panel of them was evaluated
+
+    @property
+    def everyone(self) -> Federation:
+        return self.registered or self.federation
 
     @property
     def labels(self) -> list[str]:

@@ -12,7 +12,7 @@ from evenly.metrics.paired import Paired, holm, paired, t_quantile
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, run_metrics
 from evenly.metrics.spread import Spread, spread
-from evenly.metrics.tables import accuracy, examples, ratio
+from evenly.metrics.tables import accuracy, examples, ratio, seated
 
 EVERY_METRIC: dict[str, Metric] = METRICS | GROUP_METRICS | EQUITY_METRICS | RUN_METRICS
 
@@ -20,5 +20,5 @@ __all__ = [
     "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread",
     "accuracy", "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "holm",
     "measure", "measure_equity", "measure_groups", "on_front", "over_clients", "paired", "pooled", "rates", "ratio", "representation_rates",
-    "represented", "rows_behind", "run_metrics", "sides", "spread", "t_quantile",
+    "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
 ]  # fmt: skip

@@ -4,7 +4,22 @@ from typing import Any
 
 import numpy as np
 
+from evenly.types import Trace
+
 Array = np.ndarray
+
+
+def seated(trace: Trace) -> tuple[Array, Array]:
+    """Who sat in each slot of each round, as a number among the clients in the tables, and with which weight. [rounds, K] each
+
+    Where only a panel was evaluated, whoever is not of it has no number: the slot is given to the first, with weight 0.
+    """
+    if trace.panel is None:
+        return trace.cohort, trace.weights
+    place = np.full(len(trace.excluded), -1)
+    place[trace.panel] = np.arange(len(trace.panel))
+    found = place[trace.cohort]
+    return np.maximum(found, 0), np.where(found < 0, 0, trace.weights)
 
 
 def ratio(part: Any, whole: Any) -> Array:

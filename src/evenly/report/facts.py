@@ -18,7 +18,7 @@ MOST_SETTINGS = 200
 
 def data_card(comparison: Comparison, least: int = 0) -> Html:
     """What the clients hold. Sizes of fewer than `least` rows are not told."""
-    federation = comparison.federation
+    federation = comparison.everyone
     rows = {name: federation.split(name).counts for name in SPLITS}
     total = sum(int(counts.sum()) for counts in rows.values())
     parts = ", ".join(f"{int(counts.sum()):,} {SPLIT_WORDS[name]}" for name, counts in rows.items())
@@ -26,6 +26,7 @@ def data_card(comparison: Comparison, least: int = 0) -> Html:
         ("Data", federation.name),
         ("Clients by", comparison.partition),
         ("Clients", f"{federation.clients:,}"),
+        *([("Evaluated clients", _panel(comparison.federation.clients))] if comparison.registered else []),
         ("Rows", f"{total:,} ({parts})"),
         ("Training rows of a client", _sizes(rows["train"], least)),
         ("Test rows of a client", _sizes(rows["test"], least)),
@@ -39,6 +40,10 @@ def data_card(comparison: Comparison, least: int = 0) -> Html:
     if len(federation.central):
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
     return section("data", "Data", definitions(pairs))
+
+
+def _panel(clients: int) -> str:
+    return f"{clients:,}, drawn at random; every figure of clients is theirs, and the worst client of all need not be among them"
 
 
 def _sizes(counts: np.ndarray, least: int) -> str:
@@ -95,11 +100,12 @@ def _time(seconds: float) -> str:
 def excluded(comparison: Comparison, hidden: Collection[int] = ()) -> Html:
     """Updates that were left out because they were not finite; nothing where there were none. Hidden clients are not named."""
     found = {label: np.sum([run.trace.excluded for run in comparison.of(label)], axis=0) for label in comparison.labels}
+    hidden = _registered(comparison, hidden)
     entries = [(label, k, int(times[k])) for label, times in found.items() for k in np.flatnonzero(times)]
     if not entries:
         return Html("")
     entries.sort(key=lambda entry: -entry[2])
-    names = {k: "a client that is not named" if k in hidden else comparison.federation.names[k] for _, k, _ in entries}
+    names = {k: "a client that is not named" if k in hidden else comparison.everyone.names[k] for _, k, _ in entries}
     rows = [(label, names[k], f"{times:,}") for label, k, times in entries[:MOST_EXCLUDED]]
     words = (
         f"{sum(times for _, _, times in entries):,} updates or losses were not finite numbers and did not count, over all seeds. "
@@ -108,3 +114,9 @@ def excluded(comparison: Comparison, hidden: Collection[int] = ()) -> Html:
     caption = "Who was left out, and how often." + (f" The {MOST_EXCLUDED} most frequent." if len(entries) > MOST_EXCLUDED else "")
     table = grid(caption, [Column("Method"), Column("Client", words=True), Column("Times")], rows)
     return section("excluded", "Excluded updates", element("p", None, words), table)
+
+
+def _registered(comparison: Comparison, evaluated: Collection[int]) -> set[int]:
+    """The numbers of evaluated clients among all."""
+    panel = comparison.runs[0].trace.panel
+    return {int(k if panel is None else panel[k]) for k in evaluated}

@@ -9,7 +9,7 @@ from evenly.algorithms import METHODS
 from evenly.experiment.findings.weights import effective_clients
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import SPLITS
-from evenly.metrics import accuracy, examples, ratio
+from evenly.metrics import accuracy, examples, ratio, seated
 
 NORMAL95 = 1.96
 
@@ -136,5 +136,6 @@ def _weight_share(run: Run) -> np.ndarray:
     if _several_models(run):
         return np.full(trace.tables.shape[2], np.nan)  # several models, each with weights of its own
     # The sum of the coefficients is part of some methods (FedSGD with q); shares compare them with all others.
-    total = np.bincount(trace.cohort.ravel(), trace.weights.ravel(), minlength=trace.tables.shape[2])
+    cohort, weights = seated(trace)
+    total = np.bincount(cohort.ravel(), weights.ravel(), minlength=trace.tables.shape[2])
     return ratio(total, total.sum())

@@ -10,7 +10,7 @@ from evenly.experiment.findings.finding import Finding, gap
 from evenly.experiment.results import Run
 from evenly.experiment.thesis import Method, View
 from evenly.federation import SPLITS, Federation
-from evenly.metrics import Spread, ratio, sides, spread
+from evenly.metrics import Spread, ratio, seated, sides, spread
 from evenly.types import Trace
 
 RATIO, COVERAGE, PLAIN = "FEDCVG-RATIO", "FEDCVG", "FEDAVG"
@@ -132,7 +132,7 @@ def effective_clients(trace: Trace) -> float:
 
     Rounds in which nobody counted are left out; NaN if that is all of them.
     """
-    clients = trace.tables.shape[2]
+    clients = len(trace.excluded)
     # A client that was drawn twice sits in two slots and counts with both.
     found, at = np.unique(np.arange(len(trace.cohort))[:, None] * clients + trace.cohort, return_inverse=True)
     held = np.bincount(at.ravel(), trace.weights.ravel())
@@ -146,8 +146,9 @@ def unprivileged_share(trace: Trace, data: Federation) -> float:
     """The share of unprivileged people among the training rows of clients, weighted by their coefficients, averaged over rounds."""
     counts = sides(trace.tables[-1, SPLITS.index("train")], data.unprivileged).sum((-2, -1))
     share = ratio(counts[:, 0], counts.sum(1))
-    weights = trace.weights.astype(np.float64)
-    return float(np.mean(ratio((weights * share[trace.cohort]).sum(1), weights.sum(1))))
+    cohort, weights = seated(trace)
+    weights = weights.astype(np.float64)
+    return float(np.mean(ratio((weights * share[cohort]).sum(1), weights.sum(1))))
 
 
 def _first(view: View, method: Method) -> list[Run]:

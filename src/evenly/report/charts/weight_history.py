@@ -8,6 +8,7 @@ import altair as alt
 import numpy as np
 
 from evenly.experiment.results import Comparison, Run
+from evenly.metrics import seated
 from evenly.report.charts.theme import finish, values
 from evenly.report.served import influence, training_rows
 
@@ -53,10 +54,10 @@ def weight_history(comparison: Comparison, label: str, hidden: Collection[int] =
 
 
 def _shares(run: Run, band: np.ndarray, bands: int, edges: np.ndarray) -> np.ndarray:
-    cohort, weights = run.trace.cohort, np.abs(run.trace.weights)
+    cohort, weights = seated(run.trace)
     part = np.repeat(np.searchsorted(edges, np.arange(len(cohort)), side="right") - 1, cohort.shape[1])
     total = np.zeros((bands, len(edges) - 1))
-    np.add.at(total, (band[cohort.ravel()], part), weights.ravel())
+    np.add.at(total, (band[cohort.ravel()], part), np.abs(weights).ravel())
     return total / np.maximum(total.sum(0), 1e-12)
 
 
