@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenly.datasets import DATASETS, Sizes, synthetic_crowd
-from evenly.datasets.synthetic_crowd import AT_ONCE, crowd_sizes
+from evenly.datasets.synthetic_crowd import AT_ONCE, _alive, crowd_sizes
 from evenly.federation import SPLITS, Federation
 
 
@@ -65,6 +65,17 @@ def test_seeds_decide_data_and_split_apart():
     assert first.x.shape != other.x.shape
     np.testing.assert_array_equal(first.x, split.x)
     assert (first.train.rows != split.train.rows).any()
+
+
+def test_federations_that_differ_only_in_their_split_share_their_rows_while_one_is_in_use():
+    first, other = synthetic_crowd(30, features=3), synthetic_crowd(30, features=3, split_seed=1)
+    assert first.x is other.x
+    assert not first.x.flags.writeable
+    assert synthetic_crowd(30, features=3, seed=1).x is not first.x
+    kept = first.x.copy()
+    del first, other
+    assert not _alive
+    np.testing.assert_array_equal(synthetic_crowd(30, features=3).x, kept)
 
 
 def test_the_more_clients_disagree_the_less_one_model_is_right():

@@ -10,8 +10,12 @@ drawing it takes little more memory than the rows themselves: a million clients 
 """
 
 import os
+import threading
+import weakref
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,30 +50,77 @@ def synthetic_crowd(
     to 1.
     """
     _check(clients, features, classes, rows=rows, spread=spread, disagreement=disagreement, train=train, valid=valid)
+    crowd = _Crowd(clients, rows, spread, features, classes, disagreement, seed)
     sizes = crowd_sizes(clients, rows, spread, seed)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    x, y = _drawn(crowd, sizes)
+    order = np.empty(len(y), np.int32)
+
+    def shuffle(block: int, own: slice, size: np.ndarray) -> None:
+        # The whole part of a lot is the client, the fraction is drawn: clients stay in order, their rows do not.
+        lots = np.repeat(np.arange(len(size)), size) + generator(split_seed, "crowd split", block).random(own.stop - own.start)
+        order[own] = own.start + np.argsort(lots)
+
+    _in_blocks(sizes, shuffle)
+    labels = tuple(f"class {c}" for c in range(classes))
+    return federate(Rows(x, y, labels, "synthetic-crowd"), cut_rows(order, sizes, (train, valid)), names=numbered(clients))
+
+
+class _Crowd(NamedTuple):
+    """What decides the rows, whichever of them train."""
+
+    clients: int
+    rows: float
+    spread: float
+    features: int
+    classes: int
+    disagreement: float
+    seed: int
+
+
+_lock = threading.Lock()  # seeds are loaded in threads
+_alive: dict[_Crowd, tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+
+
+def _drawn(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels. Federations that differ only in their split share them, as long as one of them is in use."""
+    with _lock:
+        known, y = _alive.get(crowd, (None, None))
+        x = known() if known else None
+        if x is None or y is None:
+            x, y = _draw(crowd, sizes)
+            x.setflags(write=False)
+            _alive[crowd] = weakref.ref(x, lambda _: _alive.pop(crowd, None)), y
+    return x, y
+
+
+def _draw(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    features, classes, seed = crowd.features, crowd.classes, crowd.seed
     # Whole before they are filled: lists of pieces would take the memory twice.
-    x, y = np.empty((offsets[-1], features), np.float32), np.empty(offsets[-1], np.int32)
-    order = np.empty(offsets[-1], np.int32)
+    x, y = np.empty((sizes.sum(), features), np.float32), np.empty(sizes.sum(), np.int32)
     shared = generator(seed, "crowd")
     weights = shared.standard_normal((features, classes)).astype(np.float32) / np.float32(np.sqrt(features))
     centres = shared.standard_normal((PLACES, features)).astype(np.float32) / np.float32(np.sqrt(PLACES))
 
-    def fill(block: int) -> None:
-        bounds = offsets[block * AT_ONCE : (block + 1) * AT_ONCE + 1]
-        own, size = slice(bounds[0], bounds[-1]), np.diff(bounds)
+    def fill(block: int, own: slice, size: np.ndarray) -> None:
         person = generator(seed, "crowd people", block).standard_normal((len(size), PLACES + classes), np.float32)
         generator(seed, "crowd rows", block).standard_normal(dtype=np.float32, out=x[own])
         x[own] += np.repeat(person[:, :PLACES] @ centres, size, axis=0)
-        y[own] = (x[own] @ weights + np.repeat(np.float32(disagreement) * person[:, PLACES:], size, axis=0)).argmax(1)
-        # The whole part of a lot is the client, the fraction is drawn: clients stay in order, their rows do not.
-        lots = np.repeat(np.arange(len(size)), size) + generator(split_seed, "crowd split", block).random(len(y[own]))
-        order[own] = bounds[0] + np.argsort(lots)
+        y[own] = (x[own] @ weights + np.repeat(np.float32(crowd.disagreement) * person[:, PLACES:], size, axis=0)).argmax(1)
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # blocks are drawn apart, and NumPy lets other threads work meanwhile
-        deque(threads.map(fill, range(-(-clients // AT_ONCE))), maxlen=0)
-    labels = tuple(f"class {c}" for c in range(classes))
-    return federate(Rows(x, y, labels, "synthetic-crowd"), cut_rows(order, sizes, (train, valid)), names=numbered(clients))
+    _in_blocks(sizes, fill)
+    return x, y
+
+
+def _in_blocks(sizes: np.ndarray, work: Callable[[int, slice, np.ndarray], None]) -> None:
+    """Call for every block of clients, in threads: its number, its rows, and how many each of its clients has."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+
+    def one(block: int) -> None:
+        bounds = offsets[block * AT_ONCE : (block + 1) * AT_ONCE + 1]
+        work(block, slice(int(bounds[0]), int(bounds[-1])), np.diff(bounds))
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # NumPy lets other threads work meanwhile
+        deque(threads.map(one, range(-(-len(sizes) // AT_ONCE))), maxlen=0)
 
 
 def crowd_sizes(clients: int, rows: float, spread: float, seed: int) -> np.ndarray:
