@@ -7,7 +7,7 @@ import machine
 from environment import python_with
 from workloads import TOGETHER
 
-TORCH = "torch==2.13.0"
+TORCH, NUMPY = "torch==2.13.0", "numpy==2.4.6"
 EVERYWHERE, LINEAR = ("synthetic", "adult", "lenet"), ("synthetic", "adult")
 
 
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     short: bool = True  # fast enough for `--short`
     threads: tuple[int, ...] = (1, 2)
     check: str = "given"  # how it is shown to learn the same: see `measuring.checked`
-    whole: bool = False  # its program is made for a number of rounds, so that it is never asked for fewer
+    whole: bool = False  # it compiles for what it meets, so that its first call and its trial have as many rounds as a repetition
     family: bool = False  # it starts processes of its own
     rounds: Mapping[str, int] = {}  # of a repetition, where it is too slow for the workload's own number
     repeats: int = 100  # at most
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 def torch(name: str, title: str, **more: Any) -> Entry:
-    return Entry(name, title, f"{name}.py", (TORCH, "numpy==2.4.6"), here="torch", **more)
+    return Entry(name, title, f"{name}.py", (TORCH, NUMPY), here="torch", **more)
 
 
 FEWER = {"adult": 20}
@@ -58,23 +58,23 @@ LINEUP = (
     Entry(
         "fedjax", "fedjax 0.0.17", "with_fedjax.py",
         ("fedjax==0.0.17", "jax==0.4.30", "jaxlib==0.4.30", "optax==0.2.3", "dm-haiku==0.0.12", "numpy==1.26.4", "scipy==1.13.1"),
-        workloads=EVERYWHERE, check="drawn", rounds={"lenet": 1},
+        workloads=EVERYWHERE, check="drawn", whole=True, rounds={"lenet": 1},
     ),
     torch("torch_batched", "PyTorch, clients batched by hand", rounds={"adult": 50}),
     torch("torch_lean", "PyTorch, lean loop", rounds=FEWER),
     torch("torch_optimiser", "PyTorch, plain loop", workloads=EVERYWHERE, rounds=FEWER),
     torch("torch_vmap", "PyTorch, torch.func vmap", workloads=EVERYWHERE, short=False, rounds={"adult": 10, "lenet": 1}),
-    Entry("pfl", "pfl 0.6.0", "with_pfl.py", ("pfl==0.6.0", TORCH), short=False, rounds={"synthetic": 50, "adult": 10}, repeats=3),
+    Entry("pfl", "pfl 0.6.0", "with_pfl.py", ("pfl==0.6.0", TORCH, NUMPY), short=False, rounds={"synthetic": 50, "adult": 10}, repeats=3),
     Entry(
-        "flgo", "flgo 0.4.4", "with_flgo.py", ("flgo==0.4.4", TORCH), short=False, check="accuracy", rounds={"synthetic": 40, "adult": 10},
-        repeats=3,
+        "flgo", "flgo 0.4.4", "with_flgo.py", ("flgo==0.4.4", TORCH, NUMPY), short=False, check="accuracy",
+        rounds={"synthetic": 40, "adult": 10}, repeats=3,
     ),
     Entry(
-        "flower", "Flower 1.41, simulation on Ray", "with_flower.py", ("flwr[simulation]==1.41.0", "ray==2.55.1", "numpy==2.4.6"),
+        "flower", "Flower 1.41, simulation on Ray", "with_flower.py", ("flwr[simulation]==1.41.0", "ray==2.55.1", NUMPY),
         short=False, threads=(2,), family=True, rounds={"synthetic": 10, "adult": 10}, repeats=2,
     ),
     Entry(
-        "fluke", "fluke 0.8.1", "with_fluke.py", ("fluke-fl==0.8.1", TORCH), workloads=("adult",), short=False, check="accuracy",
+        "fluke", "fluke 0.8.1", "with_fluke.py", ("fluke-fl==0.8.1", TORCH, NUMPY), workloads=("adult",), short=False, check="accuracy",
         rounds={"adult": 10}, repeats=3,
     ),
 )  # fmt: skip

@@ -70,7 +70,7 @@ def measure(workload: Workload, entries: list[Entry], repeats: int, patience: fl
 def started(stack: contextlib.ExitStack, entry: Entry, workload: Workload, plan: Path, patience: float) -> Ready:
     """The contender with the number of threads that was faster in a short trial; the other process is ended."""
     rounds = min(entry.rounds.get(workload.name, workload.rounds), workload.rounds)
-    few = rounds if entry.whole or entry.family else max(rounds // 5, 1)
+    few = rounds if entry.whole or entry.family else max(rounds // 20, 1)
     tried: dict[int, tuple[float, Answer, contextlib.ExitStack, Contender]] = {}
     for threads in [n for n in entry.threads if n == entry.threads[0] or n <= (os.cpu_count() or 1)]:
         inner = contextlib.ExitStack()

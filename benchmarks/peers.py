@@ -83,6 +83,8 @@ def judged(name: str, given: argparse.Namespace) -> bool:
     found = measured(name, given)
     print(f"\n## {judging.WORDS[name]}\n\n{judging.table(found)}\n\n{judging.sentences(found)}", flush=True)
     fine = all(one["agrees"] for one in found["contenders"].values())
+    if given.compare and not kept:
+        print("There are no kept results to compare with.")
     if given.compare and kept:
         worse = judging.slower(kept, found)
         print("\n".join(worse) or f"Not slower than the results of {kept['date']}, within a factor of {judging.NOISE:g}.")

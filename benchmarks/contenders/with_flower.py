@@ -6,7 +6,6 @@ which visit of the plan it makes. Workers start in the first round, which is giv
 
 import functools
 import os
-import sys
 import tempfile
 import time
 
@@ -17,7 +16,7 @@ os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg, QFedAvg, Strategy
+from flwr.serverapp.strategy import FedAvg, QFedAvg
 from flwr.simulation import run_simulation
 from plan import TINY, Plan
 from protocol import Ran, serve
@@ -92,7 +91,7 @@ class Flower:
 
     def run(self, rounds: int) -> Ran:
         begun = time.perf_counter()
-        strategy: Strategy = planned(QFedAvg, client_learning_rate=plan().rate, q=plan().q) if plan().fair else planned(FedAvg)
+        strategy = planned(QFedAvg, client_learning_rate=plan().rate, q=plan().q) if plan().fair else planned(FedAvg)
         server_app, found = ServerApp(), {}
 
         @server_app.main()
@@ -104,14 +103,11 @@ class Flower:
             local = {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": folder}
             backend = {"init_args": local, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
             run_simulation(server_app, client_app, num_supernodes=plan().clients, backend_config=backend)
-        first, *_ = stamps = [*strategy.stamps, found["end"]]
-        second = stamps[1]
-        facts = {"first_seconds": second - begun, "started_seconds": first - begun}
-        return Ran(found["model"], found["end"] - second, rounds - 1, facts)
+        second = strategy.stamps[1]  # its start is the end of the first round
+        return Ran(found["model"], found["end"] - second, rounds - 1, {"first_seconds": second - begun})
 
 
 if __name__ == "__main__":
     import with_flower  # by name: workers then import this file once instead of being sent its functions with every message
 
-    sys.modules["__main__"].client_app = with_flower.client_app
     serve(with_flower.Flower, "flwr", "ray", "numpy")
