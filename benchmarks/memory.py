@@ -30,7 +30,8 @@ from evenly.datasets import cifar10, shakespeare
 from evenly.datasets.files import MissingData
 from evenly.federation import Federation
 from evenly.models import MLP, CharLSTM
-from evenly.simulate import advance, simulate
+from evenly.simulate import simulate
+from evenly.simulate.program import compiled
 from evenly.types import Task
 
 IMAGES, ROLES = 60_000, 100
@@ -90,7 +91,7 @@ def measure(case: Case) -> dict[str, Any]:
     model = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0)))
     before = machine.peak_megabytes()
     planned: list[float] = []
-    simulate(task, federation, [method], 1, lanes=case.lanes, advance=watched(advance, planned))
+    simulate(task, federation, [method], 1, lanes=case.lanes, advance=watched(planned))
     stats = jax.devices()[0].memory_stats() or {}
     sizes = federation.train.counts
     return {
@@ -108,14 +109,14 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def watched(advance: Any, planned: list[float]) -> Any:
+def watched(planned: list[float]) -> Any:
     """The simulator's compiled program, which first notes how much memory XLA planned for it."""
 
     def noting(task: Any, shape: Any, *rest: Any) -> Any:
-        compiled = advance.lower(task, shape, *rest).compile()
-        plan = compiled.memory_analysis()
+        program = compiled(shape.whole).lower(task, shape, *rest).compile()
+        plan = program.memory_analysis()
         planned.append((plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes + plan.temp_size_in_bytes) / MB)
-        return compiled(task, *rest)
+        return program(task, *rest)
 
     return noting
 

@@ -15,18 +15,21 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1]
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 if metadata.version("jaxlib").startswith("0.10."):  # XLA ends a process that names a flag it does not know
-    # Programs compile in half the time without the newer emitters; the second flag is the one of the command line.
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false --xla_cpu_multi_thread_eigen=false {os.environ.get('XLA_FLAGS', '')}"
+    # Programs compile in half the time without the newer emitters.
+    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}"
 
 import jax
 import pytest
 from hypothesis import HealthCheck, settings
 
+from evenly.compiling import set_flags
 from evenly.federation import Federation
 from evenly.models import Softmax
 from evenly.types import Trace
 from tests import federations
 from tests.simulations import Simulated
+
+set_flags()  # before anything is computed: tests train as everybody does
 
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
 settings.register_profile("local", max_examples=40, **quiet)

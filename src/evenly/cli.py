@@ -1,12 +1,12 @@
 """The command line, put together: one line for each command. Every command is a short call of the library."""
 
-import os
 from typing import Annotated
 
 import typer
 
 from evenly import __version__
 from evenly.commands import audit, compare, data, diff, doctor, export, flower, listing, report, reproduce, run, tune, watch
+from evenly.compiling import set_flags
 
 app = typer.Typer(
     help="Fair federated learning: train one model that works for every client, and see whom it fails.",
@@ -47,6 +47,6 @@ def options(
 
 
 def main() -> None:
-    """Entry point. XLA's own threads slow small steps down; seeds use the other cores instead."""
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    """Entry point. Some commands ask JAX what it computes on before they train; its flags must be set by then."""
+    set_flags()
     app()

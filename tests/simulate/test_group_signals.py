@@ -16,7 +16,7 @@ from evenly.records import record, replace
 from evenly.sampling import Full, Uniform
 from evenly.simulate import company as companies
 from evenly.simulate import simulate
-from evenly.simulate.program import advance
+from evenly.simulate.program import compiled
 from evenly.types import Algorithm, Census, Effort, Signals, Task, Tree
 from tests.simulations import flat, same_bits
 
@@ -91,9 +91,9 @@ LOGISTIC, SOFTMAX, NETWORK = Logistic(features=3), Softmax(features=3, classes=2
 def scattered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Counts come from a scatter, in programs that are forgotten afterwards."""
     monkeypatch.setattr("evenly.simulate.measuring.MOST_CELLS", 0)
-    advance.clear_cache()
+    compiled.cache_clear()
     yield
-    advance.clear_cache()
+    compiled.cache_clear()
 
 
 @pytest.mark.parametrize("task", [LOGISTIC, NETWORK])

@@ -1,13 +1,21 @@
 """Products, losses and checks shared by models, written so that parameters may carry a trailing run axis."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from evenly.records import require
 
 Array = jax.Array
+
+AT_ONCE = 8  # terms of a sum
+MOST_TERMS = 2**15  # multiplications of a product that is written as sums: larger ones are faster as products
+_AS_SUMS: ContextVar[bool] = ContextVar("products as sums", default=False)
 
 
 def flat(x: Array) -> Array:
@@ -17,7 +25,48 @@ def flat(x: Array) -> Array:
 
 def product(x: Array, w: Array) -> Array:
     """x [n, d] times w [d, ...] as one matrix product, whatever axes (classes, runs) follow d."""
-    return (flat(x) @ w.reshape(w.shape[0], -1)).reshape(x.shape[0], *w.shape[1:])
+    rows, columns = flat(x), w.reshape(w.shape[0], -1)
+    small = _AS_SUMS.get() and columns.shape[1] > 1 and rows.shape[0] * columns.size <= MOST_TERMS
+    return (_summed_product if small else jnp.matmul)(rows, columns).reshape(x.shape[0], *w.shape[1:])
+
+
+@contextmanager
+def products_as_sums(wanted: bool) -> Iterator[None]:
+    """What is traced inside writes small products as sums of terms, which XLA's CPU compiler can put into one function with the loop
+    around them. As products they are calls of a library, each of which takes longer than its arithmetic."""
+    before = _AS_SUMS.set(wanted)
+    try:
+        yield
+    finally:
+        _AS_SUMS.reset(before)
+
+
+@jax.custom_vjp
+def _summed_product(x: Array, w: Array) -> Array:
+    return _added(x.T[:, :, None] * w[:, None, :])
+
+
+def _forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _summed_product(x, w), (x, w)
+
+
+def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    x, w = kept
+    return gradient @ w.T, _added(x[:, :, None] * gradient[:, None, :])
+
+
+_summed_product.defvjp(_forward, _backward)
+
+
+def _added(terms: Array) -> Array:
+    """The sum over the first axis, a few terms at a time: so few that the compiler unrolls them and fills vector registers along the
+    other axes. XLA would join the sums into one if it were not told to keep them apart."""
+    count, rest = terms.shape[0], terms.shape[0] % AT_ONCE
+    if count <= AT_ONCE:
+        return terms.sum(0)
+    blocks = terms[: count - rest].reshape(-1, AT_ONCE, *terms.shape[1:]).sum(1)
+    total = _added(lax.optimization_barrier(blocks))
+    return total + terms[count - rest :].sum(0) if rest else total
 
 
 def over_runs(values: Array, like: Array) -> Array:

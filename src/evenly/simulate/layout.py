@@ -78,6 +78,7 @@ class Shape(NamedTuple):
     lists: int  # of evaluated rows: as many as owners, unless some share one; 0: the program evaluates nothing
     models: int = 0  # that each run keeps; 0: one, the usual case
     seats: int = 1  # simulations that the program advances side by side
+    whole: bool = False  # whether the loop over a client's steps is compiled as one function (see sharing)
 
     @property
     def owners(self) -> int:

@@ -7,7 +7,7 @@ Runs share cohorts and batches. For models that say `joint` the runs are the las
 step of all runs is one matrix product; for others the step is vmapped with the runs in front.
 """
 
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
+from evenly.compiling import WITHOUT_LIBRARY
+from evenly.models.linear import products_as_sums
 from evenly.ranking import Ballot
 from evenly.simulate import several
 from evenly.simulate.evaluation import evaluated
@@ -189,10 +191,21 @@ def move(band: Band, rule: Tree, server: Tree, model: Tree, total: Tree, signals
     return model, rule, server
 
 
-@partial(jax.jit, static_argnames=("shape",), donate_argnames=("state",))
 def advance(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> tuple[State, Record]:
     """Run a block, on every device its share."""
-    return on_each_device(partial(stretches, shape), shape.devices, block)(block, (task, parts, data, state))
+    return compiled(shape.whole)(task, shape, parts, data, block, state)
+
+
+@cache
+def compiled(whole: bool) -> Any:
+    """The jitted `advance`, for programs whose loops are compiled whole and for others."""
+
+    def block_by_block(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> tuple[State, Record]:
+        with products_as_sums(whole):
+            return on_each_device(partial(stretches, shape), shape.devices, block)(block, (task, parts, data, state))
+
+    options = WITHOUT_LIBRARY if whole else None
+    return jax.jit(block_by_block, static_argnames=("shape",), donate_argnames=("state",), compiler_options=options)
 
 
 def stretches(shape: Shape, block: Any, given: tuple[Task, Parts, Data, State]) -> tuple[State, Record]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from evenly import __version__, trees
 from evenly.algorithms.e2fl import E2FL
+from evenly.compiling import set_flags
 from evenly.federation import Federation
 from evenly.metrics.communication import layer_sizes
 from evenly.models import check_task
@@ -32,7 +33,7 @@ from evenly.simulate.meeting import Advance
 from evenly.simulate.observing import Observe, Teller
 from evenly.simulate.plan import Planner
 from evenly.simulate.program import advance
-from evenly.simulate.sharing import shared_out, stride
+from evenly.simulate.sharing import shared_out, stride, whole
 from evenly.simulate.streaming import Streamed, most_rounds, worth_streaming
 from evenly.types import Algorithm, Seeds, Several, Task, Trace, Tree
 
@@ -73,6 +74,7 @@ def simulate(
     large. `panel` are the numbers of the clients that are evaluated, where not all are to be. `advance` is another way to
     run a block: that of a seat in a Meeting.
     """
+    set_flags()
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
@@ -130,10 +132,11 @@ class _Simulation:
         self.stream = not several_models and (worth_streaming(federation, runs) if stream is None else stream)
         slots = max(select.slots(federation.census()) for select in company.selects)
         lanes, devices = shared_out(task, company, slots, lanes=lanes, devices=devices)
+        in_turn = whole(task, runs, work.batch_size, lanes)
         shape = Shape(
             runs=runs,
             bands=company.bands,
-            axis=-1 if task.joint and runs > 1 and not several_models else 0,
+            axis=-1 if task.joint and runs > 1 and not in_turn and not several_models else 0,
             clients=federation.clients,
             groups=len(federation.groups),
             labels=len(federation.labels),
@@ -144,6 +147,7 @@ class _Simulation:
             eval_chunk=1024,
             lists=0 if self.stream else len(evaluated_lists(federation)[0].counts),
             models=rule.groups if isinstance(rule, Several) else 0,
+            whole=in_turn,
         )
         planned = partial(
             Planner, federation, work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices
@@ -288,7 +292,7 @@ class _Simulation:
 
     def _fingerprint(self) -> str:
         plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
-        shared = [self.shape.lanes, self.shape.devices]  # sums in another order have other last bits
+        shared = [self.shape.lanes, self.shape.devices, self.shape.whole]  # sums in another order have other last bits
         settings: list[Any] = [self.rounds, self.every, self.dropout, self.blocks.rounds, shared, jax.__version__, __version__]
         settings += [self.stream, self.panel if self.panel is None else self.panel.tolist()]
         return checkpoints.fingerprint(

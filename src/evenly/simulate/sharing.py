@@ -3,6 +3,8 @@
 import jax
 
 from evenly import trees
+from evenly.compiling import whole_loops
+from evenly.models.linear import MOST_TERMS
 from evenly.simulate.company import Company
 from evenly.types import Task
 
@@ -34,6 +36,13 @@ def stride(task: Task, runs: int, lanes: int) -> int:
     """How many steps of lanes follow one another unasked: more than one where a step is shorter than the asking."""
     size = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0))) * runs
     return STRIDE if lanes > 1 and size < DEVICES_BYTES else 1
+
+
+def whole(task: Task, runs: int, batch: int, lanes: int) -> bool:
+    """Whether a client's steps are compiled as one function, runs one after another: on a CPU, while all runs' steps together are
+    small. From there on one product for all runs is faster, and a library's product than a compiled one."""
+    size = trees.size(jax.eval_shape(task.init, jax.random.key(0)))
+    return task.joint and lanes == 1 and runs * batch * size <= MOST_TERMS and whole_loops()
 
 
 def worth_meeting(task: Task, runs: int) -> bool:

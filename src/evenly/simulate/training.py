@@ -46,10 +46,21 @@ class Cohort(NamedTuple):
         """Train slot k unless nobody wants it to. Returns vector, memory and squared norm; a vector whose norm is not finite
         comes back as zeros, because even with coefficient 0 it would spoil the sum (0 * NaN is NaN), and a client whose
         training broke keeps the memory it had."""
+        if self.shape.whole and self.shape.runs > 1:
+            found = lax.map(lambda run: self.alone(run).visit(k, _one_run(memory, run), wanted), jnp.arange(self.shape.runs))
+            return jax.tree.map(lambda leaf: leaf[:, 0], found)
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
         body = lambda s, local: self.step(local, self.block.rows[s], k)  # noqa: E731
         return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory, k)), memory, k)
+
+    def alone(self, run: Array) -> "Cohort":
+        """The same for one of the runs, which lie in front."""
+        parts = self.parts._replace(work=_one_run(self.parts.work, run), prepared=_one_run(self.parts.prepared, run))
+        choice = None if self.choice is None else lax.dynamic_slice_in_dim(self.choice, run, 1, 1)
+        state = self.state._replace(model=_one_run(self.state.model, run))
+        shape = self.shape._replace(runs=1)
+        return self._replace(shape=shape, parts=parts, state=state, row_weights=_one_run(self.row_weights, run), choice=choice)
 
     def received(self, k: Array) -> Tree:
         """The model that slot k trains."""
@@ -84,6 +95,10 @@ class Cohort(NamedTuple):
 
     def _each(self, function: Any, own: Tree, k: Array) -> Tree:
         return each(function, self.shape.axis, self.parts.work, self.received(k), own)
+
+
+def _one_run(tree: Tree, run: Array) -> Tree:
+    return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, run, 1), tree)
 
 
 def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) -> Array:
