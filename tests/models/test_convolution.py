@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.models.convolution import check_images, convolve, group_norm, in_chunks, max_pool, standardised, uniform_layer
+from evenly.models.convolution import check_images, convolve, dense, group_norm, in_chunks, max_pool, standardised, uniform_layer
 
 CASES = [
     (size, stride, padding, shape)
@@ -33,8 +33,12 @@ def reference(x: jax.Array, w: jax.Array, stride: int, margin: int) -> jax.Array
     )
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(("size", "stride", "padding", "shape"), CASES)
-def test_convolution_and_its_gradient_are_those_of_xla(size: int, stride: int, padding: str, shape: tuple[int, ...]):
+def test_convolution_and_its_gradient_are_those_of_xla(
+    size: int, stride: int, padding: str, shape: tuple[int, ...], backend: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)  # each has its own way of finding patches
     x, w, b = drawn(0, *shape), drawn(1, size, size, shape[-1], 4), drawn(2, 4)
     margin = size // 2 if padding == "same" else 0
 
@@ -143,3 +147,14 @@ def test_layers_start_within_one_over_the_root_of_the_fan_in():
 def test_wrong_images_are_refused(shape: tuple[int, ...], mean: tuple[float, ...], deviation: tuple[float, ...], message: str):
     with pytest.raises(ValueError, match=f"net: .*{message}"):
         check_images("net", shape, mean, deviation, least=4)
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_a_dense_layer_has_the_gradient_of_a_product(backend: str, rows: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)  # a GPU sums outer products where rows are few
+    x, w, pull = drawn(0, rows, 7), drawn(1, 7, 5), drawn(2, rows, 5)
+    ours = jax.grad(lambda x, w: (dense(x, {"w": w}) * pull).sum(), (0, 1))(x, w)
+    theirs = jax.grad(lambda x, w: (x @ w * pull).sum(), (0, 1))(x, w)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)

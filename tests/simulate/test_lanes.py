@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenly.federation import Federation
+from evenly.models import MLP, Softmax
 from evenly.simulate import simulate
 from evenly.simulate.plan import deal
-from tests.simulations import Simulated, algorithms
+from evenly.simulate.sharing import STRIDE, strides
+from tests.simulations import Simulated, algorithms, flat
 
 ROUNDS = 8
 
@@ -48,3 +51,24 @@ def test_every_visit_is_dealt_once_and_no_lane_waits_long(steps: list[int], lane
     assert all(load == sum(steps[k] for k in visits) for load, visits in dealt)
     # Longest first: no lane ends later than the mean load plus the longest visit.
     assert max(load for load, _ in dealt) <= sum(steps) / lanes + max(steps)
+
+
+def test_steps_follow_unasked_where_they_are_short_or_equally_many(monkeypatch: pytest.MonkeyPatch):
+    small, large = Softmax(features=3, classes=2), MLP(features=2000, classes=10, hidden=(200,))
+    unequal, equal = np.array([3, 7, 7]), np.array([7, 7, 7])
+    assert strides(small, 1, 5, unequal) == (STRIDE, 1)  # on a CPU nothing is gained by writing them out
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert strides(small, 1, 5, unequal) == (STRIDE, STRIDE)
+    assert strides(large, 1, 5, unequal) == (1, 1)
+    assert strides(large, 1, 5, equal) == (7, 1)
+    assert strides(large, 1, 1, equal) == (1, 1)
+
+
+def test_equal_clients_of_a_large_model_train_as_in_turn():
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(60, 600)).astype(np.float32), draw.integers(0, 3, 60)
+    federation = Federation.from_arrays(x, y, np.repeat(np.arange(6), 10), shares=(0.8, 0.0))
+    task, methods = MLP(features=600, classes=3, hidden=(500,)), algorithms("fedavg(epochs=2)+full")
+    assert strides(task, 1, 3, np.array([4] * 6)) == (4, 1)
+    (turn,), (lanes,) = (simulate(task, federation, methods, 3, lanes=lanes, dropout=0.3) for lanes in (1, 6))
+    np.testing.assert_allclose(flat(lanes.model), flat(turn.model), atol=1e-6)

@@ -5,6 +5,7 @@ gives the same bits wherever the hardware is the same.
 """
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,7 @@ def run(
     devices: int = 0,
     models: bool = True,
     advance: Advance = advance,
+    leave: Callable[[], None] | None = None,
 ) -> Result:
     """Train a program's runs. Without `models` those stay behind: large ones are most of a result's size."""
     members = members_of(plan)
@@ -74,6 +76,7 @@ def run(
         # Where people are told apart, each of them becomes a client of its own: a panel cannot stand for those.
         panel=None if any(getattr(one.rule, "people", False) for one in own) else panel_of(setting.federation),
         advance=advance,
+        leave=leave,
     )
     if not models:
         return Result([_without_model(trace) for trace in traces], {})

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,11 +40,13 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: 
         seat = places.meeting.seat(places.of(seed, plan)) if places else nullcontext(advance)
         with _own_device(plan, seed), seat as go:  # before anything that may fail: the others wait for whoever has a seat
             setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
-            for program in (one for one in programs if one.seed == seed):
+            own = [one for one in programs if one.seed == seed]
+            for program in own:
                 with ledger.following(program) as observe:
                     result = run(
                         plan, program, setting, progress=ledger.begin(), observe=observe, checkpoint=ledger.checkpoint(program),
                         devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models, advance=go,
+                        leave=partial(places.meeting.leave, [places.of(seed, plan)]) if places and program is own[-1] else None,
                     )  # fmt: skip
                 ledger.keep(program, result)
 

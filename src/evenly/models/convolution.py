@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from evenly.models.winograd import by_fewer_products
@@ -22,6 +23,7 @@ Array = jax.Array
 Layer = dict[str, Array]
 
 MOST_DIRECT = 1024  # examples at a time where there is no patch matrix
+MOST_OUTER = 16  # examples whose outer products are summed without a matrix product
 MOST_ROWS = 64  # examples at a time; a patch matrix is nine times as large as its image
 
 
@@ -55,8 +57,30 @@ def patches(x: Array, size: int, *, stride: int = 1, padding: str = "same") -> A
     "same" pads size // 2 zeros on every side, as PyTorch's `padding=1` does for size 3; "valid" pads nothing.
     """
     x = _padded(x, size, padding)
+    return _by_slices(x, size, stride) if jax.default_backend() == "cpu" else _by_number(x, size, stride)
+
+
+def _by_slices(x: Array, size: int, stride: int) -> Array:
     high, wide = ((side - size) // stride * stride + 1 for side in x.shape[1:3])  # from the first to the last corner
     return jnp.concatenate([x[:, i : i + high : stride, j : j + wide : stride] for i in range(size) for j in range(size)], axis=-1)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _by_number(x: Array, size: int, stride: int) -> Array:
+    """The same, each pixel looked up by its number: on a GPU half the time of slices put side by side (60 against 114 µs for
+    200 images of 28 x 28 with 32 channels, H200). Its gradient is that of slices: added up, not scattered."""
+    n, high, wide, channels = x.shape
+    corner = np.add.outer(np.arange(0, high - size + 1, stride) * wide, np.arange(0, wide - size + 1, stride))
+    seen = corner[..., None, None] + np.add.outer(np.arange(size) * wide, np.arange(size))
+    found = jnp.take(x.reshape(n, high * wide, channels), seen.ravel(), axis=1, mode="clip")
+    return found.reshape(n, *corner.shape, size * size * channels)
+
+
+def _by_number_backwards(size: int, stride: int, x: Array, pull: Array) -> tuple[Array]:
+    return jax.vjp(lambda given: _by_slices(given, size, stride), x)[1](pull)
+
+
+_by_number.defvjp(lambda x, size, stride: (_by_number(x, size, stride), x), _by_number_backwards)
 
 
 def _padded(x: Array, size: int, padding: str) -> Array:
@@ -98,6 +122,10 @@ def _product_backwards(given: tuple[Array, Array], pull: Array) -> tuple[Array, 
     # As JAX would, but laid out as the weights are. Its own gradient comes transposed, and where runs are vmapped XLA turns
     # it round only in the update: 2 ms of a LeNet step for 1.6 million numbers read across the grain.
     x, w = given
+    if x.shape[0] <= MOST_OUTER and jax.default_backend() != "cpu":
+        # A GPU waits for memory: a sum of few outer products becomes part of the update, and no gradient is written and read
+        # again (12.5 to 10.9 ms for sixteen steps of 25 LeNets, H200).
+        return jnp.einsum("no,do->nd", pull, w), (x[:, :, None] * pull[:, None, :]).sum(0)
     return jnp.einsum("no,do->nd", pull, w), x.T @ pull
 
 

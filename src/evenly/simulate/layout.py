@@ -72,6 +72,7 @@ class Shape(NamedTuple):
     labels: int
     lanes: int  # clients that train side by side on a device
     stride: int  # steps of lanes between two looks, of the host, at whether that was all
+    unroll: int  # how many of them are written out one after another
     devices: int
     chunk: int  # rows read at a time when clients measure their loss
     eval_chunk: int

@@ -16,7 +16,7 @@ import numpy as np
 
 from evenly.simulate.layout import SEATS, Data, Parts, Shape, State
 from evenly.simulate.plan import Block
-from evenly.simulate.program import Record, stretches
+from evenly.simulate.program import OPTIONS, Record, stretches
 from evenly.types import Task
 
 Advance = Callable[[Task, Shape, Parts, Data, Block, State], tuple[State, Record]]
@@ -99,7 +99,7 @@ class Meeting:
         self._changed.notify_all()
 
 
-@partial(jax.jit, static_argnames=("shape",))
+@partial(jax.jit, static_argnames=("shape",), compiler_options=OPTIONS)
 def advance_side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, Record]]:
     """`advance` for several at once, in the order given. Nothing is donated: small states are all that is worth it here."""
 

@@ -108,12 +108,12 @@ class Planner:
         self._shuffles = Draws(seeds.batches, "batches")
         self._select_states = [(0, select.init(census)) for select in selects]  # next round, state
         steps = work.epochs * -(-federation.train.counts // work.batch_size)
-        self._steps = np.minimum(steps, work.max_steps) if work.max_steps else steps  # of each client
+        self.steps = np.minimum(steps, work.max_steps) if work.max_steps else steps  # of each client
 
     def steps_per_round(self) -> int:
         """An upper bound: the K longest clients, one after another or dealt to lanes."""
         repeated = any(getattr(select, "replace", False) for select in self._selects)  # one client may sit in every slot
-        longest = np.full(self.slots, self._steps.max()) if repeated else np.sort(self._steps)[::-1][: self.slots]
+        longest = np.full(self.slots, self.steps.max()) if repeated else np.sort(self.steps)[::-1][: self.slots]
         return max(load for load, _ in deal(longest, self.lanes))
 
     def cohorts(self, start: int, stop: int) -> Cohorts:
@@ -126,7 +126,7 @@ class Planner:
         returned = np.ones(cohort.shape, bool) if chosen is None else np.asarray(chosen.any(-1))
         if self._dropout:
             for i, t in enumerate(range(start, stop)):
-                returned[i] &= self._drops.at(t).random(len(self._steps))[cohort[i]] >= self._dropout
+                returned[i] &= self._drops.at(t).random(len(self.steps))[cohort[i]] >= self._dropout
         return Cohorts(cohort, returned, chosen)
 
     def _draw(self, i: int, t: int) -> np.ndarray:
@@ -154,7 +154,7 @@ class Planner:
         cohort, returned, chosen = self.cohorts(start, stop)
         held = self._hold(cohort) if self._hold else None
         place, train, padding = (held.place(cohort), held.train, held.padding) if held else (cohort, self._train, self._padding)
-        visits = np.where(returned, self._steps[cohort], 0)
+        visits = np.where(returned, self.steps[cohort], 0)
         first = np.zeros(rounds * self.slots + 1, np.int32)
         first[1 : visits.size + 1] = np.cumsum(visits)
         first[visits.size + 1 :] = first[visits.size]
@@ -164,7 +164,7 @@ class Planner:
             """One visit's batches. [steps, batch]"""
             client = int(cohort[i, k])
             shuffle = self._shuffles.at(start + i, client) if self._work.shuffle else None
-            own, most = train.of(int(place[i, k])), int(self._steps[client])
+            own, most = train.of(int(place[i, k])), int(self.steps[client])
             return batches(own, self.batch, epochs=self._work.epochs, shuffle=shuffle, padding=padding, most=most)
 
         lanes = None if self.lanes == 1 else self._dealt(visits, visit, padding, rounds, steps)

@@ -191,6 +191,10 @@ def move(band: Band, rule: Tree, server: Tree, model: Tree, total: Tree, signals
     return model, rule, server
 
 
+# A GPU starts steps of two kernels or more as one graph; by default of five or more.
+OPTIONS = {"xla_gpu_graph_min_graph_size": 2}
+
+
 def advance(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> tuple[State, Record]:
     """Run a block, on every device its share."""
     return compiled(shape.whole)(task, shape, parts, data, block, state)
@@ -204,7 +208,7 @@ def compiled(whole: bool) -> Any:
         with products_as_sums(whole):
             return on_each_device(partial(stretches, shape), shape.devices, block)(block, (task, parts, data, state))
 
-    options = WITHOUT_LIBRARY if whole else None
+    options = OPTIONS | (WITHOUT_LIBRARY if whole else {})
     return jax.jit(block_by_block, static_argnames=("shape",), donate_argnames=("state",), compiler_options=options)
 
 

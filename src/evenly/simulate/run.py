@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ from evenly.simulate.meeting import Advance
 from evenly.simulate.observing import Observe, Teller
 from evenly.simulate.plan import Planner
 from evenly.simulate.program import advance
-from evenly.simulate.sharing import shared_out, stride, whole
+from evenly.simulate.sharing import shared_out, strides, whole
 from evenly.simulate.streaming import Streamed, most_rounds, worth_streaming
 from evenly.types import Algorithm, Seeds, Several, Task, Trace, Tree
 
@@ -60,6 +61,7 @@ def simulate(
     stream: bool | None = None,
     panel: np.ndarray | None = None,
     advance: Advance = advance,
+    leave: Callable[[], None] | None = None,
 ) -> list[Trace]:
     """Train algorithms on one federation, in one program, on shared cohorts and batches; a Trace for each.
 
@@ -72,7 +74,7 @@ def simulate(
     on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small. With `stream` the data stay
     where they are, in memory or in a file, and only rows that are needed are moved to the device; by default, data that are
     large. `panel` are the numbers of the clients that are evaluated, where not all are to be. `advance` is another way to
-    run a block: that of a seat in a Meeting.
+    run a block, that of a seat in a Meeting, and `leave` is called when nothing more is to be advanced.
     """
     set_flags()
     if rounds < 1:
@@ -88,7 +90,7 @@ def simulate(
         found = simulate(
             task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
             observe=observe and (lambda seen: observe([people.joined(trace, federation, owner) for trace in seen])),
-            checkpoint=checkpoint, lanes=lanes, devices=devices, stream=stream, advance=advance,
+            checkpoint=checkpoint, lanes=lanes, devices=devices, stream=stream, advance=advance, leave=leave,
         )  # fmt: skip
         return [people.joined(trace, federation, owner) for trace in found]
     algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
@@ -100,7 +102,7 @@ def simulate(
     simulation = _Simulation(
         task, federation, algorithms, rounds, seeds, evaluate_every, dropout, lanes, devices, stream, panel, advance
     )  # fmt: skip
-    return simulation.run(progress, observe, checkpoint)
+    return simulation.run(progress, observe, checkpoint, leave)
 
 
 class _Simulation:
@@ -132,6 +134,10 @@ class _Simulation:
         self.stream = not several_models and (worth_streaming(federation, runs) if stream is None else stream)
         slots = max(select.slots(federation.census()) for select in company.selects)
         lanes, devices = shared_out(task, company, slots, lanes=lanes, devices=devices)
+        planned = partial(
+            Planner, federation, work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices
+        )  # fmt: skip
+        stride, unroll = strides(task, runs, lanes, planned().steps)
         in_turn = whole(task, runs, work.batch_size, lanes)
         shape = Shape(
             runs=runs,
@@ -141,7 +147,8 @@ class _Simulation:
             groups=len(federation.groups),
             labels=len(federation.labels),
             lanes=lanes,
-            stride=stride(task, runs, lanes),
+            stride=stride,
+            unroll=unroll,
             devices=devices,
             chunk=256 if jax.default_backend() == "cpu" else 1024,  # a GPU is not filled by less
             eval_chunk=1024,
@@ -149,9 +156,6 @@ class _Simulation:
             models=rule.groups if isinstance(rule, Several) else 0,
             whole=in_turn,
         )
-        planned = partial(
-            Planner, federation, work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices
-        )  # fmt: skip
         weight = prepared_weights(federation, company.prepares)
         if self.stream:
             most = most_rounds(federation, planned().slots, jax.eval_shape(lambda: self._first_memory(shape, self._first_model(shape))))
@@ -166,7 +170,7 @@ class _Simulation:
             self.blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=cells)
         self.shape = shape
 
-    def run(self, progress: Progress | None, observe: Observe | None, path: Path | None) -> list[Trace]:
+    def run(self, progress: Progress | None, observe: Observe | None, path: Path | None, leave: Callable[[], None] | None) -> list[Trace]:
         with BEGINNING:
             state, collected, done = self._first_state(), Collected([], [], [], [], [], [], []), 0
         name = self._fingerprint() if path else ""
@@ -181,34 +185,36 @@ class _Simulation:
         if not done:
             self._evaluate(collected, state, 0)
         teller.new(collected.evaluations)
-        ahead = self.blocks.next(done)
-        written, pause = time.monotonic(), CHECKPOINT_SECONDS
-        while ahead is not None:
-            now, before = ahead, state
-            state, record = self.source.advance(now.block, before)
-            ahead = self.blocks.next(now.stop)  # drawn, and gathered, while the device works
-            self._collect(collected, now, record)
-            state = self.source.settle(now.block, before, state)
-            self._refuse_broken(state, now.start)
-            self._evaluate(collected, state, now.stop)
-            try:
-                teller.new(collected.evaluations)
-                if progress:
-                    progress(now.stop, self.rounds)
-            except BaseException:  # the caller wants to stop here: lose nothing
-                if path:
+        with ThreadPoolExecutor(max_workers=1) as planning:  # blocks are drawn, and their rows gathered, while the device works
+            ahead = planning.submit(self.blocks.next, done)
+            written, pause = time.monotonic(), CHECKPOINT_SECONDS
+            while (now := ahead.result()) is not None:
+                ahead, before = planning.submit(self.blocks.next, now.stop), state
+                state, record = self.source.advance(now.block, before)
+                self._collect(collected, now, record)
+                state = self.source.settle(now.block, before, state)
+                self._refuse_broken(state, now.start)
+                self._evaluate(collected, state, now.stop)
+                try:
+                    teller.new(collected.evaluations)
+                    if progress:
+                        progress(now.stop, self.rounds)
+                except BaseException:  # the caller wants to stop here: lose nothing
+                    if path:
+                        checkpoints.write(path, name, now.stop, (state, collected.whole()))
+                    raise
+                if path and now.stop < self.rounds and time.monotonic() - written > pause:
+                    began = time.monotonic()
                     checkpoints.write(path, name, now.stop, (state, collected.whole()))
-                raise
-            if path and ahead is not None and time.monotonic() - written > pause:
-                began = time.monotonic()
-                checkpoints.write(path, name, now.stop, (state, collected.whole()))
-                written = time.monotonic()
-                pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
+                    written = time.monotonic()
+                    pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
         rule = self.algorithms[0].rule
         if isinstance(rule, Several) and rule.final_pass:
             state = self._final_pass(state, collected)
             teller.new(collected.evaluations)
         model = several.served(self.parts, state) if self.shape.models else served(self.shape, self.parts, state)
+        if leave:
+            leave()
         # On the host from here on: taking runs apart one by one, a device would be asked thousands of times.
         state = jax.tree.map(np.asarray, state._replace(model=model, server=(), memory=(), chosen=()))
         sizes = layer_sizes(jax.eval_shape(self.task.init, jax.random.key(0)))

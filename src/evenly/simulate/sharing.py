@@ -1,6 +1,7 @@
 """How a round's clients are shared out: to how many devices, and to how many lanes on each."""
 
 import jax
+import numpy as np
 
 from evenly import trees
 from evenly.compiling import whole_loops
@@ -32,10 +33,16 @@ def shared_out(task: Task, company: Company, slots: int, *, lanes: int, devices:
     return _lanes(lanes, -(-slots // devices), size), devices
 
 
-def stride(task: Task, runs: int, lanes: int) -> int:
-    """How many steps of lanes follow one another unasked: more than one where a step is shorter than the asking."""
+def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> tuple[int, int]:
+    """How many steps of lanes follow one another unasked, and how many of them are written out in the program.
+
+    Where a step is shorter than the asking, several; written out, a GPU starts them all at once. Where it is long, one, because
+    lanes that are done wait for the others; but all where all clients take equally many (`steps`, of each client).
+    """
     size = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0))) * runs
-    return STRIDE if lanes > 1 and size < DEVICES_BYTES else 1
+    if lanes > 1 and size < DEVICES_BYTES:
+        return STRIDE, 1 if jax.default_backend() == "cpu" else STRIDE
+    return int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 1, 1
 
 
 def whole(task: Task, runs: int, batch: int, lanes: int) -> bool:

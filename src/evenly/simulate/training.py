@@ -160,7 +160,7 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
         return _where_lane(busy, jax.vmap(cohort.step)(local, lanes.rows[s], slot), local)
 
     def steps(i: Array, local: Tree) -> Tree:
-        return lax.fori_loop(0, shape.stride, lambda s, own: step(begin + i * shape.stride + s, own), local)
+        return lax.fori_loop(0, shape.stride, lambda s, own: step(begin + i * shape.stride + s, own), local, unroll=shape.unroll)
 
     times = (end - begin + shape.stride - 1) // shape.stride
     local = lax.fori_loop(0, most(times, shape), steps, jax.vmap(cohort.start)(memory, slot))
