@@ -74,7 +74,8 @@ class AFL:
         else:
             used, climb = own, loss
         # With everyone present the mass is 1, not the sum of what rounding left of it.
-        moved = project(own + self.rate_lambda * climb, seen, jnp.where(seen.all(), 1.0, own.sum()))
+        mass = jnp.where(seen.all(), 1.0, own.sum())
+        moved = project(own + self.rate_lambda * climb, seen, mass, most=signals.client.shape[0])
         weights = moved if self.form == "local" else used
         return shares(weights[signals.client], signals.returned), jnp.where(seen, moved, state)
 
