@@ -259,11 +259,14 @@ def cut_rows(rows: np.ndarray, counts: np.ndarray, shares: tuple[float, float]) 
     first, second = (np.floor(np.round(share * counts, 9)).astype(np.int64) for share in (shares[0], sum(shares)))
     first = np.minimum(np.maximum(first, 1), counts)
     second = np.maximum(first, second)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    part = (place >= np.repeat(first, counts)).astype(np.int8) + (place >= np.repeat(second, counts))
+    return dealt_rows(rows, (first, second - first, counts - second))
+
+
+def dealt_rows(rows: np.ndarray, counts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[Ragged, Ragged, Ragged]:
+    """Rows that lie client by client: of each client so many for training, then so many for validation, then so many for test."""
+    part = np.repeat(np.tile(np.arange(3, dtype=np.int8), len(counts[0])), np.stack(counts, axis=1).ravel())
     train, valid, test = (
-        Ragged(rows[part == i].astype(np.int32), np.concatenate([[0], np.cumsum(own)]).astype(np.int64))
-        for i, own in enumerate((first, second - first, counts - second))
+        Ragged(rows[part == i].astype(np.int32), np.concatenate([[0], np.cumsum(own)]).astype(np.int64)) for i, own in enumerate(counts)
     )
     return train, valid, test
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evenly.federation import Federation, Ragged, split_rows
+from evenly.federation import Federation, Ragged, dealt_rows, split_rows
 from evenly.partitions.rows import Rows, federate
 from evenly.randomness import generator
 
@@ -30,12 +30,10 @@ def natural(
 
 def _in_order(parts: tuple[Ragged, Ragged, Ragged]) -> tuple[Ragged, Ragged, Ragged]:
     """The same numbers of rows per client and part, but the first rows train, the next validate and the last test."""
-    lists: tuple[list[np.ndarray], ...] = ([], [], [])
-    for k in range(len(parts[0].counts)):
-        rows = np.sort(np.concatenate([part.of(k) for part in parts]))
-        for part, piece in zip(lists, np.split(rows, np.cumsum([len(part.of(k)) for part in parts])[:-1]), strict=True):
-            part.append(piece)
-    return Ragged.from_lists(lists[0]), Ragged.from_lists(lists[1]), Ragged.from_lists(lists[2])
+    owner = np.concatenate([np.repeat(np.arange(len(part.counts)), part.counts) for part in parts])
+    rows = np.concatenate([part.rows for part in parts])
+    train, valid, test = parts
+    return dealt_rows(rows[np.lexsort((rows, owner))], (train.counts, valid.counts, test.counts))
 
 
 def choose_clients(

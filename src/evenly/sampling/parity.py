@@ -73,7 +73,7 @@ class Parity:
 
 def _highest(score: np.ndarray, lots: np.ndarray, slots: int) -> np.ndarray:
     """Who has the highest scores, from the highest; of equal ones, who drew the lower lot. Only those in question are sorted."""
-    least = np.partition(score, len(score) - slots)[len(score) - slots]
+    least = -np.partition(-score, slots - 1)[slots - 1]
     above, equal = np.flatnonzero(score > least), np.flatnonzero(score == least)
     above = above[np.lexsort((lots[above], -score[above]))]
     if len(equal) > (rest := slots - len(above)):
