@@ -1,0 +1,175 @@
+"""What one GPU does: a whole study, 720 trainings of one partition of it, and rounds of 25 LeNet clients side by side.
+
+    python benchmarks/thesis.py --write-plan plan.json        where everything is installed
+    python benchmarks/gpu.py plan.json [--only study,cell,rotate,same] [--json FILE]        on the machine with the GPU
+
+The machine with the GPU needs only evenly's core packages; data are read from EVENLY_DATA (Adult and MNIST). Every part is a process of its
+own, so that its peak of memory is its own and it starts without compiled programs:
+
+- `study`: all 3,600 trainings of thesis/adult-dirichlet with a results folder, from the start of the process to its end.
+- `cell`: the 720 trainings of one of its partitions, again and again in one process; the first call compiles.
+- `rotate`: FedAvg on FairMNISTRotate (25 of 1,000 clients a round, 60 images, 2 epochs, batch 8), with and without momentum. Time of
+  many rounds less that of few, so that evaluations are left out.
+- `same`: the cell's accuracies after 20 rounds, of the GPU and of this machine's CPU, for two seeds.
+"""
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import machine
+import numpy as np
+
+PARTITION, REPEATS = "0.5", 5
+FEW, MANY = 50, 350  # rounds
+FEDAVG = ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum")
+TARGETS = {"study": 60.0, "cell": 3.0, "rotate": 10.0, "same": 0.5}  # seconds, seconds, ms a round, points
+
+
+def study(plan: Path) -> dict[str, Any]:
+    from evenly.experiment.study import StudyPlan, execute_study
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = execute_study(StudyPlan.from_json(plan.read_text()), Path(folder))
+    return {"trainings": sum(len(cell.runs) for cell in found.cells.values())}
+
+
+def cell(plan: Path) -> dict[str, Any]:
+    from evenly.experiment.execute import execute
+    from evenly.experiment.study import StudyPlan
+
+    one = StudyPlan.from_json(plan.read_text()).cells[PARTITION]
+    first, *rest = (_seconds(lambda: execute(one, models=False)) for _ in range(1 + REPEATS))
+    return {"first_seconds": round(first, 2), "all": [round(s, 3) for s in rest], "median_seconds": round(float(np.median(rest)), 3)}
+
+
+def rotate(plan: Path) -> dict[str, Any]:
+    from evenly.algorithms import algorithm
+    from evenly.datasets import fair_mnist_rotate
+    from evenly.models import LeNet
+    from evenly.simulate import simulate
+
+    federation, task, found = fair_mnist_rotate(), LeNet(bias=False), {}
+    for name in FEDAVG:
+        method = algorithm(f"{name}+uniform(clients=25)", {"epochs": 2, "batch_size": 8})
+        go = [lambda rounds=rounds, method=method: simulate(task, federation, [method], rounds) for rounds in (FEW, MANY)]
+        first = _seconds(go[0]) + _seconds(go[1])
+        times = [(_seconds(go[0]), _seconds(go[1])) for _ in range(3)]
+        ms = [1e3 * (many - few) / (MANY - FEW) for few, many in times]
+        found[name] = {"ms_per_round": round(float(np.median(ms)), 2), "all": [round(m, 2) for m in ms], "first_seconds": round(first, 2)}
+    return found
+
+
+def same(plan: Path) -> dict[str, Any]:
+    """Accuracy of every method, here; the caller asks on both kinds of device."""
+    from evenly.experiment.execute import execute
+    from evenly.experiment.study import StudyPlan
+
+    one = StudyPlan.from_json(plan.read_text()).cells[PARTITION]
+    short = execute(dataclasses.replace(one, rounds=20, seeds=one.seeds[:2]), models=False)
+    tables = [run.trace.central[-1].sum(0) for run in short.runs]
+    return {"accuracies": [round(100 * float(np.trace(t) / t.sum()), 4) for t in tables]}
+
+
+PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {"study": study, "cell": cell, "rotate": rotate, "same": same}
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def in_its_own_process(part: str, plan: Path, **environment: str) -> dict[str, Any]:
+    """What a part found, with the seconds and the peaks of memory of its process."""
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, __file__, str(plan), "--here", part],
+        env={**os.environ, "EVENLY_COMPILED": "off", **environment}, stdout=subprocess.PIPE, text=True, check=True, timeout=900,
+    )  # fmt: skip
+    return {"process_seconds": round(time.perf_counter() - begun, 2), **json.loads(done.stdout.splitlines()[-1])}
+
+
+def here(part: str, plan: Path) -> dict[str, Any]:
+    import jax
+
+    found = PARTS[part](plan)
+    stats = jax.devices()[0].memory_stats() or {}
+    return {
+        **found, "device": jax.devices()[0].device_kind, "megabytes": round(machine.peak_megabytes()),
+        "device_megabytes": round(stats.get("peak_bytes_in_use", 0) / 2**20),
+    }  # fmt: skip
+
+
+def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """The largest difference between two lists of accuracies, in points."""
+    return round(float(np.abs(np.subtract(one["accuracies"], other["accuracies"])).max()), 3)
+
+
+def judged(found: dict[str, Any]) -> dict[str, Any]:
+    """Each part's figure beside its target."""
+    figures: dict[str, float] = {}
+    if "study" in found:
+        figures["study"] = found["study"]["process_seconds"]
+    if "cell" in found:
+        figures["cell"] = found["cell"]["median_seconds"]
+    if "rotate" in found:
+        figures["rotate"] = found["rotate"][FEDAVG[0]]["ms_per_round"]
+    if "same" in found:
+        figures["same"] = found["same"]["points_apart"]
+    return {name: {"found": value, "target": TARGETS[name], "reached": value < TARGETS[name]} for name, value in figures.items()}
+
+
+def measure(parts: list[str], plan: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in parts:
+        print(f"{part} ...", file=sys.stderr, flush=True)
+        found[part] = in_its_own_process(part, plan)
+        if part == "same":
+            cpu = in_its_own_process(part, plan, JAX_PLATFORMS="cpu")
+            found[part] = {k: v for k, v in found[part].items() if k != "accuracies"} | {
+                "runs": len(cpu["accuracies"]), "points_apart": apart(found[part], cpu), "cpu_seconds": cpu["process_seconds"],
+            }  # fmt: skip
+        print(json.dumps(found[part]), file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time what a GPU does.")
+    parser.add_argument("plan", type=Path, help="the study thesis/adult-dirichlet as a file: python benchmarks/thesis.py --write-plan FILE")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS), help=f"parts, of {', '.join(PARTS)}")
+    parser.add_argument("--json", type=Path, help="where to keep the results")
+    parser.add_argument("--here", choices=PARTS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if unknown := set(given.only) - set(PARTS):
+        parser.error(f"--only must name parts among {', '.join(PARTS)}, got {', '.join(sorted(unknown))}.")
+    if not given.plan.is_file():
+        parser.error(f"there is no file {given.plan}; write it with: python benchmarks/thesis.py --write-plan {given.plan}")
+    if given.here:
+        print(json.dumps(here(given.here, given.plan)))
+        return
+    found = {
+        "command": f"python benchmarks/gpu.py plan.json --only {','.join(given.only)}",
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.description(),
+        "versions": machine.versions("evenly", "jax", "jaxlib", "numpy"),
+        **measure(given.only, given.plan),
+    }
+    found["targets"] = judged(found)
+    for name, target in found["targets"].items():
+        print(f"{name}: {target['found']} (target: below {target['target']:g}, {'reached' if target['reached'] else 'NOT reached'})")
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
