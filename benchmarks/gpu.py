@@ -60,7 +60,7 @@ def rotate(plan: Path) -> dict[str, Any]:
 
     federation, task, found = fair_mnist_rotate(), LeNet(bias=False), {}
     for name in FEDAVG:
-        method = algorithm(f"{name}+uniform(clients=25)", {"epochs": 2, "batch_size": 8})
+        method = algorithm(f"{name}+uniform(clients=25)", epochs=2, batch_size=8)
         go = [lambda rounds=rounds, method=method: simulate(task, federation, [method], rounds) for rounds in (FEW, MANY)]
         first = _seconds(go[0]) + _seconds(go[1])
         times = [(_seconds(go[0]), _seconds(go[1])) for _ in range(3)]
