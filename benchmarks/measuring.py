@@ -86,13 +86,14 @@ def started(stack: contextlib.ExitStack, entry: Entry, workload: Workload, plan:
         if threads != best:
             inner.close()
     _, first, _, process = tried[best]
+    trial = {str(n): float(f"{ms / entry.runs:.4g}") for n, (ms, *_) in tried.items()} if len(tried) > 1 else {}
     facts = {
-        "threads": best, "trial_ms_per_round": {str(n): float(f"{ms:.4g}") for n, (ms, *_) in tried.items()},
+        "threads": best, "trial_ms_per_round": trial,
         "first_seconds": round(first.facts.get("first_seconds", first.facts["call_seconds"]), 2),
         "compile_seconds": round(first.facts["compile_seconds"], 2) if "compile_seconds" in first.facts else None,
         "versions": process.versions,
     }  # fmt: skip
-    say(f"{entry.name}: ready with {best} thread(s), {tried[best][0] / entry.runs:.3g} ms per round in the trial")
+    say(f"{entry.name}: ready with {best} thread(s); ms per round in the trial: {trial or 'none was made'}")
     return Ready(entry, process, rounds, first.model, facts)
 
 
