@@ -42,7 +42,8 @@ def batches(
     `most` is a limit on the steps, which may end the last epoch early. Without `shuffle` rows stay in their order.
     """
     per_epoch = -(-len(rows) // size)
-    found = np.full((epochs, per_epoch * size), padding, np.int32)
+    found = np.empty((epochs, per_epoch * size), np.int32)
+    found[:, len(rows) :] = padding
     for epoch in found:
         epoch[: len(rows)] = rows if shuffle is None else shuffle.permutation(rows)
     return found.reshape(-1, size)[:most]

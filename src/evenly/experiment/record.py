@@ -18,6 +18,7 @@ import jax
 from evenly.experiment.execute import versions
 from evenly.experiment.plan import NewerError, plain
 from evenly.experiment.results import Comparison
+from evenly.simulate import compile_time
 from evenly.writing import write_whole
 
 SCHEMA = 1
@@ -36,6 +37,7 @@ class Record:
     started_in: str = "."  # where the command was given, seen from the results' folder: relative paths start there
     status: str = "running"  # or finished
     seconds: float = 0.0  # of training, over all interruptions
+    compiling: float = 0.0  # of these, seconds in which programs were compiled
     device: str = ""
     date: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -59,7 +61,7 @@ def begin(folder: Path, record: Record) -> Record:
     """Write down what is about to run. Where the folder already has a record, its first command and what training took stay."""
     known = read(folder)
     if known:
-        kept = {name: getattr(known, name) for name in ("started_in", "seconds", "device", "date", "versions")}
+        kept = {name: getattr(known, name) for name in ("started_in", "seconds", "compiling", "device", "date", "versions")}
         record = dataclasses.replace(record, **kept, command=known.command or record.command)
     else:
         record = dataclasses.replace(record, started_in=_from(folder))
@@ -76,23 +78,24 @@ def timed(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
     """Add the time of what is done inside to the folder's record, unless all of its traces were there before."""
     there = lambda: sum(len(list(of.glob("*"))) for of in traces)  # noqa: E731
     began, before = time.monotonic(), there()
+    add = lambda: add_training(folder, time.monotonic() - began, command, compiling=compile_time.spent(began))  # noqa: E731
     try:
         yield
     except BaseException:
         with suppress(OSError):  # what stopped it is what the user must hear of
-            add_training(folder, time.monotonic() - began, command)
+            add()
         raise
     if there() > before:
-        add_training(folder, time.monotonic() - began, command)
+        add()
 
 
-def add_training(folder: Path, seconds: float, command: str = "", *, also: Mapping[str, str] | None = None) -> None:
+def add_training(folder: Path, seconds: float, command: str = "", *, compiling: float = 0.0, also: Mapping[str, str] | None = None) -> None:
     """Add the time of a session, and say where it was; `also` are versions of further packages."""
     known = read(folder) or Record(command=command, started_in=_from(folder))
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
     every = {name: _also(known.versions.get(name, ""), version) for name, version in {**versions(), **(also or {})}.items()}
     where = {"device": _also(known.device, device), "date": date.today().isoformat(), "versions": every}
-    _write(folder, dataclasses.replace(known, seconds=known.seconds + seconds, **where))
+    _write(folder, dataclasses.replace(known, seconds=known.seconds + seconds, compiling=known.compiling + compiling, **where))
 
 
 def _also(before: str, now: str) -> str:

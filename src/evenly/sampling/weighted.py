@@ -58,17 +58,16 @@ def _different(odds: Odds, generator: np.random.Generator) -> np.ndarray:
 
     These are the draws of NumPy's `choice`, which would go through all clients in every round.
     """
-    found = np.zeros(0, np.int64)
+    found: list[int] = []
     while len(found) < odds.slots:
-        gone = np.sort(found)  # their rows are cut out: a place among those left lies further on by all that was cut out before it
+        gone = np.sort(np.array(found, np.int64))
+        # Their rows are cut out: a place among those left lies further on by all that was cut out before it.
         cut = np.concatenate([[0], np.cumsum(odds.rows[gone])])
         place = generator.random(odds.slots - len(found)) * (odds.ends[-1] - cut[-1])
         place += cut[np.searchsorted(odds.ends[gone] - cut[1:], place, side="right")]
-        drawn = _owners(odds, place)
-        _, first = np.unique(drawn, return_index=True)
-        new = drawn[np.sort(first)]
-        found = np.concatenate([found, new[~np.isin(new, gone)]])  # a place rounded up to where a cut begins is drawn again
-    return found
+        # Each once, in order; a place rounded up to where a cut begins is drawn again.
+        found = list(dict.fromkeys([*found, *_owners(odds, place).tolist()]))
+    return np.array(found, np.int64)
 
 
 def _owners(odds: Odds, place: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from evenly.metrics.communication import layer_sizes
 from evenly.models import check_task
 from evenly.records import replace
 from evenly.sampling import Full
-from evenly.simulate import beginning, people, several
+from evenly.simulate import beginning, compile_time, kept_programs, people, several
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.blocks import Ahead, Blocks
 from evenly.simulate.collecting import Collected, owners_of, traces
@@ -34,7 +34,7 @@ from evenly.simulate.meeting import Advance
 from evenly.simulate.observing import Observe, Teller
 from evenly.simulate.plan import Planner
 from evenly.simulate.program import advance
-from evenly.simulate.sharing import shared_out, strides, whole
+from evenly.simulate.sharing import rounds_at_once, shared_out, strides, whole
 from evenly.simulate.streaming import Streamed, most_rounds, worth_streaming
 from evenly.types import Algorithm, Seeds, Several, Task, Trace, Tree
 
@@ -77,6 +77,8 @@ def simulate(
     run a block, that of a seat in a Meeting, and `leave` is called when nothing more is to be advanced.
     """
     set_flags()
+    kept_programs.keep()
+    compile_time.listen()
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
@@ -167,7 +169,7 @@ class _Simulation:
         else:
             self.source = Resident(federation, weight, task, shape, self.parts, advance)
             cells = shape.owners * shape.groups * shape.labels**2 * runs
-            self.blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=cells)
+            self.blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=cells, most=rounds_at_once(rounds))
         self.shape = shape
 
     def run(self, progress: Progress | None, observe: Observe | None, path: Path | None, leave: Callable[[], None] | None) -> list[Trace]:

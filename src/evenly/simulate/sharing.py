@@ -11,6 +11,7 @@ from evenly.types import Task
 
 LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
+BLOCKS, FEWEST_ROUNDS, MOST_ROUNDS = 4, 8, 1024  # of a run; in a block
 STRIDE = 16  # small steps of lanes between two looks, of the host, at whether that was all
 DEVICES_BYTES = 2**20  # the smallest model whose clients are dealt to several GPUs: below, steps are too short to fill even one
 
@@ -43,6 +44,12 @@ def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> tuple[int, 
     if lanes > 1 and size < DEVICES_BYTES:
         return STRIDE, 1 if jax.default_backend() == "cpu" else STRIDE
     return int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 1, 1
+
+
+def rounds_at_once(rounds: int) -> int:
+    """Rounds in a block at most. On a CPU a run has several blocks, because the next is drawn while one is trained; a GPU would have
+    to be asked more often."""
+    return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if jax.default_backend() == "cpu" else MOST_ROUNDS
 
 
 def whole(task: Task, runs: int, batch: int, lanes: int) -> bool:

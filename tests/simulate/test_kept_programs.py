@@ -1,0 +1,83 @@
+"""Compiled programs are kept in the user's cache folder, unless somebody decided otherwise or it cannot be written."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+from evenly.simulate import kept_programs
+
+NAMES = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's cache folder, and JAX without settings of its own."""
+    before = {name: jax.config.values[name] for name in NAMES}
+    monkeypatch.setattr(kept_programs, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.delenv("EVENLY_COMPILED")
+    monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield tmp_path / "cache"
+    for name, value in before.items():
+        jax.config.update(name, value)
+    kept_programs.compilation_cache.reset_cache()
+
+
+def chosen() -> str | None:
+    kept_programs.keep.__wrapped__()
+    return jax.config.values["jax_compilation_cache_dir"]
+
+
+def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kept_programs, "LEAST_SECONDS", 0.0)
+    place = kept_programs.folder()
+    assert chosen() == str(place)
+    assert place.parent == home / "compiled"
+    jax.jit(lambda x: x * 3 + 1)(2.0)
+    assert list(place.iterdir())
+
+
+def test_another_version_has_another_folder(home: Path, monkeypatch: pytest.MonkeyPatch):
+    here = kept_programs.folder()
+    assert here == kept_programs.folder()
+    monkeypatch.setattr(kept_programs.metadata, "version", lambda _: "another")
+    assert kept_programs.folder() != here
+
+
+@pytest.mark.parametrize("word", ["off", "0", "No"])
+def test_it_can_be_turned_off(home: Path, monkeypatch: pytest.MonkeyPatch, word: str):
+    monkeypatch.setenv("EVENLY_COMPILED", word)
+    assert chosen() is None
+    assert not home.exists()
+
+
+def test_a_folder_that_the_user_chose_stays(home: Path, tmp_path: Path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    assert chosen() == str(tmp_path / "own")
+    assert not home.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(home: Path):
+    home.write_text("a file where the folder should be")
+    assert chosen() is None
+
+
+def test_how_long_programs_must_take_stays_as_the_user_chose(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "7")
+    before = jax.config.values["jax_persistent_cache_min_compile_time_secs"]
+    chosen()
+    assert jax.config.values["jax_persistent_cache_min_compile_time_secs"] == before
+
+
+def test_the_oldest_go_first(tmp_path: Path):
+    for age, name in enumerate(("newest", "middle", "oldest")):
+        path = tmp_path / "kind" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(10))
+        os.utime(path, (1000 - age, 1000 - age))
+    kept_programs.tidy(tmp_path, 25)
+    assert sorted(path.name for path in (tmp_path / "kind").iterdir()) == ["middle", "newest"]
+    kept_programs.tidy(tmp_path / "missing", 0)
