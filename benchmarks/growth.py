@@ -77,7 +77,7 @@ def points(quick: bool) -> list[Point]:
         *(Point("clients", n, 1000) for n in (100, 1000, 10_000, 100_000, 1_000_000)),
         Point("clients", 1_000_000, 1000, mapped=True),
         *(Point("sizes", 1000, 100, 100, spread) for spread in (0.0, 1.2)),
-        *(Point("model", 100, 10, hidden=h, steps=max(40, min(200_000, 3_000_000 // h))) for h in widths),
+        *(Point("model", 100, 10, hidden=h, steps=max(200, min(200_000, 3_000_000 // h))) for h in widths),
         *(Point("runs", 100, 10, 125, runs=n, steps=max(2000, 200_000 // n)) for n in (1, 2, 5, 10, 25, 50, 100, 200)),
     ]
 

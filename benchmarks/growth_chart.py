@@ -19,26 +19,24 @@ class Axis(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """One section: what grows, what is measured, and how far from the first point it would be if it grew in proportion."""
+    """One section: what grows, what is measured, and how it should grow."""
 
     title: str
     over: Axis
     shown: Axis
     proportional: bool = False  # whether the dashed line rises in proportion; else it is level
+    reference: int = 0  # the point through which it goes; the largest is the one whose overheads count least
 
 
+CLIENTS, ROUND = Axis("clients", "Registered clients"), Axis("ms_per_round", "ms a round")
 PICTURES = {
-    "cohort": Picture(
-        "Time of a round, and the clients in it", Axis("cohort", "Clients a round"), Axis("ms_per_round", "ms a round"), proportional=True
-    ),
-    "clients": Picture(
-        "Time of a round of 1,000, and registered clients", Axis("clients", "Registered clients"), Axis("ms_per_round", "ms a round")
-    ),
-    "memory": Picture("Peak memory, and registered clients", Axis("clients", "Registered clients"), Axis("peak_megabytes", "Peak, MB")),
+    "cohort": Picture("Time of a round, and the clients in it", Axis("cohort", "Clients a round"), ROUND, proportional=True, reference=-1),
+    "clients": Picture("Time of a round of 1,000, and registered clients", CLIENTS, ROUND),
+    "memory": Picture("Peak memory, and registered clients", CLIENTS, Axis("peak_megabytes", "Peak, MB")),
     "model": Picture(
-        "Time of a step, and the model", Axis("parameters", "Parameters"), Axis("us_per_step", "µs a step"), proportional=True
+        "Time of a step, and the model", Axis("parameters", "Parameters"), Axis("us_per_step", "µs a step"), proportional=True, reference=-1
     ),
-    "runs": Picture("Time of a round, and runs together", Axis("runs", "Runs"), Axis("ms_per_round", "ms a round"), proportional=True),
+    "runs": Picture("Time of a round, and runs together", Axis("runs", "Runs"), ROUND, proportional=True),
 }
 
 
@@ -51,8 +49,9 @@ def pictures(found: dict[str, Any]) -> dict[str, alt.LayerChart]:
 
 def chart(picture: Picture, lines: list[Line]) -> alt.LayerChart:
     """The points joined by a line; dashed beside it the same growing as it should, or how much memory it may take."""
-    lines = [line for line in lines if not line["mapped"]]
     over, shown = picture.over, picture.shown
+    whole = shown.field == "ms_per_round"  # a round of fewer clients than wanted, because there are no more, is another thing
+    lines = [line for line in lines if not line["mapped"] and not (whole and line["clients"] < line["cohort"])]
     drawn = [{name: line[name] for name in (over.field, shown.field)} for line in lines]
     beside = [{over.field: line[over.field], shown.field: value} for line, value in zip(lines, _beside(picture, lines), strict=True)]
     every = drawn + beside
@@ -69,18 +68,19 @@ def chart(picture: Picture, lines: list[Line]) -> alt.LayerChart:
 
 
 def _beside(picture: Picture, lines: list[Line]) -> list[float]:
-    """What every point may be, or would be if it grew as it should up to the largest, whose overheads count least."""
+    """What every point may be; else what it would be if it grew from the reference as it should."""
     if picture.shown.field == "peak_megabytes":
         return [most_megabytes(line) for line in lines]
     over, shown = picture.over.field, picture.shown.field
-    last = lines[-1]
-    return [last[shown] * (line[over] / last[over] if picture.proportional else 1) for line in lines]
+    one = lines[picture.reference]
+    return [one[shown] * (line[over] / one[over] if picture.proportional else 1) for line in lines]
 
 
-def _decades(axis: Axis, rows: list[Line]) -> list[float]:
-    """Powers of ten around all values."""
+def _ticks(axis: Axis, rows: list[Line]) -> list[float]:
+    """Powers of ten around all values; where those are few, also 2 and 5 times them."""
     found = [row[axis.field] for row in rows]
-    return [10.0**k for k in range(floor(log10(min(found))), ceil(log10(max(found))) + 1)]
+    low, high = floor(log10(min(found))), ceil(log10(max(found)))
+    return [step * 10.0**k for k in range(low, high + 1) for step in ((1,) if high - low > 2 else (1, 2, 5))]
 
 
 def _scale(axis: Axis, rows: list[Line]) -> alt.Scale:
@@ -90,4 +90,4 @@ def _scale(axis: Axis, rows: list[Line]) -> alt.Scale:
 
 
 def _axis(axis: Axis, rows: list[Line]) -> alt.Axis:
-    return alt.Axis(title=axis.title, values=_decades(axis, rows), format=",~r")
+    return alt.Axis(title=axis.title, values=_ticks(axis, rows), format=",~r")
