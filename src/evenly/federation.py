@@ -13,6 +13,7 @@ from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_o
 
 SPLITS = ("train", "valid", "test")
 CENTRAL = "central"
+CHECKED_ROWS = 2**16
 
 
 class Shard(NamedTuple):
@@ -298,20 +299,22 @@ def _sensitive(group: Any) -> dict[Any, Column]:
 
 
 def as_features(x: Any) -> np.ndarray:
-    """Features as an array [rows, ...] of finite numbers; floats, and any table of numbers, as float32."""
-    x = np.asarray(x)
+    """Features as an array [rows, ...] of finite numbers; floats, and any table of numbers, as float32. A copy, unless they lie in a
+    file that is mapped into memory and need no conversion."""
+    mapped, x = isinstance(x, np.memmap), np.asarray(x)
     if x.ndim < 2:
         raise ValueError(f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}. Try x.reshape(-1, 1).")
     if x.dtype.kind not in "fiub":
         raise TypeError(f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words into numbers.")
     with np.errstate(over="ignore"):
-        x = x.astype(np.float32) if x.ndim == 2 or x.dtype.kind == "f" else x
-    broken = ~np.isfinite(x.reshape(len(x), int(np.prod(x.shape[1:])))).all(axis=1)
-    if broken.any():
-        raise ValueError(
-            f"Features must be finite in float32, but row {int(broken.argmax())} (counting from 0) holds NaN, infinity or a huge number. "
-            "Impute, scale or drop such rows; Federation.from_frame does it for tables."
-        )
+        x = x.astype(np.float32, copy=not mapped) if x.ndim == 2 or x.dtype.kind == "f" else x
+    for start in range(0, len(x), CHECKED_ROWS):  # of large data, not all at once
+        broken = ~np.isfinite(x[start : start + CHECKED_ROWS]).all(axis=tuple(range(1, x.ndim)))
+        if broken.any():
+            raise ValueError(
+                f"Features must be finite in float32, but row {start + int(broken.argmax())} (counting from 0) holds NaN, infinity or a "
+                "huge number. Impute, scale or drop such rows; Federation.from_frame does it for tables."
+            )
     return x
 
 

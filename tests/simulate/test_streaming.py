@@ -130,3 +130,11 @@ def test_a_stopped_run_goes_on_to_the_same_bits(crowd: Federation, methods: str,
     assert begun[0] == 5
     for one, other in zip(whole, resumed, strict=True):
         same_bits(one, other)
+
+
+def test_features_in_a_file_stay_there(crowd: Federation, tmp_path: Path):
+    np.save(tmp_path / "x.npy", crowd.x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    client = np.arange(len(crowd.y)) % 7
+    assert np.shares_memory(Federation.from_arrays(mapped, crowd.y, client).x, mapped)
+    assert not np.shares_memory(Federation.from_arrays(crowd.x, crowd.y, client).x, crowd.x)  # the caller may change its own
