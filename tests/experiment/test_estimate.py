@@ -51,6 +51,14 @@ def test_memory_is_that_of_the_models(methods, models):
     assert found.bytes == found.at_once * (found.state_bytes + found.data_bytes)
 
 
+def test_groups_of_people_have_a_model_each():
+    methods = ("e2fl(people=true)",)
+    plan = dataclasses.replace(PLAN, data={"name": "synthetic-census"}, methods=methods, model="mlp(bias=false)", sampling="full")
+    first = setting_of(plan, 0)
+    found = estimate(plan, first)
+    assert found.state_bytes == 4 * len(first.federation.groups) * found.parameters
+
+
 @pytest.mark.parametrize(
     ("given", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**30, "5 GiB"), (999 * 2**20, "999 MiB")]
 )

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from evenly.algorithms.e2fl import E2FL
 from evenly.experiment.jobs import Setting
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program, members_of, programs
 from evenly.experiment.store import Store
 from evenly.simulate import worth_meeting
 from evenly.simulate.beginning import suited
-from evenly.types import Algorithm, Seeds, Several, Task
+from evenly.simulate.people import by_group
+from evenly.types import Algorithm, Federation, Seeds, Several, Task
 
 
 class Estimate(NamedTuple):
@@ -46,7 +48,7 @@ def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate
     """Of a plan whose first seed is loaded; what is in the folder already counts as finished."""
     every = list(programs(plan, first.task, folder))
     left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
-    members = [suited(member, first.federation) for member in members_of(plan)]
+    members = [_suited(member, first.federation) for member in members_of(plan)]
     return Estimate(
         methods=len(plan.variants()),
         seeds=len(plan.seeds),
@@ -61,6 +63,13 @@ def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate
         state_bytes=max((_state(first, members, program) for program in every), default=0),
         at_once=_at_once(plan, first.task, max(len(program.members) for program in every)),
     )
+
+
+def _suited(member: Algorithm, federation: Federation) -> Algorithm:
+    """As it will be trained: where groups of people vote, they are clients of their own."""
+    if isinstance(member.rule, E2FL) and member.rule.people:
+        federation, _ = by_group(federation, [member])
+    return suited(member, federation)
 
 
 def _at_once(plan: Plan, task: Task, runs: int) -> int:
