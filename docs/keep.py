@@ -1,8 +1,8 @@
 """Keep a reproduction's figures in the repository: `python docs/keep.py RESULTS_FOLDER [LABEL ...]`.
 
 The folder is what `evenly reproduce NAME --out RESULTS_FOLDER` left; nothing is trained again. Its figures, beside the paper's
-or, without a paper, with their changes from the first method, go to docs/results/NAME.json and, of the methods named, a picture
-to docs/pictures/NAME.svg; `python docs/generate.py` then writes the pages.
+or, without a paper, with their changes from the first method or the course of what clients chose, go to docs/results/NAME.json and,
+of the methods named, a picture to docs/pictures/NAME.svg; `python docs/generate.py` then writes the pages.
 """
 
 import json
@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import kept_inference
 import kept_studies
 
 from evenly.experiment import record
-from evenly.experiment.config import read_packaged
+from evenly.experiment.config import Experiment, read_packaged
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.experiment.reproduce import side_by_side
@@ -61,7 +62,7 @@ def keep(plan: Plan, comparison: Comparison, device: str, day: str) -> None:
         "experiment": plan.name,
         "title": experiment.title,
         "notes": experiment.notes.strip(),
-        "command": f"evenly reproduce {plan.name}" + ("" if plan.rounds == experiment.rounds else f" --rounds {plan.rounds}"),
+        "command": command(plan, experiment),
         "date": day,
         "device": device,
         "versions": comparison.versions,
@@ -75,11 +76,20 @@ def keep(plan: Plan, comparison: Comparison, device: str, day: str) -> None:
             for line in lines
         ],
     }  # fmt: skip
-    if not experiment.paper:
+    if not experiment.paper and any(run.trace.choice.size for run in comparison.runs):
+        kept["course"] = list(kept_inference.course(comparison))
+    elif not experiment.paper:
         kept["measured"] = list(measured(comparison))
     (DOCS / "results").mkdir(exist_ok=True)
     path = DOCS / "results" / f"{file_name(plan)}.json"
     path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def command(plan: Plan, experiment: Experiment) -> str:
+    """What repeats it, with what was changed."""
+    usual = experiment.plan(plan.name)
+    changed = {"rounds": (plan.rounds, usual.rounds), "seeds": (len(plan.seeds), len(usual.seeds))}
+    return f"evenly reproduce {plan.name}" + "".join(f" --{name} {used}" for name, (used, asked) in changed.items() if used != asked)
 
 
 def measured(comparison: Comparison) -> Iterator[dict[str, Any]]:

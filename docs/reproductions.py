@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import kept_inference
+
 from evenly.experiment.reproduce import Line, as_rows
 from evenly.metrics import Spread
 from evenly.report.beside import WHO, figures, title
@@ -17,6 +19,9 @@ def page(kept: Kept) -> str:
     head = f"{kept['notes']}\n\n    {kept['command']}\n\n{taken}"
     if "measured" in kept:
         return f"{head}, test rows, mean ± 95 % interval over seeds.\n\n{own_table(kept)}"
+    if "course" in kept:
+        said = "Clients that choose their group after so many rounds, in percent, mean ± standard deviation over seeds."
+        return f"{head}. {said}\n\n{kept_inference.table(kept)}"
     return f"{head}, mean ± standard deviation over seeds.\n\n{table(kept)}"
 
 
