@@ -20,6 +20,7 @@ from evenly.compiling import set_flags
 from evenly.federation import Federation
 from evenly.metrics.communication import layer_sizes
 from evenly.models import check_task
+from evenly.models.convolution import MOST_ROWS
 from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import beginning, compile_time, kept_programs, people, several
@@ -153,7 +154,8 @@ class _Simulation:
             unroll=unroll,
             devices=devices,
             chunk=256 if jax.default_backend() == "cpu" else 1024,  # a GPU is not filled by less
-            eval_chunk=1024,
+            # Networks read more rows in a loop of their own, and would do so twice: once for the loss, once for the outcome.
+            eval_chunk=MOST_ROWS if jax.default_backend() == "cpu" and not task.joint else 1024,
             lists=0 if self.stream else len(evaluated_lists(federation)[0].counts),
             models=rule.groups if isinstance(rule, Several) else 0,
             whole=in_turn,
