@@ -22,6 +22,7 @@ import lying_client
 import numpy as np
 import reproductions
 import speed
+import where_page
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.clients import PREPARES
@@ -147,6 +148,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield strategies, filled(strategies, flower_needs.part(), "# Flower strategies\n")
     growth = ROOT / "docs" / "growth.md"
     yield growth, filled(growth, growth_page.part(), "# How time and memory grow\n")
+    where = ROOT / "docs" / "where-the-time-goes.md"
+    yield where, filled(where, where_page.part(), "# Where the time goes\n")
     fast = ROOT / "docs" / "speed.md"
     yield fast, filled(fast, speed.page(speed.kept()), "# Speed\n")
 

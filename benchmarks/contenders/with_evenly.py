@@ -5,7 +5,10 @@ evaluating every client before the first round and after the last.
 of one round, which evaluates as often; of one, the least so far, because a slow one would flatter evenly.
 """
 
+import os
 import time
+
+os.environ["EVENLY_COMPILED"] = "off"  # programs kept from before would hide what compiling takes
 
 import jax
 import workloads

@@ -1,9 +1,11 @@
 """A run is cut into blocks for memory's sake only: the cuts must not show."""
 
+import numpy as np
 import pytest
 
-from evenly.simulate import blocks, simulate
-from tests.simulations import Simulated, algorithms, same_bits
+from evenly.simulate import blocks, run, simulate
+from evenly.simulate.layout import Shape
+from tests.simulations import Simulated, algorithms, flat, same_bits
 
 TEXT, ROUNDS = "q-fedavg(q=1)", 11
 
@@ -50,3 +52,16 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one(simulated: Simulated):
 def test_a_run_needs_a_round(simulated: Simulated):
     with pytest.raises(ValueError, match=r"^rounds must be at least 1, got 0\.$"):
         simulate(simulated.task, simulated.federation, algorithms(TEXT), 0)
+
+
+@pytest.mark.parametrize("chunk, eval_chunk", [(7, 16), (64, 512)])
+@pytest.mark.parametrize("text", [TEXT, "fedfb"])
+def test_nor_on_how_many_rows_are_read_at_a_time(
+    simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int, eval_chunk: int
+):
+    expected = simulated(text, ROUNDS)
+    monkeypatch.setattr(run, "Shape", lambda **given: Shape(**{**given, "chunk": chunk, "eval_chunk": eval_chunk}))
+    (trace,) = simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS)
+    np.testing.assert_array_equal(trace.tables, expected.tables)
+    np.testing.assert_allclose(trace.losses, expected.losses, rtol=1e-6)
+    np.testing.assert_allclose(flat(trace.model), flat(expected.model), atol=1e-6)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenly.datasets import synthetic
 from evenly.federation import Federation
 from evenly.models import MLP, Softmax
 from evenly.simulate import simulate
@@ -36,6 +37,20 @@ def test_lanes_change_nothing(simulated: Simulated, text: str, lanes: int):
         np.testing.assert_allclose(one.weights, other.weights, atol=2e-6)
         np.testing.assert_array_equal(one.cohort, other.cohort)
         np.testing.assert_allclose(one.losses, other.losses, atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def in_turn() -> Simulated:
+    """Twenty unequal clients, all of which take part."""
+    return Simulated(Softmax(features=60, classes=10), synthetic(clients=20))
+
+
+@pytest.mark.parametrize("lanes", [2, 5, 16])
+def test_neither_do_many_lanes_of_many_clients(in_turn: Simulated, lanes: int):
+    (turn,), (side,) = (in_turn.all("q-fedavg(q=1, learning_rate=0.01)+full", 4, lanes=n) for n in (1, lanes))
+    for a, b in zip(jax.tree.leaves(turn.model), jax.tree.leaves(side.model), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    np.testing.assert_array_equal(turn.cohort, side.cohort)
 
 
 def test_more_lanes_than_clients_are_not_used(simulated: Simulated):

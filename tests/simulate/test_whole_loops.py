@@ -1,10 +1,11 @@
 """Steps that are compiled as one function train what single steps train; and up to some size runs are trained one after another."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
-from evenly.models import MLP, Logistic, Softmax
+from evenly.models import MLP, Logistic, Softmax, from_equinox
 from evenly.models.linear import MOST_TERMS, product, products_as_sums
 from evenly.simulate import run, simulate
 from evenly.simulate.sharing import whole
@@ -20,6 +21,8 @@ METHODS = (
     "term(alpha=1), fedavg",
     "q-fedavg(q=[0, 1, 5])",
     "fedprox(mu=0.5)",
+    "fairfed",
+    "fedfb",
     "ifca(groups=2)",
 )
 
@@ -74,6 +77,8 @@ def test_loops_are_whole_while_all_runs_together_are_small():
     assert not whole(Softmax(features=784, classes=10), 1, 10, 1)
     assert not whole(synthetic, 1, 10, 2), "not in lanes"
     assert not whole(MLP(features=5, classes=2, hidden=(3,)), 1, 10, 1), "products inside a network are calls"
+    own = from_equinox(lambda key: eqx.nn.Linear(5, 2, key=key))
+    assert not whole(own, 1, 10, 1), "and so are those of a model that we do not know"
 
 
 @pytest.mark.parametrize("rows, features, classes", [(1, 1, 2), (3, 7, 2), (10, 60, 10), (8, 8, 8), (17, 65, 3), (5, 600, 4), (4000, 5, 3)])

@@ -50,11 +50,7 @@ def _packages(facts: dict[str, Any]) -> dict[str, list[str]]:
 
 def _machine(facts: dict[str, Any]) -> dict[str, list[str]]:
     system, cache, check = facts["system"], facts["compile_cache"], facts["self_check"]
-    kept = (
-        f"{cache['folder']} ({_size(cache['bytes'])})"
-        if cache["folder"]
-        else "none (EVENLY_COMPILED is off, or there is no folder)"
-    )
+    kept = f"{cache['folder']} ({_size(cache['bytes'])})" if cache["folder"] else "none (EVENLY_COMPILED is off, or there is no folder)"
     length = check["error"] or f"length of the model {check['found']:.6f}, expected {check['expected']:.6f}"
     return {
         "machine": [f"{system['platform']}, {system['cores']} cores, {_size(system['memory'])}"],

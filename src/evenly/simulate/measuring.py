@@ -1,5 +1,6 @@
 """Clients look at the model they received, before training: its loss, and its counts by group, label and outcome."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -31,6 +32,8 @@ def measured(task: Task, shape: Shape, data: Data, model: Tree, cohort: Array, n
     counts = data.train_start[cohort + 1] - data.train_start[cohort]
     ends = jnp.cumsum(counts)
     cells = slots * shape.groups * shape.labels
+    # A scatter also keeps this loop from being compiled as one function, in which products of so many rows are slow.
+    summed = partial(summed_by, scatter=shape.whole)
 
     def chunk(i: Array, sums: Measured) -> Measured:
         at = i * shape.chunk + jnp.arange(shape.chunk)
@@ -44,11 +47,11 @@ def measured(task: Task, shape: Shape, data: Data, model: Tree, cohort: Array, n
             own = runs_last(each(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)  # [chunk, runs]
             own = own * over_runs(batch.mask, own)
             loss = None if loss is None else loss + jax.ops.segment_sum(own, slot, slots)
-            cell_loss = None if cell_loss is None else cell_loss + summed_by(cell, own, cells)
+            cell_loss = None if cell_loss is None else cell_loss + summed(cell, own, cells)
         if table is not None:
             outcome = runs_last(each(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)
             hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
-            table = table + summed_by(cell, hot.astype(jnp.float32), cells)
+            table = table + summed(cell, hot.astype(jnp.float32), cells)
         return Measured(loss, table, cell_loss)
 
     zeros = Measured(
@@ -68,9 +71,9 @@ def measured(task: Task, shape: Shape, data: Data, model: Tree, cohort: Array, n
     )
 
 
-def summed_by(cell: Array, values: Array, cells: int) -> Array:
+def summed_by(cell: Array, values: Array, cells: int, *, scatter: bool = False) -> Array:
     """Sums of values [n, ...] by the cell of each row; rows of no cell are left out. Counts below 2**24 stay exact."""
-    if cells > MOST_CELLS:
+    if scatter or cells > MOST_CELLS:
         return jax.ops.segment_sum(values, cell, cells)
     hot = (cell == jnp.arange(cells)[:, None]).astype(jnp.float32)
     flat = jnp.dot(hot, values.reshape(values.shape[0], -1), precision="highest")

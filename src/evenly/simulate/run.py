@@ -171,7 +171,7 @@ class _Simulation:
         else:
             self.source = Resident(federation, weight, task, shape, self.parts, advance)
             cells = shape.owners * shape.groups * shape.labels**2 * runs
-            self.blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=cells, most=rounds_at_once(rounds))
+            self.blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=cells, most=rounds_at_once(rounds, in_turn))
         self.shape = shape
 
     def run(self, progress: Progress | None, observe: Observe | None, path: Path | None, leave: Callable[[], None] | None) -> list[Trace]:

@@ -5,12 +5,14 @@ import numpy as np
 
 from evenly import trees
 from evenly.compiling import whole_loops
+from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS
 from evenly.simulate.company import Company
 from evenly.types import Task
 
 LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
+LINEAR = (Softmax, Logistic, LinearSVM)  # models whose products can be written as sums
 BLOCKS, FEWEST_ROUNDS, MOST_ROUNDS = 4, 8, 1024  # of a run; in a block
 STRIDE = 16  # small steps of lanes between two looks, of the host, at whether that was all
 DEVICES_BYTES = 2**20  # the smallest model whose clients are dealt to several GPUs: below, steps are too short to fill even one
@@ -46,17 +48,17 @@ def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> tuple[int, 
     return int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 1, 1
 
 
-def rounds_at_once(rounds: int) -> int:
-    """Rounds in a block at most. On a CPU a run has several blocks, because the next is drawn while one is trained; a GPU would have
-    to be asked more often."""
-    return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if jax.default_backend() == "cpu" else MOST_ROUNDS
+def rounds_at_once(rounds: int, small: bool) -> int:
+    """Rounds in a block at most. Small steps take hardly longer than drawing their batches, so such a run has several blocks: the next
+    is drawn while one is trained. Other runs have as few as fit, because every block brings its counts to the host."""
+    return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if small else MOST_ROUNDS
 
 
 def whole(task: Task, runs: int, batch: int, lanes: int) -> bool:
     """Whether a client's steps are compiled as one function, runs one after another: on a CPU, while all runs' steps together are
     small. From there on one product for all runs is faster, and a library's product than a compiled one."""
     size = trees.size(jax.eval_shape(task.init, jax.random.key(0)))
-    return task.joint and lanes == 1 and runs * batch * size <= MOST_TERMS and whole_loops()
+    return isinstance(task, LINEAR) and lanes == 1 and runs * batch * size <= MOST_TERMS and whole_loops()
 
 
 def worth_meeting(task: Task, runs: int) -> bool:

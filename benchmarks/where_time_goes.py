@@ -1,0 +1,179 @@
+"""Where the time of a simulation goes: every part is timed alone, or is what a run is shorter by without it.
+
+    python benchmarks/where_time_goes.py [--repeats 7] [--only synthetic,adult,lenet] [--quick] [--json FILE]
+
+The workloads are those of `peers.py`: one run, and for linear models 144 runs together. CPU time of all threads is given, because it says
+more than the clock where others use the machine; the least of all repetitions. A program is called again with the very blocks of rounds
+of a whole run, but told to leave something out: evaluations, local steps, or the look at the rows before training.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("EVENLY_COMPILED", "off")  # or a second call would not say how long compiling takes
+
+import jax
+import machine
+import numpy as np
+from where_time_table import table
+from workloads import TOGETHER, WORKLOADS, Workload
+
+from evenly.datasets.files import MissingData
+from evenly.simulate import advance, compile_time, simulate
+from evenly.simulate.blocks import Blocks
+from evenly.simulate.device import device_data
+from evenly.simulate.plan import Planner
+from evenly.simulate.sharing import rounds_at_once
+from evenly.types import Algorithm, Seeds
+
+
+class Case(NamedTuple):
+    """A workload, and how many runs of it are made together."""
+
+    workload: Workload
+    runs: int
+    rounds: int
+
+    @property
+    def title(self) -> str:
+        return self.workload.name if self.runs == 1 else f"{self.workload.name}, {self.runs} runs"
+
+
+def cases(names: list[str], quick: bool) -> list[Case]:
+    """Fewer rounds where they are long: parts are given per round."""
+    one = [Case(WORKLOADS[name], 1, {"synthetic": 200, "adult": 100, "lenet": 1}[name]) for name in names]
+    many = [Case(WORKLOADS[name], TOGETHER, {"synthetic": 40, "adult": 10}[name]) for name in names if name != "lenet"]
+    return [case._replace(rounds=2, runs=min(case.runs, 12)) for case in one + many] if quick else one + many
+
+
+class Recorder:
+    """Calls the program, and keeps what it was called with: the state as a copy, because the program may use its memory."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, *given: Any) -> Any:
+        self.calls.append((*given[:-1], jax.tree.map(np.array, given[-1])))
+        return advance(*given)
+
+    def again(self, leave_out: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        """All blocks, with the data and the block changed."""
+        for task, shape, parts, data, block, state in self.calls:
+            jax.block_until_ready(advance(task, shape, parts, *leave_out(data, block), jax.tree.map(jax.numpy.array, state)))
+
+
+def nothing(data: Any, block: Any) -> tuple[Any, Any]:
+    return data, block
+
+
+def evaluations(data: Any, block: Any) -> tuple[Any, Any]:
+    return data, block._replace(evaluate=np.zeros_like(block.evaluate))
+
+
+def steps(data: Any, block: Any) -> tuple[Any, Any]:
+    data, block = evaluations(data, block)
+    return data, block._replace(first_step=np.zeros_like(block.first_step))
+
+
+def looking(data: Any, block: Any) -> tuple[Any, Any]:
+    data, block = steps(data, block)
+    return data._replace(train_start=jax.numpy.zeros_like(data.train_start)), block
+
+
+def least(repeats: int, function: Callable[[], Any]) -> float:
+    """CPU seconds of all threads, at best."""
+    function()
+    found = []
+    for _ in range(repeats):
+        begun = time.process_time()
+        function()
+        found.append(time.process_time() - begun)
+    return min(found)
+
+
+def measure(case: Case, repeats: int) -> dict[str, Any]:
+    """Milliseconds of CPU time per round for every part, and seconds for compiling."""
+    federation, found = case.workload.data()
+    task, algorithms = case.workload.task(federation), case.workload.algorithms(case.runs)
+    recorder, begun = Recorder(), time.monotonic()
+    simulate(task, federation, algorithms, case.rounds, advance=recorder)
+    compiling = compile_time.spent(begun)
+    clock, cpu = [], []
+    for _ in range(repeats):
+        before = time.perf_counter(), time.process_time()
+        simulate(task, federation, algorithms, case.rounds)
+        clock.append(time.perf_counter() - before[0])
+        cpu.append(time.process_time() - before[1])
+    full, unevaluated, untrained, blind = (least(repeats, lambda f=f: recorder.again(f)) for f in (nothing, evaluations, steps, looking))
+    small = recorder.calls[0][1].whole
+    drawing = least(repeats, lambda: draw(federation, algorithms[0], case, small))
+    moving = least(repeats, lambda: jax.block_until_ready(device_data(federation, None, 1024)))
+    parts = {
+        "steps": unevaluated - untrained,
+        "measuring": untrained - blind,
+        "rest of a round": blind,
+        "evaluating": full - unevaluated,
+        "drawing": drawing,
+        "moving": moving,
+        "around": min(cpu) - full - drawing - moving,
+    }
+    per_round = 1e3 / case.rounds
+    return {
+        "runs": case.runs,
+        "rounds": case.rounds,
+        "repeats": repeats,
+        "data": found,
+        "whole": small,
+        "compile_seconds": round(compiling, 1),
+        "clock_ms": round(min(clock) * per_round, 3),
+        "cpu_ms": round(min(cpu) * per_round, 3),
+        "parts_ms": {name: round(max(seconds, 0.0) * per_round, 3) for name, seconds in parts.items()},
+    }
+
+
+def draw(federation: Any, algorithm: Algorithm, case: Case, small: bool) -> None:
+    """All blocks of a run, drawn and thrown away."""
+    planner = Planner(federation, algorithm.work, [algorithm.select], seeds=Seeds(), dropout=0.0)
+    blocks = Blocks(planner, rounds=case.rounds, every=0, runs=case.runs, cells=1, most=rounds_at_once(case.rounds, small))
+    start: int | None = 0
+    while start is not None and (ahead := blocks.next(start)):
+        start = ahead.stop
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time the parts of a simulation.")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="two rounds and few runs, to see that it works")
+    parser.add_argument("--json", type=Path, help="where to keep the results")
+    given = parser.parse_args()
+    compile_time.listen()
+    found: dict[str, Any] = {}
+    for case in cases(given.only.split(","), given.quick):
+        try:
+            found[case.title] = measure(case, given.repeats)
+        except MissingData as error:
+            print(f"{case.title}: {error}")
+            continue
+        print(f"{case.title}: {found[case.title]}", flush=True)
+    kept = {
+        "command": "python benchmarks/where_time_goes.py",
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.description() | {"device": jax.devices()[0].device_kind},
+        "versions": machine.versions("evenly", "jax", "jaxlib", "numpy"),
+        "cases": found,
+    }
+    print(table(kept))
+    if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
