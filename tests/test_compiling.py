@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from evenly import compiling
@@ -15,6 +16,7 @@ from evenly import compiling
         (None, f"--xla_backend_extra_options={compiling.LOOPS}={compiling.MOST_BYTES}"),
         ("--xla_dump_to=x", f"--xla_dump_to=x --xla_backend_extra_options={compiling.LOOPS}={compiling.MOST_BYTES}"),
         ("--xla_backend_extra_options=mine=1", "--xla_backend_extra_options=mine=1"),
+        ("flags.txt", "flags.txt"),  # a file of flags, which XLA reads instead
     ],
 )
 def test_flags_are_added_to_what_the_user_chose(monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str):
@@ -47,3 +49,19 @@ def test_an_option_that_xla_does_not_know_is_done_without(monkeypatch: pytest.Mo
 
 def test_the_tests_train_with_whole_loops():
     assert compiling.whole_loops()
+
+
+def test_whoever_trains_has_the_flags_before_a_device_is_used():
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    code = "import evenly.experiment.execute, jax; jax.devices(); from evenly import compiling; print(compiling.whole_loops())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_a_gpu_starts_short_steps_as_graphs_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch):
+    graphs = compiling.graphs.__wrapped__
+    assert graphs() == {}
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert graphs() == {"xla_gpu_graph_min_graph_size": 2}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_graph_min_graph_size=7")
+    assert graphs() == {}

@@ -307,7 +307,7 @@ def as_features(x: Any) -> np.ndarray:
     if x.dtype.kind not in "fiub":
         raise TypeError(f"x must hold numbers, got dtype {x.dtype}. Federation.from_frame turns a table's words into numbers.")
     with np.errstate(over="ignore"):
-        x = x.astype(np.float32, copy=not mapped) if x.ndim == 2 or x.dtype.kind == "f" else x
+        x = x.astype(np.float32 if x.ndim == 2 or x.dtype.kind == "f" else x.dtype, copy=not mapped)
     for start in range(0, len(x), CHECKED_ROWS):  # of large data, not all at once
         broken = ~np.isfinite(x[start : start + CHECKED_ROWS]).all(axis=tuple(range(1, x.ndim)))
         if broken.any():

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenly.federation import Federation
+from evenly.federation import Federation, Ragged
 from evenly.models import Softmax
 from evenly.records import replace
 from evenly.simulate import blocks, simulate, streaming
@@ -138,3 +138,41 @@ def test_features_in_a_file_stay_there(crowd: Federation, tmp_path: Path):
     client = np.arange(len(crowd.y)) % 7
     assert np.shares_memory(Federation.from_arrays(mapped, crowd.y, client).x, mapped)
     assert not np.shares_memory(Federation.from_arrays(crowd.x, crowd.y, client).x, crowd.x)  # the caller may change its own
+
+
+def test_only_as_many_memories_are_moved_as_there_is_room_for(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
+    moved: list[int] = []
+    of = streaming.Kept.of
+    monkeypatch.setattr(streaming, "MEMORY_BYTES", 5 * 18 * 4)  # five softmaxes
+    monkeypatch.setattr(streaming.Kept, "of", lambda kept, clients, room: moved.append(room) or of(kept, clients, room))
+    (streamed,) = run(crowd, "ditto+uniform(clients=3)", stream=True)
+    assert max(moved) == 5
+    (resident,) = run(crowd, "ditto+uniform(clients=3)", stream=False)
+    same_training(resident, streamed)
+
+
+def test_a_checkpoint_holds_only_those_who_trained(tmp_path: Path):
+    draw = np.random.default_rng(0)
+    many = Federation.from_arrays(draw.normal(size=(3000, 5)), draw.integers(0, 3, 3000), np.repeat(np.arange(1500), 2))
+
+    def stop(done: int, of: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(many, "ditto+uniform(clients=2)", 1, stream=True, panel=np.array([0]), checkpoint=tmp_path / "half.npz", progress=stop)
+    assert (tmp_path / "half.npz").stat().st_size < 1500 * 18 * 4
+
+
+@pytest.mark.parametrize("methods", ["fedavg+reweigh+weighted(clients=4)", "ditto+uniform(clients=3)"])
+def test_bytes_weights_and_missing_splits_are_streamed_too(crowd: Federation, methods: str):
+    draw = np.random.default_rng(1)
+    odd = replace(
+        crowd,
+        x=draw.integers(0, 255, (len(crowd.y), 5)).astype(np.uint8),
+        y=crowd.y.astype(np.uint8),
+        weight=draw.random(len(crowd.y)),
+        valid=Ragged(crowd.valid.rows[:0], np.zeros(31, np.int64)),
+        central=crowd.central[:0],
+    )
+    (resident,), (streamed,) = run(odd, methods, stream=False), run(odd, methods, stream=True)
+    same_training(resident, streamed)

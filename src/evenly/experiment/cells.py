@@ -18,7 +18,7 @@ from evenly.experiment.record import timed
 from evenly.experiment.results import Comparison
 from evenly.experiment.store import Store, slug
 from evenly.experiment.threads import Places, on_threads
-from evenly.simulate import Meeting, worth_meeting
+from evenly.simulate import Meeting, worth_meeting, worth_streaming
 
 MOST_SEATS = 32  # simulations that advance in one program
 MOST_BYTES = 2**32  # of features, all of them together
@@ -67,7 +67,8 @@ def execute_cells(
 def _at_once(cells: Sequence[Cell], first: Setting) -> int:
     """How many partitions advance together: one, unless it would leave most of a GPU idle."""
     plan = cells[0].plan
-    if len(cells) == 1 or not worth_meeting(first.task, len(members_of(plan))):
+    runs = len(members_of(plan))
+    if len(cells) == 1 or worth_streaming(first.federation, runs) or not worth_meeting(first.task, runs):
         return 1
     return max(1, min(MOST_SEATS, MOST_BYTES // first.federation.x.nbytes) // len(plan.seeds))
 

@@ -13,7 +13,7 @@ from evenly.experiment.jobs import run, setting_of
 from evenly.experiment.ledger import Ledger
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
-from evenly.simulate import Meeting, advance, worth_meeting
+from evenly.simulate import Meeting, advance, worth_meeting, worth_streaming
 
 
 class Places(NamedTuple):
@@ -31,7 +31,8 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: 
     programs advance in the same meeting."""
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
-    if places is None and len(seeds) > 1 and worth_meeting(ledger.first.task, most):
+    apart = worth_streaming(ledger.first.federation, most)  # seeds whose tables differ in size could not share a program
+    if places is None and len(seeds) > 1 and not apart and worth_meeting(ledger.first.task, most):
         places = Places(Meeting(len(plan.seeds)), 0)
     if places:  # seeds that were finished earlier do not come
         places.meeting.leave(places.of(seed, plan) for seed in plan.seeds if seed not in seeds)

@@ -100,7 +100,9 @@ def _time(seconds: float) -> str:
 def excluded(comparison: Comparison, hidden: Collection[int] = ()) -> Html:
     """Updates that were left out because they were not finite; nothing where there were none. Hidden clients are not named."""
     found = {label: np.sum([run.trace.excluded for run in comparison.of(label)], axis=0) for label in comparison.labels}
-    hidden = _registered(comparison, hidden)
+    hidden, panel = _registered(comparison, hidden), comparison.runs[0].trace.panel
+    if panel is not None:  # who was not evaluated has rows that nobody counted: too few to be named, perhaps
+        hidden |= set(range(comparison.everyone.clients)) - set(panel.tolist())
     entries = [(label, k, int(times[k])) for label, times in found.items() for k in np.flatnonzero(times)]
     if not entries:
         return Html("")

@@ -16,7 +16,7 @@ import numpy as np
 from evenly.federation import Federation
 from evenly.writing import READING, write_whole
 
-FORMAT = 1
+FORMAT = 2
 
 
 def write(path: Path, fingerprint: str, done: int, tree: Any) -> None:

@@ -31,6 +31,12 @@ class Resident:
     def to_device(self, state: State) -> State:
         return on_every_device(jax.tree.map(jnp.asarray, state), self._shape.devices)
 
+    def packed(self, state: State) -> State:
+        return state
+
+    def unpacked(self, state: State) -> State:
+        return state
+
     def advance(self, block: Block, state: State) -> tuple[State, Record]:
         return self._advance(self._task, self._shape, self._parts, self.data, block, state)
 

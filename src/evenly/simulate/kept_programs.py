@@ -37,10 +37,10 @@ def keep() -> None:
     """From here on JAX keeps what it compiles, unless somebody decided otherwise."""
     if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false") or jax.config.values["jax_compilation_cache_dir"]:
         return
-    place = folder()
     try:
+        place = folder()
         place.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # not ours to write, or nobody's home
         return
     if not os.access(place, os.W_OK | os.X_OK):
         return

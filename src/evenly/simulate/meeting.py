@@ -7,16 +7,17 @@ the runs of one seed do, but they can share the start: many of them take hardly 
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenly.compiling import graphs
 from evenly.simulate.layout import SEATS, Data, Parts, Shape, State
 from evenly.simulate.plan import Block
-from evenly.simulate.program import OPTIONS, Record, stretches
+from evenly.simulate.program import Record, stretches
 from evenly.types import Task
 
 Advance = Callable[[Task, Shape, Parts, Data, Block, State], tuple[State, Record]]
@@ -99,12 +100,18 @@ class Meeting:
         self._changed.notify_all()
 
 
-@partial(jax.jit, static_argnames=("shape",), compiler_options=OPTIONS)
 def advance_side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, Record]]:
     """`advance` for several at once, in the order given. Nothing is donated: small states are all that is worth it here."""
+    return _compiled()(shape, asked)
 
-    def one(ask: Ask) -> tuple[State, Record]:
-        return stretches(shape._replace(seats=len(asked)), ask.block, (ask.task, ask.parts, ask.data, ask.state))
 
-    found = jax.vmap(one, axis_name=SEATS)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *asked))
-    return [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(asked))]
+@cache
+def _compiled() -> Any:
+    def side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, Record]]:
+        def one(ask: Ask) -> tuple[State, Record]:
+            return stretches(shape._replace(seats=len(asked)), ask.block, (ask.task, ask.parts, ask.data, ask.state))
+
+        found = jax.vmap(one, axis_name=SEATS)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *asked))
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], found) for i in range(len(asked))]
+
+    return jax.jit(side_by_side, static_argnames=("shape",), compiler_options=graphs())

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
-from evenly.compiling import WITHOUT_LIBRARY
+from evenly.compiling import WITHOUT_LIBRARY, graphs
 from evenly.models.linear import products_as_sums
 from evenly.ranking import Ballot
 from evenly.simulate import several
@@ -191,10 +191,6 @@ def move(band: Band, rule: Tree, server: Tree, model: Tree, total: Tree, signals
     return model, rule, server
 
 
-# A GPU starts steps of two kernels or more as one graph; by default of five or more.
-OPTIONS = {"xla_gpu_graph_min_graph_size": 2}
-
-
 def advance(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> tuple[State, Record]:
     """Run a block, on every device its share."""
     return compiled(shape.whole)(task, shape, parts, data, block, state)
@@ -208,7 +204,7 @@ def compiled(whole: bool) -> Any:
         with products_as_sums(whole):
             return on_each_device(partial(stretches, shape), shape.devices, block)(block, (task, parts, data, state))
 
-    options = OPTIONS | (WITHOUT_LIBRARY if whole else {})
+    options = graphs() | (WITHOUT_LIBRARY if whole else {})
     return jax.jit(block_by_block, static_argnames=("shape",), donate_argnames=("state",), compiler_options=options)
 
 

@@ -162,11 +162,12 @@ class _Simulation:
         )
         weight = prepared_weights(federation, company.prepares)
         if self.stream:
-            most = most_rounds(federation, planned().slots, jax.eval_shape(lambda: self._first_memory(shape, self._first_model(shape))))
+            memory = jax.eval_shape(lambda: self._first_memory(shape, self._first_model(shape)))
+            most = most_rounds(federation, planned().slots, memory)
             blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=0, most=most)
             shape = shape._replace(clients=min(blocks.rounds * planned().slots, federation.clients))
             watched = np.arange(federation.clients, dtype=np.int32) if panel is None else panel
-            self.source = Streamed(federation, weight, watched, task, shape, self.parts, advance)
+            self.source = Streamed(federation, weight, watched, task, shape, self.parts, advance, memory)
             self.blocks = Blocks(planned(hold=self.source.hold), rounds=rounds, every=every, runs=runs, cells=0, most=most)
         else:
             self.source = Resident(federation, weight, task, shape, self.parts, advance)
@@ -181,6 +182,7 @@ class _Simulation:
         if path and (saved := checkpoints.read(path, name)):
             done, leaves = saved
             state, collected = _restored(leaves, jax.tree.structure(state))
+            state = self.source.unpacked(state)
         elif isinstance(self.source, Resident) and self.shape.models:
             ask = beginning.Opening(self.task, self.shape, self.parts, self.source.data, state, self.federation, self.seeds)
             state = state._replace(chosen=beginning.first_choices(ask, self.algorithms))
@@ -205,11 +207,11 @@ class _Simulation:
                         progress(now.stop, self.rounds)
                 except BaseException:  # the caller wants to stop here: lose nothing
                     if path:
-                        checkpoints.write(path, name, now.stop, (state, collected.whole()))
+                        checkpoints.write(path, name, now.stop, (self.source.packed(state), collected.whole()))
                     raise
                 if path and now.stop < self.rounds and time.monotonic() - written > pause:
                     began = time.monotonic()
-                    checkpoints.write(path, name, now.stop, (state, collected.whole()))
+                    checkpoints.write(path, name, now.stop, (self.source.packed(state), collected.whole()))
                     written = time.monotonic()
                     pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
         rule = self.algorithms[0].rule

@@ -41,8 +41,7 @@ def worth_streaming(federation: Federation, runs: int) -> bool:
 def most_rounds(federation: Federation, slots: int, memory: Tree) -> int:
     """How many rounds' clients are moved to the device at a time."""
     rows = slots * max(1.0, len(federation.train.rows) / federation.clients)
-    kept = slots * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(memory))
-    return max(1, int(min(PIECE_BYTES / (rows * _row_bytes(federation)), MEMORY_BYTES / max(kept, 1))))
+    return max(1, int(min(PIECE_BYTES / (rows * _row_bytes(federation)), MEMORY_BYTES / max(slots * _bytes(memory), 1))))
 
 
 class Kept(NamedTuple):
@@ -82,16 +81,25 @@ class Piece(NamedTuple):
 
 
 class Streamed:
-    """A federation that is given to the device bit by bit. `shape` is that of a block, and `panel` says who is evaluated."""
+    """A federation that is given to the device bit by bit. `shape` is that of a block, `panel` says who is evaluated, and `memory` is
+    the form of what one client remembers."""
 
     def __init__(
-        self, federation: Federation, weight: np.ndarray | None, panel: np.ndarray, task: Task, shape: Shape, parts: Parts, advance: Advance
+        self,
+        federation: Federation,
+        weight: np.ndarray | None,
+        panel: np.ndarray,
+        task: Task,
+        shape: Shape,
+        parts: Parts,
+        advance: Advance,
+        memory: Tree,
     ) -> None:
         self._federation, self._weight, self._panel = federation, weight, panel
         self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
         self._unprivileged = federation.census().unprivileged_rows
         self._room = 0  # rows for which the tables of a block have room
-        self._examined, self._examined_rows = self._sizes()
+        self._examined, self._examined_rows = self._sizes(_bytes(memory))
 
     def hold(self, cohort: np.ndarray) -> Held:
         """The training rows of a block's clients, copied end to end."""
@@ -111,6 +119,21 @@ class Streamed:
         """Everything but what belongs to the clients."""
         moved = on_every_device(jax.tree.map(jnp.asarray, state._replace(memory=(), excluded=())), self._shape.devices)
         return moved._replace(memory=state.memory, excluded=state.excluded)
+
+    def packed(self, state: State) -> State:
+        """A state to be written to a file: only those who have trained are in it."""
+        if not isinstance(state.memory, Kept):
+            return state
+        trained = np.flatnonzero(state.memory.trained)
+        return state._replace(memory=Kept(state.memory.first, jax.tree.map(lambda own: own[trained], state.memory.own), trained))
+
+    def unpacked(self, state: State) -> State:
+        """A state as it was before it was packed."""
+        if not isinstance(state.memory, Kept):
+            return state
+        whole = Kept.nothing_yet(state.memory.first, self._federation.clients)
+        whole.put(state.memory.trained, state.memory.own)
+        return state._replace(memory=whole)
 
     def advance(self, block: Block, state: State) -> tuple[State, Record]:
         """Start a block. What it leaves of its clients comes back with `settle`."""
@@ -200,14 +223,15 @@ class Streamed:
     def _evaluated_rows(self) -> np.ndarray:
         return sum((self._federation.split(split).counts[self._panel] for split in SPLITS), np.zeros(len(self._panel), np.int64))
 
-    def _sizes(self) -> tuple[int, int]:
-        """How many clients, and how many rows, are evaluated at a time."""
+    def _sizes(self, memory: int) -> tuple[int, int]:
+        """How many clients, each with so many bytes of memory, and how many rows are evaluated at a time."""
         shape = self._shape
         cells = 3 * shape.groups * shape.labels**2 * shape.runs
         most = max(int(self._evaluated_rows().max(initial=1)), int(PIECE_BYTES // _row_bytes(self._federation)), 1)
         every = int(self._evaluated_rows().sum()) + len(self._federation.central)
         rows = -(-min(most, every) // shape.eval_chunk) * shape.eval_chunk
-        return int(np.clip(LARGEST_BLOCK_CELLS // cells, 1, max(len(self._panel), 1))), rows
+        clients = min(LARGEST_BLOCK_CELLS // cells, MEMORY_BYTES // max(memory, 1))
+        return int(np.clip(clients, 1, max(len(self._panel), 1))), rows
 
     def _tables(self, rows: np.ndarray, room: int) -> Tables:
         """These rows of the federation, with zeros up to the room and one more."""
@@ -232,6 +256,10 @@ def _given(**columns: Any) -> Data:
 
 def _memory(state: State, clients: np.ndarray, room: int) -> Tree:
     return state.memory.of(clients, room) if isinstance(state.memory, Kept) else trees.repeat(state.memory, room)
+
+
+def _bytes(memory: Tree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(memory))
 
 
 def _row_bytes(federation: Federation) -> float:

@@ -143,12 +143,15 @@ def effective_clients(trace: Trace) -> float:
 
 
 def unprivileged_share(trace: Trace, data: Federation) -> float:
-    """The share of unprivileged people among the training rows of clients, weighted by their coefficients, averaged over rounds."""
+    """The share of unprivileged people among the training rows of clients, weighted by their coefficients, averaged over rounds in
+    which somebody counted."""
     counts = sides(trace.tables[-1, SPLITS.index("train")], data.unprivileged).sum((-2, -1))
     share = ratio(counts[:, 0], counts.sum(1))
     cohort, weights = seated(trace)
     weights = weights.astype(np.float64)
-    return float(np.mean(ratio((weights * share[cohort]).sum(1), weights.sum(1))))
+    each = ratio((weights * share[cohort]).sum(1), weights.sum(1))
+    each = each[np.isfinite(each)]
+    return float(each.mean()) if len(each) else float("nan")
 
 
 def _first(view: View, method: Method) -> list[Run]:
