@@ -74,7 +74,7 @@ def test_federations_that_differ_only_in_their_split_share_their_rows_while_one_
     assert synthetic_crowd(30, features=3, seed=1).x is not first.x
     kept = first.x.copy()
     del first, other
-    assert not _alive
+    assert not [crowd for crowd in _alive if crowd.clients == 30]  # other tests may hold others
     np.testing.assert_array_equal(synthetic_crowd(30, features=3).x, kept)
 
 

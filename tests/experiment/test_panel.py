@@ -119,3 +119,5 @@ def test_excluded_clients_are_named_whether_or_not_they_are_of_the_panel(part: C
     page = render(part._replace(runs=runs))
     assert part.registered is not None
     assert part.registered.names[outside] in page
+    rows = int(part.registered.train.counts[outside])
+    assert part.registered.names[outside] not in render(part._replace(runs=runs), least=rows + 1)

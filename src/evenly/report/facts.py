@@ -97,12 +97,13 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def excluded(comparison: Comparison, hidden: Collection[int] = ()) -> Html:
-    """Updates that were left out because they were not finite; nothing where there were none. Hidden clients are not named."""
+def excluded(comparison: Comparison, hidden: Collection[int] = (), least: int = 1) -> Html:
+    """Updates that were left out because they were not finite; nothing where there were none. Hidden clients are not named, nor those
+    who were not evaluated and have fewer than `least` training rows."""
     found = {label: np.sum([run.trace.excluded for run in comparison.of(label)], axis=0) for label in comparison.labels}
     hidden, panel = _registered(comparison, hidden), comparison.runs[0].trace.panel
-    if panel is not None:  # who was not evaluated has rows that nobody counted: too few to be named, perhaps
-        hidden |= set(range(comparison.everyone.clients)) - set(panel.tolist())
+    if panel is not None:
+        hidden |= set(np.flatnonzero(comparison.everyone.train.counts < least).tolist()) - set(panel.tolist())
     entries = [(label, k, int(times[k])) for label, times in found.items() for k in np.flatnonzero(times)]
     if not entries:
         return Html("")

@@ -99,7 +99,7 @@ def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int
         "privacy": privacy(comparison),
         "data": data_card(comparison, least),
         "settings": settings(comparison),
-        "excluded": Html("") if comparison.incidents else excluded(comparison, choice.hidden),
+        "excluded": Html("") if comparison.incidents else excluded(comparison, choice.hidden, least),
         "hidden": hidden_section(comparison, choice),
     }
     return Built(opening(comparison, values, choice), sections, drawn.specs | groups.specs)
