@@ -45,7 +45,10 @@ def test_nothing_is_sent_and_the_own_model_is_used(simulated: Simulated):
 
 
 def test_lanes_change_nothing(simulated: Simulated):
-    same_bits(simulated(TEXT, ROUNDS), simulated(TEXT, ROUNDS, lanes=3))
+    turn, lanes = simulated(TEXT, ROUNDS), simulated(TEXT, ROUNDS, lanes=3)
+    # In turn, small steps are compiled as one function, which sums in another order.
+    np.testing.assert_allclose(lanes.losses, turn.losses, rtol=1e-6)
+    same_bits(turn, lanes._replace(losses=turn.losses))
 
 
 def test_a_local_optimiser_and_mistakes():
