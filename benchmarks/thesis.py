@@ -126,7 +126,7 @@ class One:
         """What evenly will draw, for Flower's clients to use."""
         planner = Planner(self.federation, self.method.work, [self.method.select], seeds=Seeds.all(self.seed), dropout=0.0)
         none = np.zeros(0, np.int32)
-        block = planner.block(0, rounds, rounds=rounds, steps=rounds * planner.steps_per_round(), stops=none, evaluate=none)
+        block = planner.block(0, rounds, rounds=rounds, steps=rounds * planner.most_steps_per_round, stops=none, evaluate=none)
         return {
             "x": self.federation.x, "y": self.federation.y.astype(np.float32), "rate": np.float32(RATE),
             "cohort": block.cohort, "first_step": block.first_step, "rows": block.rows,

@@ -73,7 +73,7 @@ def test_a_negative_seed_is_as_good_as_any():
 
 
 def test_more_than_three_counters_are_refused():
-    with pytest.raises(ValueError):
+    with pytest.raises(TypeError):
         Draws(0, "split").at(1, 2, 3, 4)
 
 

@@ -16,15 +16,13 @@ class Draws:
         # One Philox object is rewound for each draw: building a new one costs about ten times as much.
         self._bits = np.random.Philox(key=np.array([seed & (2**64 - 1), zlib.crc32(purpose.encode())], np.uint64))
         self._generator = np.random.Generator(self._bits)
-        self._state = self._bits.state
+        self._state = self._bits.state  # a copy, which drawing does not change; nothing is buffered in it
+        self._counter = self._state["state"]["counter"]
 
-    def at(self, *counter: int) -> np.random.Generator:
+    def at(self, first: int = 0, second: int = 0, third: int = 0) -> np.random.Generator:
         """The generator at a counter of up to three numbers, usually (round, client). Valid until the next call."""
-        state = self._state["state"]
         # The lowest word is Philox's own block counter; ours sit above it and can never overlap with it.
-        state["counter"][:] = 0
-        state["counter"][1 : 1 + len(counter)] = counter
-        self._state.update(buffer_pos=4, has_uint32=0, uinteger=0)
+        self._counter[1], self._counter[2], self._counter[3] = first, second, third
         self._bits.state = self._state
         return self._generator
 

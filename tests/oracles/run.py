@@ -30,7 +30,7 @@ class Run(NamedTuple):
 
 def visits(federation: Federation, algorithm: Algorithm, rounds: int, seeds: Seeds, dropout: float) -> list[list[Visit]]:
     planner = Planner(federation, algorithm.work, [algorithm.select], seeds=seeds, dropout=dropout)
-    steps = rounds * planner.steps_per_round()
+    steps = rounds * planner.most_steps_per_round
     block = planner.block(0, rounds, rounds=rounds, steps=steps, stops=np.array([rounds]), evaluate=np.array([True]))
     result = []
     for t in range(rounds):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evenly import randomness
 from evenly.federation import Federation
 from evenly.models import MLP
 from evenly.sampling import Full, Weighted
@@ -22,7 +23,7 @@ def plan(federation: Federation, seeds: Seeds, select=None, text: str = "fedavg(
 def block(planner: Planner, start: int, stop: int) -> Block:
     rounds = stop - start
     return planner.block(
-        start, stop, rounds=rounds, steps=rounds * planner.steps_per_round(), stops=np.array([rounds]), evaluate=np.array([True])
+        start, stop, rounds=rounds, steps=rounds * planner.most_steps_per_round, stops=np.array([rounds]), evaluate=np.array([True])
     )
 
 
@@ -139,4 +140,29 @@ def test_planned_steps_fit_their_bound(tiny: Federation, select):
     planner = plan(tiny, Seeds(), select)
     for t in range(30):
         made = block(planner, t, t + 1)
-        assert made.first_step[-1] <= planner.steps_per_round()
+        assert made.first_step[-1] <= planner.most_steps_per_round
+
+
+@pytest.mark.parametrize("settings", ["epochs=1", "epochs=3", "epochs=2, max_steps=3", "epochs=2, batch_size=1000"])
+def test_a_visits_batches_are_those_that_the_client_draws_by_itself(tiny: Federation, settings: str):
+    planner = plan(tiny, Seeds(batches=3), Full(), text=f"fedavg({settings})")
+    (method,) = algorithms(f"fedavg({settings})")
+    for (t, client), found in batches(planner, 2, 5).items():
+        own = randomness.batches(
+            tiny.train.of(client), method.work.batch_size, epochs=method.work.epochs, shuffle=randomness.generator(3, "batches", t, client),
+            padding=len(tiny.y), most=method.work.max_steps or None,
+        )  # fmt: skip
+        assert found == own.tolist()
+
+
+def test_rounds_fit_into_the_steps_that_there_is_room_for(tiny: Federation):
+    planner = plan(tiny, Seeds(), Weighted(clients=2), dropout=0.3)
+    loads = [int(planner.steps[planner.cohorts(t, t + 1).cohort].sum()) for t in range(20)]
+    assert len(set(loads)) > 2
+    for room in (planner.most_steps_per_round, sum(loads[4:9]), sum(loads[4:9]) + 1, sum(loads[4:]), 10**6):
+        fresh = plan(tiny, Seeds(), Weighted(clients=2), dropout=0.3)
+        stop = fresh.fitting(4, 20, room)
+        assert stop > 4
+        assert sum(loads[4:stop]) <= room
+        assert stop == 20 or sum(loads[4 : stop + 1]) > room
+        assert block(fresh, stop, 20).cohort.tolist() == [planner.cohorts(t, t + 1).cohort[0].tolist() for t in range(stop, 20)]

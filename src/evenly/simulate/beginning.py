@@ -123,7 +123,7 @@ def _first_votes(opening: Opening, algorithm: Algorithm) -> list[np.ndarray]:
         who = np.minimum(np.arange(start, start + VOTES_AT_ONCE), opening.shape.clients - 1)
         planner = Planner(opening.federation, algorithm.work, [_These(who)], seeds=opening.seeds, dropout=0.0)
         # With the batches that a client would have in the first round.
-        block = planner.block(0, 1, rounds=1, steps=planner.steps_per_round(), stops=np.array([1]), evaluate=np.array([False]))
+        block = planner.block(0, 1, rounds=1, steps=planner.most_steps_per_round, stops=np.array([1]), evaluate=np.array([False]))
         places = _votes(opening.task, opening.shape, opening.parts, opening.data, block, opening.state, _voters_at_once())
         pieces.append([np.asarray(leaf) for leaf in _compared(places, rule.layer)])
     return [np.concatenate(leaves)[: opening.shape.clients] for leaves in zip(*pieces, strict=True)]

@@ -29,20 +29,20 @@ class Blocks:
         self._planner, self._rounds, self._every, self._apart = planner, rounds, every, not cells
         # At least two: the evaluation before the first round, and one that ends the block.
         self._stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64)) if cells else 1
-        steps = max(planner.steps_per_round(), 1)
+        usual = max(planner.usual_steps_per_round, 1)
         # A block is as many rounds as fit into arrays whose sizes do not depend on how rows are dealt to clients: partitions of
         # the same rows then share a compiled program.
         room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
         most = max(1, min(1024, rounds, most))
-        self._steps = max(rounded_up(min(min(rounds, most) * steps, room)), steps)
+        self._steps = max(rounded_up(min(most * usual, room)), planner.most_steps_per_round, 1)
         self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
-        self.rounds = int(np.clip(self._steps // steps, 1, self._padded))
+        self.rounds = int(np.clip(self._steps // usual, 1, self._padded))
 
     def next(self, start: int) -> Ahead | None:
         """The rounds from `start`: as many as fit, with the evaluations that fall among them; None after the last."""
         if start >= self._rounds:
             return None
-        stop = min(start + self.rounds, self._rounds)
+        stop = self._planner.fitting(start, min(start + self.rounds, self._rounds), self._steps)
         if self._apart:
             stop = min(stop, next(t for t in self.evaluations() if t > start))
             return Ahead(start, stop, self._block(start, stop, np.array([stop - start], np.int32), np.zeros(1, bool)))

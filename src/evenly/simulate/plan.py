@@ -4,13 +4,15 @@ Drawn with counter-based randomness (seed, purpose, round, client), so that bloc
 in any order, and a real client elsewhere can draw the same batches.
 """
 
+import heapq
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from evenly.federation import Federation, Ragged
-from evenly.randomness import Draws, batches
+from evenly.randomness import Draws
 from evenly.types import Seeds, Select, Work
 
 
@@ -107,35 +109,57 @@ class Planner:
         self._chances = Draws(seeds.cohort, "chance")
         self._shuffles = Draws(seeds.batches, "batches")
         self._select_states = [(0, select.init(census)) for select in selects]  # next round, state
+        self._drawn: list[dict[int, np.ndarray]] = [{} for _ in selects]  # cohorts of rounds that are still to come
         steps = work.epochs * -(-federation.train.counts // work.batch_size)
         self.steps = np.minimum(steps, work.max_steps) if work.max_steps else steps  # of each client
 
-    def steps_per_round(self) -> int:
+    @cached_property
+    def most_steps_per_round(self) -> int:
         """An upper bound: the K longest clients, one after another or dealt to lanes."""
         repeated = any(getattr(select, "replace", False) for select in self._selects)  # one client may sit in every slot
         longest = np.full(self.slots, self.steps.max()) if repeated else np.sort(self.steps)[::-1][: self.slots]
         return max(load for load, _ in deal(longest, self.lanes))
 
+    @property
+    def usual_steps_per_round(self) -> int:
+        """A little more than the steps of an average round; where clients train one after another, that is how rounds are fitted."""
+        most = self.most_steps_per_round
+        return most if self.lanes > 1 else min(most, int(1.1 * self.slots * self.steps.mean()) + 1)
+
+    def fitting(self, start: int, stop: int, steps: int) -> int:
+        """The last of the rounds start..stop whose steps, with those of the rounds before it, are at most so many."""
+        if steps >= (stop - start) * self.most_steps_per_round:
+            return stop
+        cohort, chosen = self._chosen(start, stop)
+        taking = self.steps[cohort] if chosen is None else np.where(chosen.any(-1), self.steps[cohort], 0)
+        return start + int(np.searchsorted(taking.sum(1).cumsum(), steps, side="right"))
+
     def cohorts(self, start: int, stop: int) -> Cohorts:
         """Who is chosen in rounds start..stop, and who of them returns."""
-        drawn = [[self._draw(i, t) for t in range(start, stop)] for i in range(len(self._selects))]
-        if len(drawn) == 1:
-            cohort, chosen = np.array(drawn[0], np.int32).reshape(stop - start, self.slots), None
-        else:
-            cohort, chosen = self._union(drawn)
+        cohort, chosen = self._chosen(start, stop)
         returned = np.ones(cohort.shape, bool) if chosen is None else np.asarray(chosen.any(-1))
         if self._dropout:
             for i, t in enumerate(range(start, stop)):
                 returned[i] &= self._drops.at(t).random(len(self.steps))[cohort[i]] >= self._dropout
         return Cohorts(cohort, returned, chosen)
 
+    def _chosen(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """The clients of each round and, where there are several samplings, by whom they were chosen."""
+        self._drawn = [{t: chosen for t, chosen in of.items() if t >= start} for of in self._drawn]
+        drawn = [[self._draw(i, t) for t in range(start, stop)] for i in range(len(self._selects))]
+        if len(drawn) == 1:
+            return np.array(drawn[0], np.int32).reshape(stop - start, self.slots), None
+        return self._union(drawn)
+
     def _draw(self, i: int, t: int) -> np.ndarray:
         """One sampling's choice of round t. A sampling may look back, so rounds that were skipped (on resuming) are drawn too."""
+        if t in self._drawn[i]:
+            return self._drawn[i][t]
         at, state = self._select_states[i] if self._select_states[i][0] <= t else (0, self._selects[i].init(self._census))
         for earlier in range(at, t):
             _, state = self._selects[i](state, self._cohorts.at(earlier))
         chosen, state = self._selects[i](state, self._cohorts.at(t))
-        self._select_states[i] = t + 1, state
+        self._select_states[i], self._drawn[i][t] = (t + 1, state), chosen
         return chosen
 
     def _union(self, drawn: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -158,19 +182,10 @@ class Planner:
         first = np.zeros(rounds * self.slots + 1, np.int32)
         first[1 : visits.size + 1] = np.cumsum(visits)
         first[visits.size + 1 :] = first[visits.size]
-        rows = np.full((steps if self.lanes == 1 else 0, self.batch), padding, np.int32)
-
-        def visit(i: int, k: int) -> np.ndarray:
-            """One visit's batches. [steps, batch]"""
-            client = int(cohort[i, k])
-            shuffle = self._shuffles.at(start + i, client) if self._work.shuffle else None
-            own, most = train.of(int(place[i, k])), int(self.steps[client])
-            return batches(own, self.batch, epochs=self._work.epochs, shuffle=shuffle, padding=padding, most=most)
-
-        lanes = None if self.lanes == 1 else self._dealt(visits, visit, padding, rounds, steps)
+        room = steps if self.lanes == 1 else int(first[-1])
+        rows = self._batches(start, cohort, place, visits, first, train, np.full((room, self.batch), padding, np.int32))
+        lanes = None if self.lanes == 1 else self._dealt(visits, first, rows, padding, rounds, steps)
         turns = None if self.devices == 1 else self._turns(visits, rounds)
-        for at in np.flatnonzero(visits) if lanes is None else ():
-            rows[first[at] : first[at + 1]] = visit(*divmod(int(at), self.slots))
         pad = ((0, rounds - (stop - start)), (0, 0))
         chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
         return Block(
@@ -180,13 +195,35 @@ class Planner:
             chosen=None if chosen is None else np.pad(chosen, (*pad, (0, 0))),
             chance=np.pad(chance, pad),
             first_step=first,
-            rows=rows,
+            rows=rows if lanes is None else rows[:0],
             stops=stops,
             evaluate=evaluate,
             lanes=lanes,
             turns=turns,
             held=held,
         )
+
+    def _batches(
+        self, start: int, cohort: np.ndarray, place: np.ndarray, visits: np.ndarray, first: np.ndarray, train: Ragged, rows: np.ndarray
+    ) -> np.ndarray:
+        """All visits' batches, written one after another into `rows`: what `randomness.batches` draws for each of them, shuffled in its
+        place. Rounds of many small clients take hardly longer than this loop, so it does nothing twice."""
+        flat, taking = rows.reshape(-1), np.flatnonzero(visits)
+        who = place.ravel()[taking]
+        sizes = train.offsets[who + 1] - train.offsets[who]
+        lists = (start + taking // self.slots, cohort.ravel()[taking], first[taking], first[taking + 1], train.offsets[who], sizes)
+        for t, client, at, end, mine, size in zip(*(numbers.tolist() for numbers in lists), strict=True):
+            own = train.rows[mine : mine + size]
+            shuffle = self._shuffles.at(t, client).shuffle if self._work.shuffle else None
+            end *= self.batch
+            for epoch in range(at * self.batch, end, -(-size // self.batch) * self.batch):
+                written = flat[epoch : epoch + size] if epoch + size <= end else np.empty_like(own)
+                written[:] = own
+                if shuffle:
+                    shuffle(written)
+                if epoch + size > end:  # the last epoch ends early
+                    flat[epoch:end] = written[: end - epoch]
+        return rows
 
     def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
         """The slots dealt to each device: those of its own lane, or of its own few lanes. [rounds, devices, K]"""
@@ -199,7 +236,8 @@ class Planner:
                 mine[at : at + len(slots)] = slots
         return turns
 
-    def _dealt(self, visits: np.ndarray, visit: Callable[[int, int], np.ndarray], padding: int, rounds: int, steps: int) -> Lanes:
+    def _dealt(self, visits: np.ndarray, begins: np.ndarray, rows: np.ndarray, padding: int, rounds: int, steps: int) -> Lanes:
+        """The batches `rows` of all visits, each of which begins at its own, dealt to lanes."""
         first = np.zeros(rounds + 1, np.int32)
         shape = (steps, self.lanes)
         lanes = Lanes(
@@ -209,13 +247,14 @@ class Planner:
             np.zeros(shape, bool),
             np.zeros(shape, bool),
         )
-        for i, own in enumerate(visits):
-            dealt = deal(own, self.lanes)
+        for i, loads in enumerate(visits):
+            dealt = deal(loads, self.lanes)
             for lane, (_, slots) in enumerate(dealt):
                 at = first[i]
                 for k in slots:
-                    end = at + own[k]
-                    lanes.rows[at:end, lane] = visit(i, k)
+                    end = at + loads[k]
+                    own = begins[i * self.slots + k]
+                    lanes.rows[at:end, lane] = rows[own : own + end - at]
                     lanes.slot[at:end, lane] = k
                     lanes.starts[at, lane] = lanes.ends[end - 1, lane] = True
                     at = end
@@ -226,9 +265,11 @@ class Planner:
 
 def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:
     """Deal visits to lanes, longest first, each to the lane with the least to do: (steps, visits) of every lane."""
-    dealt: list[tuple[int, list[int]]] = [(0, []) for _ in range(lanes)]
-    for k in np.argsort(-steps, kind="stable"):
+    visits: list[list[int]] = [[] for _ in range(lanes)]
+    loads = [(0, lane) for lane in range(lanes)]  # a heap: of equal lanes, the first comes first
+    for k in np.argsort(-steps, kind="stable").tolist():
         if steps[k]:
-            lane = min(range(lanes), key=lambda i: dealt[i][0])
-            dealt[lane] = (dealt[lane][0] + int(steps[k]), [*dealt[lane][1], int(k)])
-    return dealt
+            load, lane = loads[0]
+            visits[lane].append(k)
+            heapq.heapreplace(loads, (load + int(steps[k]), lane))
+    return [(load, visits[lane]) for load, lane in sorted(loads, key=lambda one: one[1])]

@@ -285,7 +285,7 @@ class _Simulation:
             self.rounds,
             self.rounds + 1,
             rounds=1,
-            steps=everyone.steps_per_round(),
+            steps=everyone.most_steps_per_round,
             stops=np.array([1], np.int32),
             evaluate=np.array([True]),
         )
