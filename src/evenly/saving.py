@@ -17,6 +17,7 @@ import numpy as np
 from evenly.encoding import Categorical, Encoder, Numeric
 from evenly.federation import Federation, as_features
 from evenly.models import TASKS, Probabilistic, check_task
+from evenly.models.skeleton import skeleton
 from evenly.ranking import Supernetwork
 from evenly.records import record, static
 from evenly.types import Task, Trace, Tree
@@ -72,7 +73,7 @@ class Model:
 def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
     """The model that a run ended with; where edges were ranked, the network that keeps the best of them."""
     check_task(task, federation)
-    _check_leaves(_described(trace.model), _described(_skeleton(task)), "The trace", type(task).__name__)
+    _check_leaves(_described(trace.model), _described(skeleton(task)), "The trace", type(task).__name__)
     ranked = isinstance(task, Supernetwork)
     return Model(
         task=task.inner if ranked else task,
@@ -113,12 +114,12 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
     path = Path(path)
     header, leaves = _read(path)
     task = task or _task_from_json(path, header["task"])
-    skeleton = _skeleton(task)
-    _check_leaves(header["leaves"], _described(skeleton), f"The model in {path.name}", type(task).__name__)
+    form = skeleton(task)
+    _check_leaves(header["leaves"], _described(form), f"The model in {path.name}", type(task).__name__)
     columns = header["encoder"]
     return Model(
         task=task,
-        params=jax.tree.unflatten(jax.tree.structure(skeleton), leaves),
+        params=jax.tree.unflatten(jax.tree.structure(form), leaves),
         labels=tuple(header["labels"]),
         shape=tuple(header["shape"]),
         dtype=header["dtype"],
@@ -146,11 +147,6 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
         raise ValueError(f"{path.name} is not a whole model file written by evenly.save (its header is incomplete); save it again.")
     # npz knows only NumPy's own types: bfloat16, say, comes back as plain bytes.
     return header, [leaf.view(jax.numpy.dtype(d["dtype"])) for leaf, d in zip(leaves, described, strict=True)]
-
-
-def _skeleton(task: Task) -> Tree:
-    """The parameters' structure, shapes and types, without computing them."""
-    return jax.eval_shape(task.init, jax.random.key(0))
 
 
 def _described(params: Tree) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from evenly.experiment.jobs import Setting
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program, members_of, programs
 from evenly.experiment.store import Store
+from evenly.models.skeleton import skeleton
 from evenly.simulate import worth_meeting
 from evenly.simulate.beginning import suited
 from evenly.simulate.people import by_group
@@ -90,7 +91,7 @@ def _state(first: Setting, members: Sequence[Algorithm], program: Program) -> in
 
 
 def _model(task: Task, member: Algorithm) -> Any:
-    return jax.eval_shape(member.task(task, Seeds()).init, jax.random.key(0))
+    return skeleton(member.task(task, Seeds()))
 
 
 def _bytes(tree: Any) -> int:

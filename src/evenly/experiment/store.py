@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from evenly.experiment.plan import NewerError, plain
+from evenly.models.skeleton import skeleton
 from evenly.saving import Model, save
 from evenly.types import Task, Trace
 from evenly.writing import READING, write_whole
@@ -118,7 +119,7 @@ class Store:
         path = self.traces_in(self.folder, keys)
         if not path.exists():
             return None
-        structure = jax.tree.structure(jax.eval_shape(task.init, jax.random.key(0)))
+        structure = jax.tree.structure(skeleton(task))
         try:
             return _read_traces(path, keys, structure)
         except (EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):

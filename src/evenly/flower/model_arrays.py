@@ -9,12 +9,12 @@ that are kept apart keep their statistics apart, as part of each. Half precision
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from flwr.app import ArrayRecord
 
 from evenly.flower import wire
 from evenly.flower.rounds import Leaves
+from evenly.models.skeleton import skeleton
 from evenly.records import require
 from evenly.types import Algorithm, Seeds, Task
 
@@ -75,7 +75,7 @@ def received(form: Form, arrays: ArrayRecord) -> Parts:
 
 def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: Seeds) -> None:
     """Raise unless the first arrays are a model of this task, or several."""
-    like = jax.eval_shape(algorithm.task(task, seeds).init, jax.random.key(0))
+    like = skeleton(algorithm.task(task, seeds))
     several = any(name.startswith(wire.prefix_of(0)) for name in arrays)
     wire.from_arrays(arrays, like, wire.prefix_of(0) if several else "")
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.federation import Federation, Shard
+from evenly.models.skeleton import remembered, skeleton
 from evenly.types import Array, Task, Tree
 
 ROWS = 3
@@ -20,25 +21,30 @@ class Probabilistic(Protocol):
 
 def check_task(task: Task, federation: Federation) -> None:
     """Raise unless the task gives one loss and one class number per row, and as many classes as there are labels."""
+    _check(task, federation.x.shape[1:], federation.x.dtype, len(federation.labels))
+
+
+@remembered
+def _check(task: Task, row: tuple[int, ...], dtype: Any, labels: int) -> None:
     name = type(task).__name__
     if any(leaf is task for leaf in jax.tree.leaves(task)):
         raise TypeError(f"A task must be a pytree, which {name} is not. Decorate the class with evenly.records.record.")
-    params = jax.eval_shape(task.init, jax.random.key(0))
+    params = skeleton(task)
     if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(params)):
         raise TypeError(f"{name}: init must give arrays of floats only; keep anything else in fields of the task.")
-    shard = _example(federation)
+    shard = _example(row, dtype)
     losses = jax.eval_shape(task.losses, params, shard)
     outcome = jax.eval_shape(task.predict, params, shard.x)
     _require_shape(name, "losses", losses, jnp.floating)
     _require_shape(name, "predict", outcome, jnp.integer)
     if isinstance(task, Probabilistic):
         classes = jax.eval_shape(task.probabilities, params, shard.x).shape[1]
-        if classes != len(federation.labels):
-            raise ValueError(f"{name} has {classes} classes, but the data have {len(federation.labels)} labels. Give it as many.")
+        if classes != labels:
+            raise ValueError(f"{name} has {classes} classes, but the data have {labels} labels. Give it as many.")
 
 
-def _example(federation: Federation) -> Shard:
-    x = jax.ShapeDtypeStruct((ROWS, *federation.x.shape[1:]), jax.dtypes.canonicalize_dtype(federation.x.dtype))
+def _example(row: tuple[int, ...], dtype: Any) -> Shard:
+    x = jax.ShapeDtypeStruct((ROWS, *row), jax.dtypes.canonicalize_dtype(dtype))
     whole, real = jax.ShapeDtypeStruct((ROWS,), jnp.int32), jax.ShapeDtypeStruct((ROWS,), jnp.float32)
     return Shard(x, whole, whole, real, real)
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.models import Probabilistic
+from evenly.models.skeleton import skeleton
 from evenly.ranking.order import MOST_EDGES, dropped
 from evenly.records import record, require, static
 from evenly.types import Array, Key, Shard, Task, Tree
@@ -104,7 +105,7 @@ def supernetwork(
     """
     check_settings(k, scores, weights)
     require(isinstance(task, Probabilistic), f"{type(task).__name__} gives no probabilities, which edges are ranked by. Add the method.")
-    shapes = jax.eval_shape(task.init, jax.random.key(0))
+    shapes = skeleton(task)
     _check_edges(type(task).__name__, shapes, k)
     leaves, structure = jax.tree.flatten(shapes)
     keys = jax.random.split(jax.random.key(seed), len(leaves))

@@ -21,6 +21,7 @@ from evenly.federation import Federation
 from evenly.metrics.communication import layer_sizes
 from evenly.models import check_task
 from evenly.models.convolution import MOST_ROWS
+from evenly.models.skeleton import skeleton
 from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import beginning, compile_time, kept_programs, people, several
@@ -223,7 +224,7 @@ class _Simulation:
             leave()
         # On the host from here on: taking runs apart one by one, a device would be asked thousands of times.
         state = jax.tree.map(np.asarray, state._replace(model=model, server=(), memory=(), chosen=()))
-        sizes = layer_sizes(jax.eval_shape(self.task.init, jax.random.key(0)))
+        sizes = layer_sizes(skeleton(self.task))
         return traces(collected.whole(), state, self.federation, self.panel, self.company, self.shape, sizes)
 
     def _first_model(self, shape: Shape) -> Tree:

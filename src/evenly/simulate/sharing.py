@@ -7,6 +7,7 @@ from evenly import trees
 from evenly.compiling import whole_loops
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS
+from evenly.models.skeleton import skeleton
 from evenly.simulate.company import Company
 from evenly.types import Task
 
@@ -24,7 +25,7 @@ def shared_out(task: Task, company: Company, slots: int, *, lanes: int, devices:
     Host devices share the cores that one of them uses anyway: on two cores a LeNet step took 6.5 ms of wall time on one device,
     and the same work 6.8 to 7.6 ms on two. So a CPU's are used only when asked for.
     """
-    model = jax.eval_shape(task.init, jax.random.key(0))
+    model = skeleton(task)
     size = 4 * trees.size(model) * len(company.algorithms)
     there = len(jax.devices())
     if not 0 <= devices <= there:
@@ -42,7 +43,7 @@ def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> tuple[int, 
     Where a step is shorter than the asking, several; written out, a GPU starts them all at once. Where it is long, one, because
     lanes that are done wait for the others; but all where all clients take equally many (`steps`, of each client).
     """
-    size = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0))) * runs
+    size = 4 * trees.size(skeleton(task)) * runs
     if lanes > 1 and size < DEVICES_BYTES:
         return STRIDE, 1 if jax.default_backend() == "cpu" else STRIDE
     return int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 1, 1
@@ -57,13 +58,13 @@ def rounds_at_once(rounds: int, small: bool) -> int:
 def whole(task: Task, runs: int, batch: int, lanes: int) -> bool:
     """Whether a client's steps are compiled as one function, runs one after another: on a CPU, while all runs' steps together are
     small. From there on one product for all runs is faster, and a library's product than a compiled one."""
-    size = trees.size(jax.eval_shape(task.init, jax.random.key(0)))
+    size = trees.size(skeleton(task))
     return isinstance(task, LINEAR) and lanes == 1 and runs * batch * size <= MOST_TERMS and whole_loops()
 
 
 def worth_meeting(task: Task, runs: int) -> bool:
     """Whether several seeds' programs should be advanced together: where one alone would not fill the one device there is."""
-    size = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0))) * runs
+    size = 4 * trees.size(skeleton(task)) * runs
     return jax.default_backend() != "cpu" and len(jax.devices()) == 1 and size < DEVICES_BYTES
 
 

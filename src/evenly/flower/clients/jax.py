@@ -21,6 +21,7 @@ from evenly.flower.clients.data import ClientData, Rows, Source
 from evenly.flower.clients.measuring import Look, Seen
 from evenly.flower.clients.told import Told, weighted
 from evenly.groups import chooser
+from evenly.models.skeleton import skeleton
 from evenly.ranking import Supernetwork
 from evenly.ranking.ballots import DIGIT, Ballot
 from evenly.simulate.choosing import MOST_ROWS
@@ -45,7 +46,7 @@ class JaxEngine:
         return self._network(now.algorithm, now.model_seed)
 
     def form(self, now: Told, client: ClientData) -> Tree:
-        return jax.eval_shape(self.task(now).init, jax.random.key(0))
+        return skeleton(self.task(now))
 
     def look(self, now: Told, model: Tree) -> Look:
         """Losses and outcomes of a model, row by row."""
