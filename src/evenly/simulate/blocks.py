@@ -8,6 +8,7 @@ from evenly.simulate.plan import Block, Planner
 
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
+BLOCK_SECONDS, GROWTH = 2.0, 4  # of a block, about; of one to the next, at most
 
 
 class Ahead(NamedTuple):
@@ -16,6 +17,19 @@ class Ahead(NamedTuple):
     start: int
     stop: int
     block: Block
+
+
+class Pace:
+    """How many rounds the next block should have. Unless they are `steady`, blocks begin with one round, so that the device hardly waits
+    for the host, and become longer while they are short: whoever follows the run hears of it after each of them."""
+
+    def __init__(self, rounds: int, steady: bool) -> None:
+        self.rounds, self._steady = rounds, steady
+
+    def note(self, rounds: int, seconds: float) -> None:
+        """A block of so many rounds took so long."""
+        if not self._steady:
+            self.rounds = max(1, min(GROWTH * rounds, int(BLOCK_SECONDS * rounds / max(seconds, 1e-6))))
 
 
 class Blocks:
@@ -38,11 +52,11 @@ class Blocks:
         self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
         self.rounds = int(np.clip(self._steps // usual, 1, self._padded))
 
-    def next(self, start: int) -> Ahead | None:
-        """The rounds from `start`: as many as fit, with the evaluations that fall among them; None after the last."""
+    def next(self, start: int, most: int = 1024) -> Ahead | None:
+        """The rounds from `start`: as many as fit, or `most`, with the evaluations that fall among them; None after the last."""
         if start >= self._rounds:
             return None
-        stop = self._planner.fitting(start, min(start + self.rounds, self._rounds), self._steps)
+        stop = self._planner.fitting(start, min(start + min(self.rounds, most), self._rounds), self._steps)
         if self._apart:
             stop = min(stop, next(t for t in self.evaluations() if t > start))
             return Ahead(start, stop, self._block(start, stop, np.array([stop - start], np.int32), np.zeros(1, bool)))

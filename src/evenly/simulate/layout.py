@@ -73,6 +73,7 @@ class Shape(NamedTuple):
     lanes: int  # clients that train side by side on a device
     stride: int  # steps of lanes between two looks, of the host, at whether that was all
     unroll: int  # how many of them are written out one after another
+    equal: int  # steps of lanes in a round, where all clients take as many and nobody need look; 0: they may differ
     devices: int
     chunk: int  # rows read at a time when clients measure their loss
     eval_chunk: int

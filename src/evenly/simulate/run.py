@@ -26,7 +26,7 @@ from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import beginning, compile_time, kept_programs, people, several
 from evenly.simulate import checkpoint as checkpoints
-from evenly.simulate.blocks import Ahead, Blocks
+from evenly.simulate.blocks import Ahead, Blocks, Pace
 from evenly.simulate.collecting import Collected, owners_of, traces
 from evenly.simulate.company import companions, gather
 from evenly.simulate.device import Resident, evaluated_lists, prepared_weights
@@ -141,7 +141,6 @@ class _Simulation:
         planned = partial(
             Planner, federation, work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices
         )  # fmt: skip
-        stride, unroll = strides(task, runs, lanes, planned().steps)
         in_turn = whole(task, runs, work.batch_size, lanes)
         shape = Shape(
             runs=runs,
@@ -151,8 +150,7 @@ class _Simulation:
             groups=len(federation.groups),
             labels=len(federation.labels),
             lanes=lanes,
-            stride=stride,
-            unroll=unroll,
+            **strides(task, runs, lanes, planned().steps),
             devices=devices,
             chunk=256 if jax.default_backend() == "cpu" else 1024,  # a GPU is not filled by less
             # Networks read more rows in a loop of their own, and would do so twice: once for the loss, once for the outcome.
@@ -192,16 +190,20 @@ class _Simulation:
         if not done:
             self._evaluate(collected, state, 0)
         teller.new(collected.evaluations)
+        steady = isinstance(self.source, Streamed) or self.shape.whole or leave is not None
+        pace = Pace(self.blocks.rounds if steady else 1, steady)
         with ThreadPoolExecutor(max_workers=1) as planning:  # blocks are drawn, and their rows gathered, while the device works
-            ahead = planning.submit(self.blocks.next, done)
+            ahead = planning.submit(self.blocks.next, done, pace.rounds)
             written, pause = time.monotonic(), CHECKPOINT_SECONDS
             while (now := ahead.result()) is not None:
-                ahead, before = planning.submit(self.blocks.next, now.stop), state
+                ahead, before = planning.submit(self.blocks.next, now.stop, pace.rounds), state
+                begun = time.monotonic()
                 state, record = self.source.advance(now.block, before)
                 self._collect(collected, now, record)
                 state = self.source.settle(now.block, before, state)
                 self._refuse_broken(state, now.start)
                 self._evaluate(collected, state, now.stop)
+                pace.note(now.stop - now.start, time.monotonic() - begun)
                 try:
                     teller.new(collected.evaluations)
                     if progress:

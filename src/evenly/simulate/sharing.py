@@ -37,16 +37,17 @@ def shared_out(task: Task, company: Company, slots: int, *, lanes: int, devices:
     return _lanes(lanes, -(-slots // devices), size), devices
 
 
-def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> tuple[int, int]:
-    """How many steps of lanes follow one another unasked, and how many of them are written out in the program.
+def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> dict[str, int]:
+    """How many steps of lanes follow one another unasked (`stride`), how many of them are written out in the program (`unroll`), and
+    how many all clients take where that is always the same (`equal`, else 0).
 
     Where a step is shorter than the asking, several; written out, a GPU starts them all at once. Where it is long, one, because
     lanes that are done wait for the others; but all where all clients take equally many (`steps`, of each client).
     """
     size = 4 * trees.size(skeleton(task)) * runs
     if lanes > 1 and size < DEVICES_BYTES:
-        return STRIDE, 1 if jax.default_backend() == "cpu" else STRIDE
-    return int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 1, 1
+        return {"stride": STRIDE, "unroll": 1 if jax.default_backend() == "cpu" else STRIDE, "equal": 0}
+    return {"stride": 1, "unroll": 1, "equal": int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 0}
 
 
 def rounds_at_once(rounds: int, small: bool) -> int:

@@ -147,7 +147,7 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     """All clients side by side, each in a lane of its own: all start together, and are added up once, at the end.
 
     A step has no condition in it, which a GPU would have to ask the host about, and several steps are taken for each look at
-    whether that was all; lanes that have nothing more to do stay as they are.
+    whether that was all, or all without a look; lanes that have nothing more to do stay as they are.
     """
     shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
     begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
@@ -162,8 +162,17 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     def steps(i: Array, local: Tree) -> Tree:
         return lax.fori_loop(0, shape.stride, lambda s, own: step(begin + i * shape.stride + s, own), local, unroll=shape.unroll)
 
-    times = (end - begin + shape.stride - 1) // shape.stride
-    local = lax.fori_loop(0, most(times, shape), steps, jax.vmap(cohort.start)(memory, slot))
+    if shape.equal and cohort.choice is None and not jax.tree.leaves(memory):
+        # All start with the same model: the first step reads it once for all lanes, and no copies of it are made.
+        one = cohort.start(memory, slot[0])
+        first = jax.vmap(cohort.step, (None, 0, 0))(one, lanes.rows[begin], slot)
+        local = _where_lane((begin < end) & (lanes.slot[begin] < slots), first, one)
+        local = lax.fori_loop(1, shape.equal, lambda s, own: step(begin + s, own), local)
+    elif shape.equal:
+        local = lax.fori_loop(0, shape.equal, lambda s, own: step(begin + s, own), jax.vmap(cohort.start)(memory, slot))
+    else:
+        times = (end - begin + shape.stride - 1) // shape.stride
+        local = lax.fori_loop(0, most(times, shape), steps, jax.vmap(cohort.start)(memory, slot))
     vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
     weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])[slot]  # an idle lane weighs nothing
     return Trained(
