@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evenly.models import MLP
 from evenly.simulate import blocks, run, simulate
 from evenly.simulate.layout import Shape
 from tests.simulations import Simulated, algorithms, flat, same_bits
@@ -65,3 +66,29 @@ def test_nor_on_how_many_rows_are_read_at_a_time(
     np.testing.assert_array_equal(trace.tables, expected.tables)
     np.testing.assert_allclose(trace.losses, expected.losses, rtol=1e-6)
     np.testing.assert_allclose(flat(trace.model), flat(expected.model), atol=1e-6)
+
+
+def test_blocks_grow_until_they_take_two_seconds():
+    pace = blocks.Pace(1, steady=False)
+    taken = []
+    for _ in range(7):
+        taken.append(pace.rounds)
+        pace.note(pace.rounds, 0.02 * pace.rounds)
+    assert taken == [1, 4, 16, 64, 100, 100, 100]
+    pace.note(1, 60.0)
+    assert pace.rounds == 1, "however long a round is"
+
+
+def test_steady_blocks_stay_as_they_are():
+    pace = blocks.Pace(8, steady=True)
+    pace.note(8, 1e-9)
+    assert pace.rounds == 8
+
+
+def test_slow_rounds_are_told_one_by_one(simulated: Simulated, monkeypatch: pytest.MonkeyPatch):
+    task, seen = MLP(features=5, classes=3, hidden=(4,)), []
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 0.0)
+    (slow,) = simulate(task, simulated.federation, algorithms(TEXT), 5, progress=lambda done, _: seen.append(done))
+    assert seen == [1, 2, 3, 4, 5]
+    monkeypatch.undo()
+    same_bits(slow, simulate(task, simulated.federation, algorithms(TEXT), 5)[0])

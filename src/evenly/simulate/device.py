@@ -1,6 +1,7 @@
 """The federation as flat arrays on the device: every example once, clients as row numbers."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 
 from evenly import trees
 from evenly.federation import SPLITS, Federation, Ragged
+from evenly.simulate import aligned
 from evenly.simulate.layout import Data, Parts, Shape, State
 from evenly.simulate.meeting import Advance
 from evenly.simulate.multidevice import on_every_device
@@ -48,23 +50,24 @@ def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: i
     """Move a federation to the device, with one row of padding at the end of every table."""
     lists, shared = evaluated_lists(federation)
     short = -len(lists.rows) % eval_chunk
-    count = len(lists.counts)
-    return Data(
-        x=jnp.asarray(np.concatenate([federation.x, np.zeros_like(federation.x[:1])])),
-        y=jnp.asarray(np.append(federation.y, 0).astype(np.int32)),
-        group=jnp.asarray(np.append(federation.group, 0).astype(np.int32)),
-        weight=None if weight is None else jnp.asarray(np.concatenate([weight, np.zeros_like(weight[:1])])),
+    count, rows, trained = len(lists.counts), len(federation.y), len(federation.train.rows)
+    columns: dict[str, Any] = {
+        "x": aligned.padded(federation.x, rows + 1),
+        "y": aligned.padded(federation.y, rows + 1, np.int32),
+        "group": aligned.padded(federation.group, rows + 1, np.int32),
+        "weight": None if weight is None else aligned.padded(weight, rows + 1),
         # Padded so that partitions of the same rows, whose cuts differ by a few, share a compiled program.
-        train_rows=jnp.asarray(np.pad(federation.train.rows, (0, -len(federation.train.rows) % eval_chunk))),
-        train_start=jnp.asarray(federation.train.offsets.astype(np.int32)),
-        eval_rows=jnp.asarray(np.append(lists.rows, np.full(short, len(federation.y))).astype(np.int32)),
+        "train_rows": aligned.padded(federation.train.rows, trained + -trained % eval_chunk),
+        "train_start": federation.train.offsets.astype(np.int32),
+        "eval_rows": np.append(lists.rows, np.full(short, rows)).astype(np.int32),
         # Padding is in no list: an index past the last one, which scatters drop.
-        eval_list=jnp.asarray(np.append(np.repeat(np.arange(count), lists.counts), np.full(short, count)).astype(np.int32)),
-        eval_start=jnp.asarray(lists.offsets.astype(np.int32)),
-        eval_shared=None if shared is None else jnp.asarray(shared),
-        examples=jnp.asarray(federation.train.counts.astype(np.float32)),
-        unprivileged=jnp.asarray(federation.census().unprivileged_rows.astype(np.float32)),
-    )
+        "eval_list": np.append(np.repeat(np.arange(count), lists.counts), np.full(short, count)).astype(np.int32),
+        "eval_start": lists.offsets.astype(np.int32),
+        "eval_shared": shared,
+        "examples": federation.train.counts.astype(np.float32),
+        "unprivileged": federation.census().unprivileged_rows.astype(np.float32),
+    }
+    return jax.device_put(Data(**columns))
 
 
 def prepared_weights(federation: Federation, prepares: Sequence[Prepare | None]) -> np.ndarray | None:

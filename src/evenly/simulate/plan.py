@@ -13,6 +13,7 @@ import numpy as np
 
 from evenly.federation import Federation, Ragged
 from evenly.randomness import Draws
+from evenly.simulate import aligned
 from evenly.types import Seeds, Select, Work
 
 
@@ -28,7 +29,7 @@ class Tables(NamedTuple):
 class Held(NamedTuple):
     """Clients whose rows are given to the device with a block, where not all rows are there all the time."""
 
-    clients: np.ndarray  # int32 [clients] who, in ascending order
+    clients: np.ndarray  # int32 [clients] who, in the order of their first visits: so they are read
     train: Ragged  # where their training rows lie in the tables
     tables: Tables
 
@@ -37,7 +38,8 @@ class Held(NamedTuple):
         return len(self.tables.y) - 1
 
     def place(self, cohort: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.clients, cohort).astype(np.int32)
+        order = np.argsort(self.clients)
+        return order[np.searchsorted(self.clients, cohort, sorter=order)].astype(np.int32)
 
 
 Hold = Callable[[np.ndarray], Held]  # what a block with this cohort needs
@@ -183,7 +185,7 @@ class Planner:
         first[1 : visits.size + 1] = np.cumsum(visits)
         first[visits.size + 1 :] = first[visits.size]
         room = steps if self.lanes == 1 else int(first[-1])
-        rows = self._batches(start, cohort, place, visits, first, train, np.full((room, self.batch), padding, np.int32))
+        rows = self._batches(start, cohort, place, visits, first, train, aligned.full((room, self.batch), padding, np.int32))
         lanes = None if self.lanes == 1 else self._dealt(visits, first, rows, padding, rounds, steps)
         turns = None if self.devices == 1 else self._turns(visits, rounds)
         pad = ((0, rounds - (stop - start)), (0, 0))
@@ -207,22 +209,28 @@ class Planner:
         self, start: int, cohort: np.ndarray, place: np.ndarray, visits: np.ndarray, first: np.ndarray, train: Ragged, rows: np.ndarray
     ) -> np.ndarray:
         """All visits' batches, written one after another into `rows`: what `randomness.batches` draws for each of them, shuffled in its
-        place. Rounds of many small clients take hardly longer than this loop, so it does nothing twice."""
+        place. Rounds of many small clients take hardly longer than this, so it does little more for a visit than to shuffle."""
         flat, taking = rows.reshape(-1), np.flatnonzero(visits)
         who = place.ravel()[taking]
-        sizes = train.offsets[who + 1] - train.offsets[who]
-        lists = (start + taking // self.slots, cohort.ravel()[taking], first[taking], first[taking + 1], train.offsets[who], sizes)
-        for t, client, at, end, mine, size in zip(*(numbers.tolist() for numbers in lists), strict=True):
-            own = train.rows[mine : mine + size]
-            shuffle = self._shuffles.at(t, client).shuffle if self._work.shuffle else None
-            end *= self.batch
-            for epoch in range(at * self.batch, end, -(-size // self.batch) * self.batch):
-                written = flat[epoch : epoch + size] if epoch + size <= end else np.empty_like(own)
-                written[:] = own
-                if shuffle:
-                    shuffle(written)
-                if epoch + size > end:  # the last epoch ends early
-                    flat[epoch:end] = written[: end - epoch]
+        mine, sizes = train.offsets[who], train.offsets[who + 1] - train.offsets[who]
+        begins, ends = first[taking].astype(np.int64) * self.batch, first[taking + 1].astype(np.int64) * self.batch
+        lengths = -(-sizes // self.batch) * self.batch  # of an epoch, with its padding
+        epochs = -(-(ends - begins) // lengths)
+        nth = _places(np.zeros(len(epochs), np.int64), epochs)  # of each visit's epochs, the first, the second ...
+        at = np.repeat(begins, epochs) + nth * np.repeat(lengths, epochs)
+        sizes_at = np.minimum(np.repeat(sizes, epochs), np.repeat(ends, epochs) - at)  # the last may end early
+        flat[_places(at, sizes_at)] = train.rows[_places(np.repeat(mine, epochs), sizes_at)]
+        if not self._work.shuffle:
+            return rows
+        lists = (start + taking // self.slots, cohort.ravel()[taking], begins, ends, lengths, mine, sizes)
+        for t, client, begin, end, length, own, size in zip(*(numbers.tolist() for numbers in lists), strict=True):
+            shuffle = self._shuffles.at(t, client).shuffle
+            for epoch in range(begin, end, length):
+                if epoch + size <= end:
+                    shuffle(flat[epoch : epoch + size])
+                else:
+                    shuffle(everything := train.rows[own : own + size].copy())
+                    flat[epoch:end] = everything[: end - epoch]
         return rows
 
     def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
@@ -242,7 +250,7 @@ class Planner:
         shape = (steps, self.lanes)
         lanes = Lanes(
             first,
-            np.full((*shape, self.batch), padding, np.int32),
+            aligned.full((*shape, self.batch), padding, np.int32),
             np.full(shape, self.slots, np.int32),
             np.zeros(shape, bool),
             np.zeros(shape, bool),
@@ -261,6 +269,12 @@ class Planner:
             first[i + 1] = first[i] + max(load for load, _ in dealt)
         first[len(visits) + 1 :] = first[len(visits)]
         return lanes
+
+
+def _places(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The numbers start, start + 1 ... of each stretch, stretch after stretch."""
+    ends = np.cumsum(counts)
+    return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from evenly import trees
 from evenly.federation import SPLITS, Federation, Ragged
+from evenly.simulate import aligned
 from evenly.simulate.blocks import LARGEST_BLOCK_CELLS, rounded_up
 from evenly.simulate.evaluation import Counts, evaluated
 from evenly.simulate.layout import Data, Parts, Shape, State
@@ -27,6 +28,7 @@ from evenly.types import Task, Tree
 LARGEST_RESIDENT = 2**30  # bytes of features that are copied to a CPU's memory once more
 MOST_CELLS = 2**27  # of one evaluation's tables on the device
 PIECE_BYTES = 2**26  # of features that are moved at a time
+CACHED_BYTES = 2**24  # the same on a CPU, whose cache still holds them when they are used: from memory, steps took twice as long
 MEMORY_BYTES = 2**28  # of what clients remember, moved at a time
 
 
@@ -41,7 +43,8 @@ def worth_streaming(federation: Federation, runs: int) -> bool:
 def most_rounds(federation: Federation, slots: int, memory: Tree) -> int:
     """How many rounds' clients are moved to the device at a time."""
     rows = slots * max(1.0, len(federation.train.rows) / federation.clients)
-    return max(1, int(min(PIECE_BYTES / (rows * _row_bytes(federation)), MEMORY_BYTES / max(slots * _bytes(memory), 1))))
+    piece = CACHED_BYTES if jax.default_backend() == "cpu" else PIECE_BYTES
+    return max(1, int(min(piece / (rows * _row_bytes(federation)), MEMORY_BYTES / max(slots * _bytes(memory), 1))))
 
 
 class Kept(NamedTuple):
@@ -99,15 +102,19 @@ class Streamed:
         self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
         self._unprivileged = federation.census().unprivileged_rows
         self._room = 0  # rows for which the tables of a block have room
+        self._spare: list[Tables] = []  # of that room: what the block before last is done with, the next is written to
         self._examined, self._examined_rows = self._sizes(_bytes(memory))
 
     def hold(self, cohort: np.ndarray) -> Held:
         """The training rows of a block's clients, copied end to end."""
-        clients = np.unique(cohort)
+        clients = cohort.ravel()[np.sort(np.unique(cohort, return_index=True)[1])]
         rows, offsets = self._federation.train.only(clients)
         if len(rows) > self._room:  # a larger table is another program: leave room for blocks a little larger
-            self._room = min(rounded_up(int(1.25 * len(rows))), len(self._federation.train.rows))
-        return Held(clients, Ragged(np.arange(len(rows), dtype=np.int32), offsets), self._tables(rows, self._room))
+            self._room, self._spare = min(rounded_up(int(1.25 * len(rows))), len(self._federation.train.rows)), []
+        # Two in turn: a block is planned while the one before it is trained, when the one before that has come back.
+        tables = self._spare.pop(0) if len(self._spare) == 2 else self._empty(self._room)
+        self._spare.append(self._filled(tables, rows))
+        return Held(clients, Ragged(np.arange(len(rows), dtype=np.int32), offsets), tables)
 
     def begin(self, state: State, memory: Tree) -> State:
         """The first state: what belongs to the clients is on the host. `memory` is one client's."""
@@ -195,7 +202,7 @@ class Streamed:
         padding = self._examined_rows - len(rows)
         none = np.zeros(1, np.int32)
         data = _given(
-            **self._tables(rows, self._examined_rows)._asdict(),
+            **self._filled(self._empty(self._examined_rows), rows)._asdict(),
             train_rows=none, train_start=none,
             eval_rows=np.pad(np.arange(len(rows), dtype=np.int32), (0, padding), constant_values=self._examined_rows),
             eval_list=np.pad(np.repeat(np.arange(len(counts), dtype=np.int32), counts), (0, padding), constant_values=len(counts)),
@@ -233,25 +240,34 @@ class Streamed:
         clients = min(LARGEST_BLOCK_CELLS // cells, MEMORY_BYTES // max(memory, 1))
         return int(np.clip(clients, 1, max(len(self._panel), 1))), rows
 
-    def _tables(self, rows: np.ndarray, room: int) -> Tables:
-        """These rows of the federation, with zeros up to the room and one more."""
-        f = self._federation
-        columns = (f.x, f.y, f.group, self._weight)
-        return Tables(*(None if column is None else _taken(column, rows, room + 1) for column in columns))  # pyright: ignore[reportArgumentType]
+    def _columns(self) -> Tables:
+        return Tables(self._federation.x, self._federation.y, self._federation.group, self._weight)
 
+    def _empty(self, room: int) -> Tables:
+        """Tables with room for so many rows, and a row of zeros after them."""
 
-def _taken(column: np.ndarray, rows: np.ndarray, room: int) -> np.ndarray:
-    dtype = np.int32 if column.ndim == 1 and column.dtype.kind in "iu" else column.dtype
-    found = np.zeros((room, *column.shape[1:]), dtype)
-    if found.dtype == column.dtype:
-        np.take(column, rows, axis=0, out=found[: len(rows)], mode="clip")  # without a mode NumPy would copy once more
-    else:
-        found[: len(rows)] = column[rows]
-    return found
+        def one(column: np.ndarray) -> np.ndarray:
+            dtype = np.int32 if column.ndim == 1 and column.dtype.kind in "iu" else column.dtype
+            return aligned.zeros((room + 1, *column.shape[1:]), dtype)
+
+        return jax.tree.map(one, self._columns())
+
+    def _filled(self, tables: Tables, rows: np.ndarray) -> Tables:
+        """The tables, which begin with these rows of the federation."""
+
+        def one(column: np.ndarray, table: np.ndarray) -> None:
+            if table.dtype == column.dtype:
+                np.take(column, rows, axis=0, out=table[: len(rows)], mode="clip")  # without a mode NumPy would copy once more
+            else:
+                table[: len(rows)] = column[rows]
+
+        jax.tree.map(one, self._columns(), tables)
+        return tables
 
 
 def _given(**columns: Any) -> Data:
-    return Data(**jax.tree.map(jnp.asarray, columns))
+    """Data as the host has them: a program takes them from there, a CPU's without a copy."""
+    return Data(**columns)
 
 
 def _memory(state: State, clients: np.ndarray, room: int) -> Tree:
