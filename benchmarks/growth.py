@@ -41,7 +41,7 @@ from evenly.types import Task
 
 FEATURES, CLASSES, BATCH = 60, 10, 10
 MB = 2**20
-FEWEST_BLOCKS = 5  # of rounds, from which the inner ones are timed one by one
+FEWEST_BLOCKS = 3  # of rounds, neither the first nor the last, that are timed one by one
 PANEL = 10_000  # clients that are evaluated, where there are more
 
 
@@ -183,13 +183,15 @@ def pace(train: Train, rounds: int) -> Timed:
     """Seconds of a round without what comes before the first and after the last.
 
     The simulator tells its progress after every block of rounds. Where there are several, those between the first, which compiles and
-    evaluates, and the last are timed. Where all rounds are one block, a call with them is timed against a call with one round.
+    evaluates, and the last are timed, but not the short ones with which some runs begin. Where all rounds are one block, or nearly, a
+    call with them is timed against a call with one round.
     """
     cohort, marks = train(rounds)
-    first, blocks = marks[1][1] - marks[0][1], marks[1:-2]
-    if len(blocks) > FEWEST_BLOCKS - 2:
-        seconds = [(b - a) / (after - before) for (before, a), (after, b) in pairwise(blocks)]
-        return Timed(seconds, first, cohort)
+    first, blocks = marks[1][1] - marks[0][1], list(pairwise(marks[1:-2]))
+    longest = max((after - before for (before, _), (after, _) in blocks), default=0)
+    timed = [(b - a) / (after - before) for (before, a), (after, b) in blocks if 2 * (after - before) > longest]
+    if len(timed) >= FEWEST_BLOCKS:
+        return Timed(timed, first, cohort)
     train(1)
     pairs = [(_whole(train, rounds), _whole(train, 1)) for _ in range(3)]
     return Timed([(many - one) / (rounds - 1) for many, one in pairs], first, cohort)
