@@ -33,6 +33,12 @@ def record(cls: type[T]) -> type[T]:
     return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
 
 
+def is_record(value: Any) -> bool:
+    """Whether a value is immutable, and equal to nothing but itself, as records are."""
+    made = getattr(type(value), "__dataclass_params__", None)
+    return made is not None and made.frozen and not made.eq
+
+
 def replace(value: T, **changes: Any) -> T:
     """A copy of a record with some fields changed."""
     return dataclasses.replace(value, **changes)  # pyright: ignore[reportArgumentType, reportReturnType]

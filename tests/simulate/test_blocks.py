@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 
 from evenly.models import MLP
-from evenly.simulate import blocks, run, simulate
+from evenly.sampling import Full
+from evenly.simulate import advance, blocks, run, simulate
+from evenly.simulate.collecting import Collected
 from evenly.simulate.layout import Shape
+from evenly.simulate.plan import Planner
+from evenly.simulate.program import Record
+from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat, same_bits
 
 TEXT, ROUNDS = "q-fedavg(q=1)", 11
@@ -92,3 +97,22 @@ def test_slow_rounds_are_told_one_by_one(simulated: Simulated, monkeypatch: pyte
     assert seen == [1, 2, 3, 4, 5]
     monkeypatch.undo()
     same_bits(slow, simulate(task, simulated.federation, algorithms(TEXT), 5)[0])
+
+
+def test_who_advances_side_by_side_with_others_keeps_steady_blocks(simulated: Simulated, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 0.0)
+    task, seen = MLP(features=5, classes=3, hidden=(4,)), []
+    seat = lambda *given: advance(*given)  # noqa: E731  as a meeting gives it
+    simulate(task, simulated.federation, algorithms(TEXT), 5, advance=seat, progress=lambda done, _: seen.append(done))
+    assert seen in ([5], [4, 5]), "as many as fit"
+
+
+def test_what_is_kept_of_a_short_block_is_no_more_than_its_rounds(simulated: Simulated):
+    block = Planner(simulated.federation, algorithms(TEXT)[0].work, [Full()], seeds=Seeds(), dropout=0.0).block(
+        0, 1, rounds=50, steps=100, stops=np.array([1]), evaluate=np.array([False])
+    )
+    collected = Collected([], [], [], [], [], [], [])
+    collected.add_rounds(block, Record(np.zeros((50, 6, 1)), np.zeros(0), np.zeros(0), None), 1)
+    for (kept,) in (collected.cohort, collected.weights):
+        assert len(kept) == 1
+        assert kept.base is None

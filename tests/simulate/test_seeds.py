@@ -144,7 +144,11 @@ def test_planned_steps_fit_their_bound(tiny: Federation, select):
 
 
 @pytest.mark.parametrize("settings", ["epochs=1", "epochs=3", "epochs=2, max_steps=3", "epochs=2, batch_size=1000"])
-def test_a_visits_batches_are_those_that_the_client_draws_by_itself(tiny: Federation, settings: str):
+@pytest.mark.parametrize("small", [0, 20, 128])
+def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
+    tiny: Federation, monkeypatch: pytest.MonkeyPatch, settings: str, small: int
+):
+    monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
     planner = plan(tiny, Seeds(batches=3), Full(), text=f"fedavg({settings})")
     (method,) = algorithms(f"fedavg({settings})")
     for (t, client), found in batches(planner, 2, 5).items():
@@ -166,3 +170,19 @@ def test_rounds_fit_into_the_steps_that_there_is_room_for(tiny: Federation):
         assert sum(loads[4:stop]) <= room
         assert stop == 20 or sum(loads[4 : stop + 1]) > room
         assert block(fresh, stop, 20).cohort.tolist() == [planner.cohorts(t, t + 1).cohort[0].tolist() for t in range(stop, 20)]
+
+
+def test_a_sampling_that_draws_a_client_twice_must_say_so(tiny: Federation):
+    longest = int(tiny.train.counts.argmax())
+
+    class Thrice(Full):
+        def slots(self, census):
+            return 3
+
+        def __call__(self, state, generator):
+            return np.full(3, longest), state
+
+    planner = plan(tiny, Seeds(), Thrice())
+    assert planner.fitting(0, 2, planner.most_steps_per_round) == 1
+    with pytest.raises(ValueError, match=r"^Rounds from 0 take \d+ steps, but at most \d+ were expected\. .* attribute replace = True\.$"):
+        block(planner, 0, 1)

@@ -1,28 +1,31 @@
 """What can be known of a task from shapes alone, found out once for each task: tracing takes as long as several rounds of a small model."""
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import jax
 
+from evenly.records import is_record
 from evenly.types import Task, Tree
 
 T = TypeVar("T")
-MOST = 8  # tasks that are remembered; a network's frozen weights may be large
 
 
 def remembered(function: Callable[..., T]) -> Callable[..., T]:
-    """A function of a task, and of other things that can be hashed, whose answers are kept; for a task that cannot, it is asked again."""
-    kept = lru_cache(maxsize=MOST)(function)
+    """A function of a task, and of other things that can be hashed, whose answers are kept while the task is there. Only a record cannot
+    change; of any other task it is asked every time."""
+    kept: WeakKeyDictionary[Any, dict[Any, T]] = WeakKeyDictionary()
 
     @wraps(function)
     def ask(task: Task, *rest: Any) -> T:
-        try:
-            hash(task)
-        except TypeError:
+        if not is_record(task):
             return function(task, *rest)
-        return kept(task, *rest)
+        answers, question = kept.setdefault(task, {}), (*rest, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+        if question not in answers:
+            answers[question] = function(task, *rest)
+        return answers[question]
 
     return ask
 

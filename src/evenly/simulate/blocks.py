@@ -8,7 +8,9 @@ from evenly.simulate.plan import Block, Planner
 
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
-BLOCK_SECONDS, GROWTH = 2.0, 4  # of a block, about; of one to the next, at most
+MOST_ROUNDS = 1024  # in a block
+BLOCK_SECONDS = 2.0  # of a block, about
+GROWTH = 4  # a block has at most so many times the rounds of the last whose time is known
 
 
 class Ahead(NamedTuple):
@@ -39,7 +41,7 @@ class Blocks:
     limit on a block's rounds.
     """
 
-    def __init__(self, planner: Planner, *, rounds: int, every: int, runs: int, cells: int, most: int = 1024) -> None:
+    def __init__(self, planner: Planner, *, rounds: int, every: int, runs: int, cells: int, most: int = MOST_ROUNDS) -> None:
         self._planner, self._rounds, self._every, self._apart = planner, rounds, every, not cells
         # At least two: the evaluation before the first round, and one that ends the block.
         self._stops = int(np.clip(LARGEST_BLOCK_CELLS // cells, 2, 64)) if cells else 1
@@ -47,12 +49,12 @@ class Blocks:
         # A block is as many rounds as fit into arrays whose sizes do not depend on how rows are dealt to clients: partitions of
         # the same rows then share a compiled program.
         room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
-        most = max(1, min(1024, rounds, most))
+        most = max(1, min(MOST_ROUNDS, rounds, most))
         self._steps = max(rounded_up(min(most * usual, room)), planner.most_steps_per_round, 1)
         self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
         self.rounds = int(np.clip(self._steps // usual, 1, self._padded))
 
-    def next(self, start: int, most: int = 1024) -> Ahead | None:
+    def next(self, start: int, most: int = MOST_ROUNDS) -> Ahead | None:
         """The rounds from `start`: as many as fit, or `most`, with the evaluations that fall among them; None after the last."""
         if start >= self._rounds:
             return None

@@ -37,9 +37,10 @@ class Collected(NamedTuple):
 
     def add_rounds(self, block: Block, record: Record, rounds: int) -> None:
         """Bring what a block left of its rounds to the host; this waits for the device."""
-        self.cohort.append(block.cohort[:rounds])
-        self.chosen.append(np.zeros((rounds, 0, 0), bool) if block.chosen is None else block.chosen[:rounds])
-        self.weights.append(np.asarray(record.weights)[:rounds])
+        # Copies: a short block's few rounds would otherwise keep the whole of its padded arrays in memory.
+        self.cohort.append(block.cohort[:rounds].copy())
+        self.chosen.append(np.zeros((rounds, 0, 0), bool) if block.chosen is None else block.chosen[:rounds].copy())
+        self.weights.append(np.asarray(record.weights)[:rounds].copy())
 
     def add_evaluations(self, block: Block, record: Record, start: int, owners: np.ndarray | slice, panel: np.ndarray | slice) -> None:
         """And of the evaluations that were made in it: of these owners of rows, and these clients."""

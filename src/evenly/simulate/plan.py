@@ -16,6 +16,8 @@ from evenly.randomness import Draws
 from evenly.simulate import aligned
 from evenly.types import Seeds, Select, Work
 
+SMALL = 128  # rows of a client
+
 
 class Tables(NamedTuple):
     """Rows, one after another; the last is padding."""
@@ -129,12 +131,12 @@ class Planner:
         return most if self.lanes > 1 else min(most, int(1.1 * self.slots * self.steps.mean()) + 1)
 
     def fitting(self, start: int, stop: int, steps: int) -> int:
-        """The last of the rounds start..stop whose steps, with those of the rounds before it, are at most so many."""
-        if steps >= (stop - start) * self.most_steps_per_round:
+        """How far of the rounds start..stop one comes with so many steps: one round at least."""
+        if steps >= (stop - start) * self.most_steps_per_round:  # always so in lanes, where the usual round is the longest
             return stop
         cohort, chosen = self._chosen(start, stop)
         taking = self.steps[cohort] if chosen is None else np.where(chosen.any(-1), self.steps[cohort], 0)
-        return start + int(np.searchsorted(taking.sum(1).cumsum(), steps, side="right"))
+        return start + max(1, int(np.searchsorted(taking.sum(1).cumsum(), steps, side="right")))
 
     def cohorts(self, start: int, stop: int) -> Cohorts:
         """Who is chosen in rounds start..stop, and who of them returns."""
@@ -184,6 +186,11 @@ class Planner:
         first = np.zeros(rounds * self.slots + 1, np.int32)
         first[1 : visits.size + 1] = np.cumsum(visits)
         first[visits.size + 1 :] = first[visits.size]
+        if self.lanes == 1 and first[-1] > steps:
+            raise ValueError(
+                f"Rounds from {start} take {first[-1]} steps, but at most {steps} were expected. A sampling that may draw a client "
+                "twice in a round must say so: give it an attribute replace = True."
+            )
         room = steps if self.lanes == 1 else int(first[-1])
         rows = self._batches(start, cohort, place, visits, first, train, aligned.full((room, self.batch), padding, np.int32))
         lanes = None if self.lanes == 1 else self._dealt(visits, first, rows, padding, rounds, steps)
@@ -215,22 +222,19 @@ class Planner:
         mine, sizes = train.offsets[who], train.offsets[who + 1] - train.offsets[who]
         begins, ends = first[taking].astype(np.int64) * self.batch, first[taking + 1].astype(np.int64) * self.batch
         lengths = -(-sizes // self.batch) * self.batch  # of an epoch, with its padding
-        epochs = -(-(ends - begins) // lengths)
-        nth = _places(np.zeros(len(epochs), np.int64), epochs)  # of each visit's epochs, the first, the second ...
-        at = np.repeat(begins, epochs) + nth * np.repeat(lengths, epochs)
-        sizes_at = np.minimum(np.repeat(sizes, epochs), np.repeat(ends, epochs) - at)  # the last may end early
-        flat[_places(at, sizes_at)] = train.rows[_places(np.repeat(mine, epochs), sizes_at)]
-        if not self._work.shuffle:
-            return rows
+        _copy_small(train.rows, flat, mine, sizes, begins, ends, lengths)
         lists = (start + taking // self.slots, cohort.ravel()[taking], begins, ends, lengths, mine, sizes)
         for t, client, begin, end, length, own, size in zip(*(numbers.tolist() for numbers in lists), strict=True):
-            shuffle = self._shuffles.at(t, client).shuffle
+            shuffle = self._shuffles.at(t, client).shuffle if self._work.shuffle else None
             for epoch in range(begin, end, length):
-                if epoch + size <= end:
-                    shuffle(flat[epoch : epoch + size])
-                else:
-                    shuffle(everything := train.rows[own : own + size].copy())
-                    flat[epoch:end] = everything[: end - epoch]
+                whole = epoch + size <= end  # the last may end early
+                written = flat[epoch : epoch + size] if whole else train.rows[own : own + size].copy()
+                if whole and size > SMALL:
+                    written[:] = train.rows[own : own + size]
+                if shuffle:
+                    shuffle(written)
+                if not whole:
+                    flat[epoch:end] = written[: end - epoch]
         return rows
 
     def _turns(self, visits: np.ndarray, rounds: int) -> np.ndarray:
@@ -269,6 +273,18 @@ class Planner:
             first[i + 1] = first[i] + max(load for load, _ in dealt)
         first[len(visits) + 1 :] = first[len(visits)]
         return lanes
+
+
+def _copy_small(
+    rows: np.ndarray, into: np.ndarray, mine: np.ndarray, sizes: np.ndarray, begins: np.ndarray, ends: np.ndarray, lengths: np.ndarray
+) -> None:
+    """Copy the rows of small clients to every epoch of their visits, all at once: one by one, copying takes longer than shuffling."""
+    small = np.flatnonzero(sizes <= SMALL)
+    epochs = -(-(ends - begins) // lengths)[small]
+    visit = np.repeat(small, epochs)
+    at = begins[visit] + _places(np.zeros(len(small), np.int64), epochs) * lengths[visit]
+    counts = np.minimum(sizes[visit], ends[visit] - at)
+    into[_places(at, counts)] = rows[_places(mine[visit], counts)]
 
 
 def _places(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from evenly.models.convolution import MOST_ROWS
 from evenly.models.skeleton import skeleton
 from evenly.records import replace
 from evenly.sampling import Full
-from evenly.simulate import beginning, compile_time, kept_programs, people, several
+from evenly.simulate import beginning, compile_time, kept_programs, people, program, several
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.blocks import Ahead, Blocks, Pace
 from evenly.simulate.collecting import Collected, owners_of, traces
@@ -150,7 +150,7 @@ class _Simulation:
             groups=len(federation.groups),
             labels=len(federation.labels),
             lanes=lanes,
-            **strides(task, runs, lanes, planned().steps),
+            **strides(task, runs, lanes, planned().steps)._asdict(),
             devices=devices,
             chunk=256 if jax.default_backend() == "cpu" else 1024,  # a GPU is not filled by less
             # Networks read more rows in a loop of their own, and would do so twice: once for the loss, once for the outcome.
@@ -173,6 +173,8 @@ class _Simulation:
             cells = shape.owners * shape.groups * shape.labels**2 * runs
             self.blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=cells, most=rounds_at_once(rounds, in_turn))
         self.shape = shape
+        # Blocks of other lengths would be other programs, or keep those waiting who advance side by side with us.
+        self.steady = self.stream or shape.whole or advance is not program.advance
 
     def run(self, progress: Progress | None, observe: Observe | None, path: Path | None, leave: Callable[[], None] | None) -> list[Trace]:
         with BEGINNING:
@@ -190,8 +192,7 @@ class _Simulation:
         if not done:
             self._evaluate(collected, state, 0)
         teller.new(collected.evaluations)
-        steady = isinstance(self.source, Streamed) or self.shape.whole or leave is not None
-        pace = Pace(self.blocks.rounds if steady else 1, steady)
+        pace = Pace(self.blocks.rounds if self.steady else 1, self.steady)
         with ThreadPoolExecutor(max_workers=1) as planning:  # blocks are drawn, and their rows gathered, while the device works
             ahead = planning.submit(self.blocks.next, done, pace.rounds)
             written, pause = time.monotonic(), CHECKPOINT_SECONDS

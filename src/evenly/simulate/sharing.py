@@ -1,5 +1,7 @@
 """How a round's clients are shared out: to how many devices, and to how many lanes on each."""
 
+from typing import NamedTuple
+
 import jax
 import numpy as np
 
@@ -8,13 +10,14 @@ from evenly.compiling import whole_loops
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS
 from evenly.models.skeleton import skeleton
+from evenly.simulate.blocks import MOST_ROUNDS
 from evenly.simulate.company import Company
 from evenly.types import Task
 
 LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
 LINEAR = (Softmax, Logistic, LinearSVM)  # models whose products can be written as sums
-BLOCKS, FEWEST_ROUNDS, MOST_ROUNDS = 4, 8, 1024  # of a run; in a block
+BLOCKS, FEWEST_ROUNDS = 4, 8  # of a run; in a block
 STRIDE = 16  # small steps of lanes between two looks, of the host, at whether that was all
 DEVICES_BYTES = 2**20  # the smallest model whose clients are dealt to several GPUs: below, steps are too short to fill even one
 
@@ -37,17 +40,25 @@ def shared_out(task: Task, company: Company, slots: int, *, lanes: int, devices:
     return _lanes(lanes, -(-slots // devices), size), devices
 
 
-def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> dict[str, int]:
-    """How many steps of lanes follow one another unasked (`stride`), how many of them are written out in the program (`unroll`), and
-    how many all clients take where that is always the same (`equal`, else 0).
+class Strides(NamedTuple):
+    """How steps of lanes follow one another; see Shape."""
+
+    stride: int = 1
+    unroll: int = 1
+    equal: int = 0
+
+
+def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> Strides:
+    """How many steps of lanes follow one another unasked, how many of them are written out in the program, and how many all clients
+    take, where that is always the same.
 
     Where a step is shorter than the asking, several; written out, a GPU starts them all at once. Where it is long, one, because
     lanes that are done wait for the others; but all where all clients take equally many (`steps`, of each client).
     """
     size = 4 * trees.size(skeleton(task)) * runs
     if lanes > 1 and size < DEVICES_BYTES:
-        return {"stride": STRIDE, "unroll": 1 if jax.default_backend() == "cpu" else STRIDE, "equal": 0}
-    return {"stride": 1, "unroll": 1, "equal": int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 0}
+        return Strides(STRIDE, 1 if jax.default_backend() == "cpu" else STRIDE)
+    return Strides(equal=int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 0)
 
 
 def rounds_at_once(rounds: int, small: bool) -> int:

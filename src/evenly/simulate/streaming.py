@@ -255,13 +255,13 @@ class Streamed:
     def _filled(self, tables: Tables, rows: np.ndarray) -> Tables:
         """The tables, which begin with these rows of the federation."""
 
-        def one(column: np.ndarray, table: np.ndarray) -> None:
+        for column, table in zip(self._columns(), tables, strict=True):
+            if column is None or table is None:
+                continue
             if table.dtype == column.dtype:
                 np.take(column, rows, axis=0, out=table[: len(rows)], mode="clip")  # without a mode NumPy would copy once more
             else:
                 table[: len(rows)] = column[rows]
-
-        jax.tree.map(one, self._columns(), tables)
         return tables
 
 

@@ -166,7 +166,7 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
         # All start with the same model: the first step reads it once for all lanes, and no copies of it are made.
         one = cohort.start(memory, slot[0])
         first = jax.vmap(cohort.step, (None, 0, 0))(one, lanes.rows[begin], slot)
-        local = _where_lane((begin < end) & (lanes.slot[begin] < slots), first, one)
+        local = _where_lane(slot < slots, first, one)
         local = lax.fori_loop(1, shape.equal, lambda s, own: step(begin + s, own), local)
     elif shape.equal:
         local = lax.fori_loop(0, shape.equal, lambda s, own: step(begin + s, own), jax.vmap(cohort.start)(memory, slot))
