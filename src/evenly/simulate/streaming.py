@@ -28,7 +28,7 @@ from evenly.types import Task, Tree
 LARGEST_RESIDENT = 2**30  # bytes of features that are copied to a CPU's memory once more
 MOST_CELLS = 2**27  # of one evaluation's tables on the device
 PIECE_BYTES = 2**26  # of features that are moved at a time
-CACHED_BYTES = 2**24  # the same on a CPU, whose cache still holds them when they are used: from memory, steps took twice as long
+CACHED_BYTES = 2**25  # the same on a CPU: a part of them is still in its cache when they are used
 MEMORY_BYTES = 2**28  # of what clients remember, moved at a time
 
 
@@ -156,10 +156,8 @@ class Streamed:
             examples=np.pad(held.train.counts, (0, short)).astype(np.float32),
             unprivileged=np.pad(self._unprivileged[held.clients], (0, short)).astype(np.float32),
         )  # fmt: skip
-        local = state._replace(
-            memory=_memory(state, held.clients, shape.clients), excluded=jnp.zeros((shape.clients, shape.runs), jnp.int32)
-        )
-        data, local = on_every_device((data, jax.tree.map(jnp.asarray, local)), shape.devices)
+        local = state._replace(memory=_memory(state, held.clients, shape.clients), excluded=np.zeros((shape.clients, shape.runs), np.int32))
+        data, local = on_every_device((data, local), shape.devices)
         return self._advance(self._task, shape, self._parts, data, block._replace(held=None), local)
 
     def settle(self, block: Block, before: State, after: State) -> State:
