@@ -90,7 +90,7 @@ WORKLOADS = {
         "adult", "logistic", 100, 5, 0.5, lambda: (adult_sex(valid=0.0), "adult"),
         lambda federation: Logistic(features=federation.x.shape[1]), adult_method, q=math.nan, rate=0.1,
     ),
-    "lenet": Workload("lenet", "lenet", 3, 1, 5.0, images, lambda _: LeNet(), lenet_method, q=math.nan, rate=0.01),
+    "lenet": Workload("lenet", "lenet", 5, 1, 5.0, images, lambda _: LeNet(), lenet_method, q=math.nan, rate=0.01),
 }  # fmt: skip
 
 

@@ -69,6 +69,10 @@ class ResNet:
     def predict(self, params: Tree, x: jax.Array) -> jax.Array:
         return self._logits(params, x).argmax(1)
 
+    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
+        logits = self._logits(params, shard.x)
+        return cross_entropy(logits, shard.y), logits.argmax(1)
+
     def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
         return jax.nn.softmax(self._logits(params, x), axis=1)
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.models import Probabilistic
+from evenly.models.judging import judged
 from evenly.models.skeleton import skeleton
 from evenly.ranking.order import MOST_EDGES, dropped
 from evenly.records import record, require, static
@@ -60,6 +61,9 @@ class Supernetwork:
 
     def predict(self, params: Tree, x: Array) -> Array:
         return self.inner.predict(self.subnetwork(self.masks(params)), x)
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[Array, Array]:
+        return judged(self.inner, self.subnetwork(self.masks(params)), shard)
 
     def probabilities(self, params: Tree, x: Array) -> Array:
         return self.mixed_probabilities(self.masks(params), x)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
+from evenly.models.judging import judged
 from evenly.simulate.layout import Data, Parts, Shape, State, each, plain, runs_last, shard
 from evenly.simulate.multidevice import shared_loop
 from evenly.types import Array, Task, Tree
@@ -82,8 +83,7 @@ def counted(task: Task, shape: Shape, data: Data, model: Tree, rows: Array, of_l
     """Counts with those of some more rows, each of the list with this number."""
     tables, losses = counts
     batch = plain(shard(data, rows))
-    outcome = runs_last(each(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)  # [n, runs]
-    loss = runs_last(each(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)
+    loss, outcome = (runs_last(found, shape.axis) for found in each(lambda m: judged(task, m, batch), shape.axis, model))  # [n, runs]
     hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
     cell = (of_list * shape.groups + batch.group) * shape.labels + batch.y
     # Rows of padding are in no list: their index is out of range and dropped.
