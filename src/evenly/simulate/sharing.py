@@ -62,8 +62,8 @@ def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> Strides:
 
 
 def rounds_at_once(rounds: int, small: bool) -> int:
-    """Rounds in a block at most. Small steps take hardly longer than drawing their batches, so such a run has several blocks: the next
-    is drawn while one is trained. Other runs have as few as fit, because every block brings its counts to the host."""
+    """Rounds for which a block has room at most. Small steps take hardly longer than drawing their batches, so such a run has several
+    blocks: the next is drawn while one is trained. Blocks of other runs have room for many, and take as many as their Pace says."""
     return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if small else MOST_ROUNDS
 
 
