@@ -3,11 +3,11 @@
 A convolution is one matrix product of patches (im2col), differentiated as it stands, unless asked otherwise. In a loop on a CPU
 that was 15 times faster than `jax.lax.conv_general_dilated` (13 against 204 ms of CPU time for a LeNet step) and twice as fast
 with slices and concatenation as with `jax.lax.conv_general_dilated_patches`; on a GPU, where models side by side would each
-need a convolution of their own, 5 times. On a CPU, where multiplications are what takes time, 3 x 3 filters do with fewer.
+need a convolution of their own, 5 times. On a CPU, where multiplications are what takes time, 3 x 3 filters do with half.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from evenly.models.winograd import by_fewer_products
+from evenly.models.winograd import by_fewer_products, fewer_products_pay
 from evenly.records import require
 
 Array = jax.Array
@@ -24,6 +24,7 @@ Layer = dict[str, Array]
 
 MOST_DIRECT = 1024  # examples at a time where there is no patch matrix
 MOST_OUTER = 16  # examples whose outer products are summed without a matrix product
+MOST_THIN = 128  # outputs of a dense layer up to which that pays on a CPU
 MOST_ROWS = 64  # examples at a time; a patch matrix is nine times as large as its image
 
 
@@ -97,7 +98,7 @@ def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", 
     if direct:
         margin = w.shape[0] // 2 if padding == "same" else 0
         out = lax.conv_general_dilated(x, w, (stride, stride), [(margin, margin)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    elif w.shape[:2] == (3, 3) and stride == 1 and w.dtype == jnp.float32 and jax.default_backend() == "cpu":
+    elif stride == 1 and w.dtype == jnp.float32 and jax.default_backend() == "cpu" and fewer_products_pay(x, w):
         out = by_fewer_products(_padded(x, 3, padding), w)  # its sums of pixels would lose too much in bfloat16
     else:
         seen = patches(x, w.shape[0], stride=stride, padding=padding)
@@ -122,11 +123,17 @@ def _product_backwards(given: tuple[Array, Array], pull: Array) -> tuple[Array, 
     # As JAX would, but laid out as the weights are. Its own gradient comes transposed, and where runs are vmapped XLA turns
     # it round only in the update: 2 ms of a LeNet step for 1.6 million numbers read across the grain.
     x, w = given
-    if x.shape[0] <= MOST_OUTER and jax.default_backend() != "cpu":
-        # A GPU waits for memory: a sum of few outer products becomes part of the update, and no gradient is written and read
-        # again (12.5 to 10.9 ms for sixteen steps of 25 LeNets, H200).
-        return jnp.einsum("no,do->nd", pull, w), (x[:, :, None] * pull[:, None, :]).sum(0)
-    return jnp.einsum("no,do->nd", pull, w), x.T @ pull
+    return jnp.einsum("no,do->nd", pull, w), _outer_products(x, pull) if x.shape[0] <= MOST_OUTER else x.T @ pull
+
+
+def _outer_products(x: Array, pull: Array) -> Array:
+    # x.T @ pull of few rows waits for memory. As a sum of outer products it becomes part of the update, and no gradient is written and
+    # read again: 12.5 to 10.9 ms for sixteen steps of 25 LeNets (H200), 5.5 to 5.1 ms for one step on two CPU cores.
+    if jax.default_backend() != "cpu":
+        return (x[:, :, None] * pull[:, None, :]).sum(0)
+    if pull.shape[1] > MOST_THIN:
+        return x.T @ pull
+    return reduce(jnp.add, [x[i, :, None] * pull[i] for i in range(x.shape[0])])  # XLA's CPU compiler is slow at short sums
 
 
 _product.defvjp(lambda x, w: (x @ w, (x, w)), _product_backwards)
