@@ -3,8 +3,9 @@
     python benchmarks/where_time_goes.py [--repeats 7] [--only synthetic,adult,lenet] [--quick] [--json FILE]
 
 The workloads are those of `peers.py`: one run, and for linear models 144 runs together. CPU time of all threads is given, because it says
-more than the clock where others use the machine; the least of all repetitions. A program is called again with the very blocks of rounds
-of a whole run, but told to leave something out: evaluations, local steps, or the look at the rows before training.
+more than the clock where others use the machine; the least of all repetitions, in which all parts take turns. A program is called again
+with the very blocks of rounds of a whole run, but told to leave something out: evaluations, local steps, or the look at the rows before
+training.
 """
 
 import argparse
@@ -86,15 +87,22 @@ def looking(data: Any, block: Any) -> tuple[Any, Any]:
     return data._replace(train_start=jax.numpy.zeros_like(data.train_start)), block
 
 
-def least(repeats: int, function: Callable[[], Any]) -> float:
-    """CPU seconds of all threads, at best."""
-    function()
-    found = []
-    for _ in range(repeats):
-        begun = time.process_time()
-        function()
-        found.append(time.process_time() - begun)
-    return min(found)
+class Spent(NamedTuple):
+    """Seconds, at best."""
+
+    clock: float
+    cpu: float  # of all threads
+
+
+def least(repeats: int, functions: dict[str, Callable[[], Any]]) -> dict[str, Spent]:
+    """All of them, taking turns: parts are differences, and a machine that others use is slower at one time than at another."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in functions}
+    for _ in range(1 + repeats):
+        for name, function in functions.items():
+            before = time.perf_counter(), time.process_time()
+            function()
+            found[name].append((time.perf_counter() - before[0], time.process_time() - before[1]))
+    return {name: Spent(*(min(times) for times in zip(*pairs[1:], strict=True))) for name, pairs in found.items()}
 
 
 def measure(case: Case, repeats: int) -> dict[str, Any]:
@@ -104,24 +112,28 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     recorder, begun = Recorder(), time.monotonic()
     simulate(task, federation, algorithms, case.rounds, advance=recorder)
     compiling = compile_time.spent(begun)
-    clock, cpu = [], []
-    for _ in range(repeats):
-        before = time.perf_counter(), time.process_time()
-        simulate(task, federation, algorithms, case.rounds)
-        clock.append(time.perf_counter() - before[0])
-        cpu.append(time.process_time() - before[1])
-    full, unevaluated, untrained, blind = (least(repeats, lambda f=f: recorder.again(f)) for f in (nothing, evaluations, steps, looking))
     small = recorder.calls[0][1].whole
-    drawing = least(repeats, lambda: draw(federation, algorithms[0], case, small))
-    moving = least(repeats, lambda: jax.block_until_ready(device_data(federation, None, 1024)))
+    spent = least(
+        repeats,
+        {
+            "all": lambda: simulate(task, federation, algorithms, case.rounds),
+            "full": lambda: recorder.again(nothing),
+            "unevaluated": lambda: recorder.again(evaluations),
+            "untrained": lambda: recorder.again(steps),
+            "blind": lambda: recorder.again(looking),
+            "drawing": lambda: draw(federation, algorithms[0], case, small),
+            "moving": lambda: jax.block_until_ready(device_data(federation, None, 1024)),
+        },
+    )
+    cpu = {name: times.cpu for name, times in spent.items()}
     parts = {
-        "steps": unevaluated - untrained,
-        "measuring": untrained - blind,
-        "rest of a round": blind,
-        "evaluating": full - unevaluated,
-        "drawing": drawing,
-        "moving": moving,
-        "around": min(cpu) - full - drawing - moving,
+        "steps": cpu["unevaluated"] - cpu["untrained"],
+        "measuring": cpu["untrained"] - cpu["blind"],
+        "rest of a round": cpu["blind"],
+        "evaluating": cpu["full"] - cpu["unevaluated"],
+        "drawing": cpu["drawing"],
+        "moving": cpu["moving"],
+        "around": cpu["all"] - cpu["full"] - cpu["drawing"] - cpu["moving"],
     }
     per_round = 1e3 / case.rounds
     return {
@@ -131,8 +143,8 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
         "data": found,
         "whole": small,
         "compile_seconds": round(compiling, 1),
-        "clock_ms": round(min(clock) * per_round, 3),
-        "cpu_ms": round(min(cpu) * per_round, 3),
+        "clock_ms": round(spent["all"].clock * per_round, 3),
+        "cpu_ms": round(cpu["all"] * per_round, 3),
         "parts_ms": {name: round(max(seconds, 0.0) * per_round, 3) for name, seconds in parts.items()},
     }
 
