@@ -14,6 +14,7 @@ import judging
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 
 RESULTS = Path(judging.__file__).parent / "results"
+SHORT = {"synthetic": "Synthetic", "adult": "Adult", "lenet": "LeNet"}  # as the page lists what is trained
 Kept = dict[str, dict[str, Any]]
 
 
@@ -52,8 +53,8 @@ def chart(found: Kept) -> alt.LayerChart:
     for name, workload in found.items():
         others = dict(workload["contenders"])
         ours = others.pop("evenly")["ms_per_round"]
-        rows += [{"method": judging.WORDS[name], "contender": one["title"], "times": one["ms_per_round"] / ours} for one in others.values()]
-    names = [judging.WORDS[name] for name in found]
+        rows += [{"method": SHORT[name], "contender": one["title"], "times": one["ms_per_round"] / ours} for one in others.values()]
+    names = [SHORT[name] for name in found]
     order = sorted({row["contender"] for row in rows}, key=lambda who: min(row["times"] for row in rows if row["contender"] == who))
     x = alt.X("times:Q", scale=alt.Scale(type="log"), axis=alt.Axis(title="Time of a round, in rounds of evenly", format="~g", tickCount=6))
     y = alt.Y("contender:N", sort=order, axis=alt.Axis(title=None, labelLimit=260, grid=True))

@@ -128,6 +128,7 @@ def finish(layers: Sequence[alt.Chart], *, title: str, description: str, height:
 
 def save_chart(chart: alt.LayerChart, path: str | Path) -> None:
     """Write a chart as .svg, .png, .pdf, .html or .json, by the ending of the path."""
-    fixed = chart.properties(width=SAVED_WIDTH)
+    # Room at the sides: whoever looks at it may have wider letters than the renderer measured.
+    fixed = chart.properties(width=SAVED_WIDTH, padding={"left": 32, "right": 24, "top": 5, "bottom": 5})
     fixed.config = alt.Config(**saved_config())
     fixed.save(str(path))
