@@ -191,7 +191,7 @@ def test_bad_tables_get_one_sentence(change, words, table, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sensitive", "sex", "--unprivileged", "x"], "There is no value of Column 'sex' 'x'. Known: f, m."),
+        (["--sensitive", "sex", "--unprivileged", "x"], "There is no value 'x' in column 'sex'. Known: f, m."),
         (["--sensitive", "sex", "--favourable", "il"], "Did you mean 'ill'"),
         (["--sensitive", "sex", "--unprivileged", "f", "--unprivileged", "m"], "must give one value of sex, got several"),
         (["--sensitive", "sex,smokes", "--unprivileged", "f"], "must be COLUMN=VALUE, with a column of sex, smokes, got 'f'"),
@@ -201,6 +201,36 @@ def test_bad_tables_get_one_sentence(change, words, table, tmp_path):
 def test_mistakes_about_groups_get_one_sentence(arguments, words, table, tmp_path):
     columns = ["--data", str(table[0]), "--client", "hospital", "--label", "ill"]
     assert words in sentence(run("compare", *columns, *arguments, "--out", str(tmp_path / "out"), code=2))
+
+
+def test_a_method_for_groups_is_refused_before_anything_is_written(table, tmp_path):
+    out = tmp_path / "out"
+    columns = ["--data", str(table[0]), "--client", "hospital", "--label", "ill", "--algorithms", "fedavg,fairfed"]
+    assert "--sensitive of the command" in sentence(run("compare", *columns, "--out", str(out), code=2))
+    assert not (out / "run.json").exists()
+
+
+def test_groups_with_several_labels_need_the_favourable_one(table, tmp_path):
+    path, frame = table
+    frame.assign(ill=[("well", "ill", "very ill")[i % 3] for i in range(len(frame))]).to_csv(path, index=False)
+    columns = [
+        "--data",
+        str(path),
+        "--client",
+        "hospital",
+        "--label",
+        "ill",
+        "--rounds",
+        "1",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    said = sentence(run("compare", *columns, "--sensitive", "sex", code=2))
+    assert "has 3 labels" in said
+    assert "--favourable" in said
+    run("compare", *columns, "--sensitive", "sex", "--favourable", "well")
 
 
 def test_a_table_needs_its_columns_named(table):

@@ -97,8 +97,9 @@ def test_only_intersections_that_occur_are_groups():
     [
         ({}, {"sensitive": "gender"}, "must have the column 'gender'; it has 'site', 'y'"),
         ({"sex": "F"}, {}, "Column 'sex' must hold at least two values to make groups, but every row holds 'F'. Choose another"),
+        ({"sex": range(60)}, {}, "Column 'sex' must have at most 50 different numbers to make groups, got 60. Cut it"),
         ({}, {"favourable": "Yes"}, "There is no label 'Yes'. Did you mean 'yes'. Known: no, yes"),
-        ({}, {"sensitive": "sex", "unprivileged": "X"}, "There is no value of Column 'sex' 'X'.*Known: F, M"),
+        ({}, {"sensitive": "sex", "unprivileged": "X"}, "There is no value 'X' in column 'sex'.*Known: F, M"),
         ({}, {"unprivileged": "F"}, r"several sensitive columns, unprivileged must be a dict such as {'sex': value}, got 'F'"),
         ({}, {"unprivileged": {"rac": "a"}}, "There is no sensitive column 'rac'. Did you mean 'race'"),
         ({}, {"sensitive": (), "unprivileged": "F"}, "unprivileged='F' needs a sensitive column; none is given"),

@@ -9,7 +9,7 @@ import numpy as np
 from evenly.encoding import Column, Encoder, check_table, column_of, fit_encoder
 from evenly.randomness import Draws
 from evenly.records import record, replace, static
-from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_of
+from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_of, refuse_measurement
 
 SPLITS = ("train", "valid", "test")
 CENTRAL = "central"
@@ -179,10 +179,13 @@ class Federation:
         chosen = [c for c in frame.columns if c not in roles] if features is None else list(dict.fromkeys(_listed(features)))
         if label in chosen:
             raise ValueError(f"features must not hold the label column {label!r}: the model would read the answer. Leave it out.")
+        columns = {c: column_of(frame, c) for c in sensitive}
+        for column in columns.values():
+            refuse_measurement(column)
         sides = Sides(
             label=column_of(frame, label),
             client=column_of(frame, client),
-            sensitive={c: column_of(frame, c) for c in sensitive},
+            sensitive=columns,
             split=None if split is None else column_of(frame, split),
         )
         blank = np.zeros((len(frame), 1), np.float32)

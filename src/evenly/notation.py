@@ -57,12 +57,12 @@ def expand(composition: Composition) -> Iterator[Composition]:
         yield tuple(Part(part.name, {key: next(flat)[2] for key in part.settings}) for part in composition)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> ValueError:
     """The error for a name that is not known: what was given, the nearest legal one, and all of them."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return ValueError(f"There is no {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+    return ValueError(f"There is no {kind} {name!r}{where}.{hint} Known: {', '.join(names)}.")
 
 
 def _as_list(value: Value) -> list[Value]:

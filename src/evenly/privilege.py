@@ -13,8 +13,8 @@ def sides(census: Census, method: str) -> np.ndarray:
     groups = census.cells.shape[1]
     require(
         groups > 1,
-        f"{method} compares groups of people, but this federation has only one group. Name a sensitive column (`sensitive` of "
-        "Federation.from_frame, `group` of Federation.from_arrays) or choose data that have one.",
+        f"{method} compares groups of people, but this federation has only one group. Name a sensitive column (--sensitive of the "
+        "command, `sensitive` of Federation.from_frame, `group` of Federation.from_arrays) or choose data that have one.",
     )
     unprivileged = np.isin(np.arange(groups), census.unprivileged)
     found = np.stack([unprivileged, ~unprivileged])

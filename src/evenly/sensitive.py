@@ -15,6 +15,7 @@ from evenly.notation import unknown
 from evenly.records import require
 
 MOST_CLASSES = 1000  # of labels, and of groups: counts are kept for every combination
+MOST_NUMBERS = 50  # of a table's column that are taken for groups; more are likely an age or an income
 
 
 class Attribute(NamedTuple):
@@ -91,8 +92,18 @@ def groups_of(columns: Mapping[str, Column], unprivileged: Any = None) -> Groups
     for name, value in chosen.items():
         if name not in parts:
             raise unknown("sensitive column", str(name), map(str, parts))
-        parts[name] = parts[name]._replace(unprivileged=_place(f"value of {columns[name].what}", value, parts[name].values))
+        parts[name] = parts[name]._replace(unprivileged=_place("value", value, parts[name].values, f" in column {name!r}"))
     return cross(list(parts.values()), next(iter(chosen), None))
+
+
+def refuse_measurement(column: Column) -> None:
+    """Raise if a table's column looks like something measured, of which every value would be a group."""
+    found = len(column.classes()[0]) if column.holds_numbers() else 0
+    require(
+        found <= MOST_NUMBERS,
+        f"{column.what} must have at most {MOST_NUMBERS} different numbers to make groups, got {found}. Cut it into classes first, "
+        "such as ages into '18 to 29' and so on; if the numbers are codes, write them as words.",
+    )
 
 
 def favourable_label(value: Any, labels: tuple[str, ...]) -> int:
@@ -127,8 +138,8 @@ def _chosen(unprivileged: Any, names: list[str]) -> dict[str, Any]:
     return {names[0]: unprivileged}
 
 
-def _place(kind: str, value: Any, known: tuple[str, ...]) -> int:
+def _place(kind: str, value: Any, known: tuple[str, ...], where: str = "") -> int:
     word = str(Column.of(kind, [value]).words()[0])
     if word not in known:
-        raise unknown(kind, word, known)
+        raise unknown(kind, word, known, where)
     return known.index(word)

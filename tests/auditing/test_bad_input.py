@@ -74,7 +74,7 @@ def test_something_must_be_compared():
 
 def test_names_of_labels_and_values_are_checked():
     refused(SMALL, "There is no label '2'.", favourable=2)
-    refused(SMALL, "There is no value of sex 'femal'. Did you mean 'female'?", unprivileged="femal")
+    refused(SMALL, "There is no value 'femal' in column 'sex'. Did you mean 'female'?", unprivileged="femal")
     refused(SMALL, "must be given with its column", unprivileged="B", sensitive=["sex", "race"])
 
 

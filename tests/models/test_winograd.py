@@ -39,9 +39,9 @@ def exact(x: np.ndarray, w: np.ndarray, pull: np.ndarray) -> list[np.ndarray]:
 def test_outputs_and_gradients_are_nearly_as_exact_as_those_of_patches(monkeypatch: pytest.MonkeyPatch, wide: int):
     given = drawn(0, 3, 6, wide, 16), drawn(1, 3, 3, 16, 5), drawn(2, 3, 6, wide, 5)
     expected = exact(*given)
-    monkeypatch.setattr(convolution, "fewer_products_pay", lambda x, w: True)
+    monkeypatch.setattr(convolution, "fewer_products_pay", lambda w, wide: True)
     fewer = outputs(*given)
-    monkeypatch.setattr(convolution, "fewer_products_pay", lambda x, w: False)
+    monkeypatch.setattr(convolution, "fewer_products_pay", lambda w, wide: False)
     patches = outputs(*given)
     assert any((a != b).any() for a, b in zip(fewer, patches, strict=True)), "both took the same way"
     for a, b, truth in zip(fewer, patches, expected, strict=True):
@@ -62,15 +62,37 @@ def test_a_filter_that_looks_at_one_pixel_gives_that_pixel():
             np.testing.assert_allclose(out, 60 * x[:, i : i + 3, j : j + 7], rtol=1e-6, atol=1e-3)
 
 
+def test_models_side_by_side_have_their_own_gradients():
+    """Runs are vmapped over weights, over images, or over both."""
+    x, w = jnp.asarray(drawn(0, 3, 2, 6, 9, 4)), jnp.asarray(drawn(1, 3, 3, 3, 4, 5))
+
+    def slope(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.grad(lambda x, w: (by_fewer_products(x, w) ** 2).sum(), (0, 1))(x, w)
+
+    for axes in ((0, 0), (None, 0), (0, None)):
+        together = jax.vmap(slope, axes)(*(a[0] if axis is None else a for a, axis in zip((x, w), axes, strict=True)))
+        for i in range(3):
+            own = slope(*(a[0 if axis is None else i] for a, axis in zip((x, w), axes, strict=True)))
+            for a, b in zip(together, own, strict=True):
+                np.testing.assert_allclose(a[i], b, rtol=2e-4, atol=2e-3)
+
+
+def test_gradients_can_be_differentiated_forwards():
+    """Products of a network's Hessian with a vector, as `jax.hessian` makes them."""
+    x, w = jnp.asarray(drawn(0, 1, 5, 8, 2)), jnp.asarray(drawn(1, 3, 3, 2, 1))
+    of_weights = jax.grad(lambda w: (by_fewer_products(x, w) ** 2).sum())
+    _, along = jax.jvp(of_weights, (w,), (w,))
+    np.testing.assert_allclose(along, of_weights(w), rtol=1e-4, atol=1e-3)  # of a quadratic function
+
+
 @pytest.mark.parametrize(
-    ("images", "filters", "pays"),
+    ("filters", "wide", "pays"),
     [
-        ((8, 28, 28, 32), (3, 3, 32, 64), True),
-        ((1, 28, 28, 32), (3, 3, 32, 64), True),
-        ((8, 28, 28, 1), (3, 3, 1, 32), False),  # too few channels
-        ((8, 2, 2, 512), (3, 3, 512, 512), False),  # more weights than pixels
-        ((8, 28, 28, 32), (5, 5, 32, 64), False),
+        ((3, 3, 32, 64), 28, True),
+        ((3, 3, 1, 32), 28, False),  # too few channels
+        ((3, 3, 512, 512), 2, False),  # a tile of four would be half empty
+        ((5, 5, 32, 64), 28, False),
     ],
 )
-def test_it_is_used_where_it_was_measured_to_pay(images: tuple[int, ...], filters: tuple[int, ...], pays: bool):
-    assert fewer_products_pay(jnp.zeros(images), jnp.zeros(filters)) is pays
+def test_it_is_used_where_it_was_measured_to_pay(filters: tuple[int, ...], wide: int, pays: bool):
+    assert fewer_products_pay(jnp.zeros(filters), wide) is pays

@@ -83,5 +83,5 @@ def named(unprivileged: Any, parts: Sequence[Sensitive]) -> dict[str, int]:
 def _place(part: Sensitive, value: Any) -> int:
     word = str(Column.of(part.name, [value]).words()[0]).strip()
     if word not in part.values or word == NO_VALUE:
-        raise unknown(f"value of {part.name}", word, known(part))
+        raise unknown("value", word, known(part), f" in column {part.name!r}")
     return part.values.index(word)

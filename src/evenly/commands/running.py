@@ -122,7 +122,7 @@ def run_plan(
     from evenly.experiment import record
     from evenly.experiment.execute import execute
     from evenly.experiment.files import write_rows
-    from evenly.experiment.jobs import setting_of
+    from evenly.experiment.jobs import refuse_unfit, setting_of
     from evenly.experiment.reproduce import lines_of
     from evenly.experiment.store import Store
     from evenly.report.page import write_report
@@ -132,6 +132,7 @@ def run_plan(
     folder, console = out or folder_of(plan), Console(stderr=True)
     with working_in(folder, again):
         first = setting_of(plan, plan.seeds[0])
+        refuse_unfit(plan, first)
         store = Store(folder, plan, force=force)
         record.begin(folder, about or record.Record(command=this_command()))
         show_plan(console, {"": plan}, folder, first)

@@ -21,6 +21,7 @@ from evenly.notation import parse, unknown
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, advance, simulate
+from evenly.simulate.beginning import suited
 from evenly.simulate.observing import Observe
 from evenly.simulate.run import Progress
 from evenly.types import Seeds, Task, Trace
@@ -43,6 +44,13 @@ class Result(NamedTuple):
 def setting_of(plan: Plan, seed: int) -> Setting:
     federation = load(plan.data, seed)
     return Setting(federation, choose_model(plan.model, federation))
+
+
+def refuse_unfit(plan: Plan, setting: Setting) -> None:
+    """Raise if a method cannot work on these data, such as one that compares groups where there is only one."""
+    census = setting.federation.census()
+    for member in {type(member.rule): member for member in members_of(plan)}.values():  # settings were checked before
+        suited(member, setting.federation).rule.init(census)
 
 
 def run(

@@ -86,7 +86,7 @@ def is_table(name: str) -> bool:
 def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
     if "sha256" in data and hashlib.sha256(Path(data["path"]).read_bytes()).hexdigest() != data["sha256"]:
         raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
-    return Federation.from_frame(
+    federation = Federation.from_frame(
         read_table(Path(data["path"])),
         client=data["client"],
         label=data["label"],
@@ -96,6 +96,14 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
         seed=split_seed,
         name=Path(data["path"]).stem,
     )
+    several = bool(data["sensitive"]) and len(federation.labels) > 2
+    require(
+        not several or "favourable" in data,
+        f"Groups are compared by the label that people want to get, and column {data['label']!r} of {Path(data['path']).name} has "
+        f"{len(federation.labels)} labels. Name it with --favourable; all others then count as unfavourable. There are: "
+        f"{', '.join(federation.labels[:10])}{', ...' if len(federation.labels) > 10 else ''}.",
+    )
+    return federation
 
 
 def read_table(path: Path) -> Any:

@@ -24,7 +24,8 @@ Layer = dict[str, Array]
 
 MOST_DIRECT = 1024  # examples at a time where there is no patch matrix
 MOST_OUTER = 16  # examples whose outer products are summed without a matrix product
-MOST_THIN = 128  # outputs of a dense layer up to which that pays on a CPU
+MOST_THIN = 128  # outputs of a dense layer up to which that pays on a CPU,
+LEAST_WEIGHTS = 2**17  # and weights from which it does: fewer stay in its cache
 MOST_ROWS = 64  # examples at a time; a patch matrix is nine times as large as its image
 
 
@@ -89,6 +90,11 @@ def _padded(x: Array, size: int, padding: str) -> Array:
     return jnp.pad(x, ((0, 0), (margin, margin), (margin, margin), (0, 0))) if margin else x
 
 
+def _wide(x: Array, padding: str) -> int:
+    """How wide the outputs of a 3 x 3 convolution are."""
+    return x.shape[2] if padding == "same" else x.shape[2] - 2
+
+
 def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", direct: bool = False) -> Array:
     """Convolution with layer["w"] [size, size, c, out], and layer["b"] [out] if it has one: [n, h, w, c] -> [n, h', w', out].
 
@@ -98,7 +104,7 @@ def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", 
     if direct:
         margin = w.shape[0] // 2 if padding == "same" else 0
         out = lax.conv_general_dilated(x, w, (stride, stride), [(margin, margin)] * 2, dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    elif stride == 1 and w.dtype == jnp.float32 and jax.default_backend() == "cpu" and fewer_products_pay(x, w):
+    elif stride == 1 and w.dtype == jnp.float32 and jax.default_backend() == "cpu" and fewer_products_pay(w, _wide(x, padding)):
         out = by_fewer_products(_padded(x, 3, padding), w)  # its sums of pixels would lose too much in bfloat16
     else:
         seen = patches(x, w.shape[0], stride=stride, padding=padding)
@@ -123,17 +129,16 @@ def _product_backwards(given: tuple[Array, Array], pull: Array) -> tuple[Array, 
     # As JAX would, but laid out as the weights are. Its own gradient comes transposed, and where runs are vmapped XLA turns
     # it round only in the update: 2 ms of a LeNet step for 1.6 million numbers read across the grain.
     x, w = given
-    return jnp.einsum("no,do->nd", pull, w), _outer_products(x, pull) if x.shape[0] <= MOST_OUTER else x.T @ pull
-
-
-def _outer_products(x: Array, pull: Array) -> Array:
+    cpu, few = jax.default_backend() == "cpu", 1 <= x.shape[0] <= MOST_OUTER
     # x.T @ pull of few rows waits for memory. As a sum of outer products it becomes part of the update, and no gradient is written and
     # read again: 12.5 to 10.9 ms for sixteen steps of 25 LeNets (H200), 5.5 to 5.1 ms for one step on two CPU cores.
-    if jax.default_backend() != "cpu":
-        return (x[:, :, None] * pull[:, None, :]).sum(0)
-    if pull.shape[1] > MOST_THIN:
-        return x.T @ pull
-    return reduce(jnp.add, [x[i, :, None] * pull[i] for i in range(x.shape[0])])  # XLA's CPU compiler is slow at short sums
+    if few and not cpu:
+        gradient = (x[:, :, None] * pull[:, None, :]).sum(0)
+    elif few and w.shape[1] <= MOST_THIN and w.size >= LEAST_WEIGHTS:
+        gradient = reduce(jnp.add, [x[i, :, None] * pull[i] for i in range(x.shape[0])])  # XLA's CPU compiler is slow at short sums
+    else:
+        gradient = x.T @ pull
+    return jnp.einsum("no,do->nd", pull, w), gradient
 
 
 _product.defvjp(lambda x, w: (x @ w, (x, w)), _product_backwards)

@@ -69,12 +69,12 @@ def traces(
 ) -> list[Trace]:  # fmt: skip
     """Everything that was collected, run by run, in the order in which the runs were given. `sizes` are the model's layers'."""
     cohort, chosen, weights, *seen = whole
-    several_cohorts = company.parts.cohort is not None
-    cohort_of = np.asarray(company.parts.cohort) if several_cohorts else []  # once: a device answers one run as slowly as all
+    # Once: a device answers about one run as slowly as about all.
+    cohort_of = None if company.parts.cohort is None else np.asarray(company.parts.cohort)
     made = []
     for run, algorithm in enumerate(company.algorithms):
         own, counted = cohort, weights[..., run]
-        if several_cohorts:  # of everybody who trained, those whom this run's sampling chose
+        if cohort_of is not None:  # of everybody who trained, those whom this run's sampling chose
             mine = chosen[..., cohort_of[run]]
             slots = np.argsort(~mine, axis=1, kind="stable")[:, : int(mine[0].sum())]
             own, counted = np.take_along_axis(cohort, slots, 1), np.take_along_axis(counted, slots, 1)
