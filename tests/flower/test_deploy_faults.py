@@ -98,6 +98,7 @@ def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path)
     # One client evaluates each round; after the last one, by the draw of these seeds, client 1, who can.
     config = {**shared, "rounds": len(FAULTS), "folder": str(folder), "evaluate": 1 / CLIENTS}
     run = made.loopback.run(APP, config, name="run-faults")
+    wait_until(folder.exists, run, 120, "its folder")  # two runs that begin at once would unpack the app in the same place
     few = made.loopback.run(APP, {**shared, "rounds": 1, "least": 3, "introduce": False}, name="run-few")
     status, said = ended(made, few)
     assert status == "finished:failed", said

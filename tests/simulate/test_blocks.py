@@ -65,9 +65,9 @@ def test_a_run_needs_a_round(simulated: Simulated):
 def test_nor_on_how_many_rows_are_read_at_a_time(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int, eval_chunk: int
 ):
-    expected = simulated(text, ROUNDS)
+    expected = simulated(text, 20)
     monkeypatch.setattr(run, "Shape", lambda **given: Shape(**{**given, "chunk": chunk, "eval_chunk": eval_chunk}))
-    (trace,) = simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS)
+    (trace,) = simulate(simulated.task, simulated.federation, algorithms(text), 20)
     np.testing.assert_array_equal(trace.tables, expected.tables)
     np.testing.assert_allclose(trace.losses, expected.losses, rtol=1e-6)
     np.testing.assert_allclose(flat(trace.model), flat(expected.model), atol=1e-6)

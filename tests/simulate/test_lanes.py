@@ -15,7 +15,7 @@ from evenly.simulate.sharing import STRIDE, strides
 from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat
 
-ROUNDS = 8
+ROUNDS = 20
 
 
 @pytest.mark.parametrize("lanes", [2, 3])
@@ -34,8 +34,8 @@ def test_lanes_change_nothing(simulated: Simulated, text: str, lanes: int):
     side = simulated.all(text, ROUNDS, dropout=0.3, lanes=lanes)
     for one, other in zip(turn, side, strict=True):
         for a, b in zip(jax.tree.leaves(one.model), jax.tree.leaves(other.model), strict=True):
-            np.testing.assert_allclose(a, b, atol=2e-6)
-        np.testing.assert_allclose(one.weights, other.weights, atol=2e-6)
+            np.testing.assert_allclose(a, b, atol=1e-6)
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
         np.testing.assert_array_equal(one.cohort, other.cohort)
         np.testing.assert_allclose(one.losses, other.losses, atol=1e-5, rtol=1e-5)
 
@@ -48,7 +48,7 @@ def in_turn() -> Simulated:
 
 @pytest.mark.parametrize("lanes", [2, 5, 16])
 def test_neither_do_many_lanes_of_many_clients(in_turn: Simulated, lanes: int):
-    (turn,), (side,) = (in_turn.all("q-fedavg(q=1, learning_rate=0.01)+full", 4, lanes=n) for n in (1, lanes))
+    (turn,), (side,) = (in_turn.all("q-fedavg(q=1, learning_rate=0.01)+full", ROUNDS, lanes=n) for n in (1, lanes))
     for a, b in zip(jax.tree.leaves(turn.model), jax.tree.leaves(side.model), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
     np.testing.assert_array_equal(turn.cohort, side.cohort)

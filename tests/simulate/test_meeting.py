@@ -11,7 +11,7 @@ from evenly.simulate import Meeting, simulate
 from evenly.types import Seeds, Trace
 from tests.simulations import Simulated, algorithms
 
-ROUNDS = 8
+ROUNDS = 20
 
 
 def together(simulated: Simulated, text: str, rounds: list[int], **options: Any) -> list[list[Trace]]:
@@ -31,8 +31,8 @@ def together(simulated: Simulated, text: str, rounds: list[int], **options: Any)
 
 def alike(one: Trace, other: Trace) -> None:
     for a, b in zip(jax.tree.leaves(one.model), jax.tree.leaves(other.model), strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-6)
-    np.testing.assert_allclose(one.weights, other.weights, atol=2e-6)
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
     np.testing.assert_array_equal(one.cohort, other.cohort)
     np.testing.assert_allclose(one.losses, other.losses, atol=1e-5, rtol=1e-5)
 
