@@ -10,6 +10,7 @@ import altair as alt
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # scripts, not a package
 
 import judging
+import thesis_summary
 
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 
@@ -25,8 +26,44 @@ def kept() -> Kept:
 
 
 def page(found: Kept) -> str:
-    """The targets first, then every workload with its table."""
-    return "\n\n".join([targets(found), *(part(one) for one in found.values())])
+    """The targets first, then every workload with its table, a whole study, and what a GPU makes of it."""
+    return "\n\n".join([targets(found), *(part(one) for one in found.values()), study(), gpu()])
+
+
+def study() -> str:
+    """The group-fairness study beside one of its trainings in Flower."""
+    found = json.loads((RESULTS / "thesis.json").read_text())
+    where, lines = found["machine"], "\n".join(f"- {line}" for line in thesis_summary.sentences(found).splitlines())
+    taken = f"Taken {found['date']} on {where['cpu']}, {where['cores']} cores, {where['system']}:\n\n    {found['command']}"
+    return f"## A whole study, and one of its trainings in Flower\n\n{taken}\n\n{lines}"
+
+
+def gpu() -> str:
+    """What benchmarks/gpu.py found."""
+    found = json.loads((RESULTS / "gpu.json").read_text())
+    whole, cell, rotate, same = (found[part] for part in ("study", "cell", "rotate", "same"))
+    plain, momentum = (rotate[name] for name in ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum"))
+    wanted = {name: f"{target['target']:g}" for name, target in found["targets"].items()}
+    seconds, partition = whole["process_seconds"], cell["median_seconds"]
+    rows = [
+        ("3,600 trainings of thesis/adult-dirichlet, from the start of the process to its end, seconds", f"{seconds:.1f}", "", "study"),
+        ("its peak of memory, host and device, MB", f"{whole['megabytes']:,} and {whole['device_megabytes']:,}", "", ""),
+        ("the 720 of one partition, compiled, seconds", f"{partition:.2f}", _range(cell["all"]), "cell"),
+        ("the same the first time, compiling included, seconds", f"{cell['first_seconds']:.1f}", "", ""),
+        ("FedAvg with 25 LeNets on FairMNISTRotate, ms per round", f"{plain['ms_per_round']:.2f}", _range(plain["all"]), "rotate"),
+        ("the same with momentum 0.9, ms per round", f"{momentum['ms_per_round']:.2f}", _range(momentum["all"]), ""),
+        (f"largest difference from the CPU's accuracy, {same['runs']} trainings of 20 rounds, points", same["points_apart"], "", "same"),
+    ]
+    table = ["| | found | range | target, below |", "| --- | ---: | ---: | ---: |"]
+    table += [f"| {what} | {value} | {spread} | {wanted.get(name, '')} |" for what, value, spread, name in rows]
+    used = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    where = f"one {whole['device']} with {found['machine']['cores']} cores of an {found['machine']['cpu']}, {used}"
+    taken = f"Taken {found['date']} on {where}; every part is a process without compiled programs:"
+    return f"## One GPU\n\n{taken}\n\n    {found['command']}\n\n" + "\n".join(table)
+
+
+def _range(values: list[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def targets(found: Kept) -> str:

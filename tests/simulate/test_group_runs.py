@@ -137,7 +137,7 @@ def test_a_federation_without_two_sides_is_refused(tiny: Federation, task: Softm
 def test_a_client_fair_method_combines_with_reweighing_and_parity_sampling(simulated: Simulated):
     """Without fairness between clients it is FedAvg with the two; each of the three parts changes what is learnt."""
     both = "+reweigh+parity(p=0.7, share=0.5)"
-    plain, none, whole = (simulated(f"{method}{both}", ROUNDS) for method in ("fedavg", "q-fedavg(q=0)", "q-fedavg(q=1)"))
+    plain, none, whole = (simulated(f"{method}{both}", ROUNDS) for method in ("fedavg(weights=equal)", "q-fedavg(q=0)", "q-fedavg(q=1)"))
     np.testing.assert_array_equal(plain.cohort, none.cohort)
     np.testing.assert_allclose(flat(plain.model), flat(none.model), atol=1e-5)
     for other in (none, simulated("q-fedavg(q=1)+parity(p=0.7, share=0.5)", ROUNDS), simulated("q-fedavg(q=1)+reweigh", ROUNDS)):
