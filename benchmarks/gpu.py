@@ -1,7 +1,7 @@
 """What one GPU does: a whole study, 720 trainings of one partition of it, and rounds of 25 LeNet clients side by side.
 
     python benchmarks/thesis.py --write-plan plan.json        where everything is installed
-    python benchmarks/gpu.py plan.json [--only study,cell,rotate,same] [--json FILE]        on the machine with the GPU
+    python benchmarks/gpu.py plan.json [--only study,cell,rotate,same,same-rotate] [--json FILE]        on the machine with the GPU
 
 The machine with the GPU needs only evenly's core packages; data are read from EVENLY_DATA (Adult and MNIST). Every part is a process of its
 own, so that its peak of memory is its own and it starts without compiled programs:
@@ -11,6 +11,7 @@ own, so that its peak of memory is its own and it starts without compiled progra
 - `rotate`: FedAvg on FairMNISTRotate (25 of 1,000 clients a round, 60 images, 2 epochs, batch 8), with and without momentum. Time of
   many rounds less that of few, so that evaluations are left out.
 - `same`: the cell's accuracies after 20 rounds, of the GPU and of this machine's CPU, for two seeds.
+- `same-rotate`: those of FedAvg on FairMNISTRotate, after 10 rounds, for three seeds: how far apart the two devices are beside how far apart seeds are.
 """
 
 import argparse
@@ -32,7 +33,9 @@ import numpy as np
 PARTITION, REPEATS = "0.5", 5
 FEW, MANY = 50, 350  # rounds
 FEDAVG = ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum")
-TARGETS = {"study": 60.0, "cell": 3.0, "rotate": 10.0, "same": 0.5}  # seconds, seconds, ms a round, points
+ROUNDS = 20  # of `same`
+ROTATED, SEEDS, WATCHED = 10, 3, 50  # of `same-rotate`: rounds, seeds, and clients that are evaluated; a CPU takes minutes for them
+TARGETS = {"study": 60.0, "cell": 3.0, "rotate": 10.0, "same": 0.5, "same-rotate": 1.0}  # seconds, seconds, ms, points, times a seed's
 
 
 def study(plan: Path) -> dict[str, Any]:
@@ -75,12 +78,29 @@ def same(plan: Path) -> dict[str, Any]:
     from evenly.experiment.study import StudyPlan
 
     one = StudyPlan.from_json(plan.read_text()).cells[PARTITION]
-    short = execute(dataclasses.replace(one, rounds=20, seeds=one.seeds[:2]), models=False)
+    short = execute(dataclasses.replace(one, rounds=ROUNDS, seeds=one.seeds[:2]), models=False)
     tables = [run.trace.central[-1].sum(0) for run in short.runs]
     return {"accuracies": [round(100 * float(np.trace(t) / t.sum()), 4) for t in tables]}
 
 
-PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {"study": study, "cell": cell, "rotate": rotate, "same": same}
+def same_rotate(plan: Path) -> dict[str, Any]:
+    """Accuracy after each seed's training, here; the caller asks on both kinds of device."""
+    from evenly.algorithms import algorithm
+    from evenly.datasets import fair_mnist_rotate
+    from evenly.models import LeNet
+    from evenly.simulate import simulate
+    from evenly.types import Seeds
+
+    federation, task = fair_mnist_rotate(), LeNet(bias=False)
+    method, watched = algorithm(f"{FEDAVG[0]}+uniform(clients=25)", epochs=2, batch_size=8), np.arange(WATCHED)
+    runs = [simulate(task, federation, [method], ROTATED, seeds=Seeds.all(seed), panel=watched)[0] for seed in range(SEEDS)]
+    tables = [run.tables[-1, -1].sum((0, 1)) for run in runs]  # of the clients' test rows
+    return {"accuracies": [round(100 * float(np.trace(t) / t.sum()), 4) for t in tables]}
+
+
+PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "study": study, "cell": cell, "rotate": rotate, "same": same, "same-rotate": same_rotate,
+}  # fmt: skip
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -126,6 +146,8 @@ def judged(found: dict[str, Any]) -> dict[str, Any]:
         figures["rotate"] = found["rotate"][FEDAVG[0]]["ms_per_round"]
     if "same" in found:
         figures["same"] = found["same"]["points_apart"]
+    if "same-rotate" in found:
+        figures["same-rotate"] = round(found["same-rotate"]["points_apart"] / found["same-rotate"]["seeds_apart"], 3)
     return {name: {"found": value, "target": TARGETS[name], "reached": value < TARGETS[name]} for name, value in figures.items()}
 
 
@@ -134,11 +156,15 @@ def measure(parts: list[str], plan: Path) -> dict[str, Any]:
     for part in parts:
         print(f"{part} ...", file=sys.stderr, flush=True)
         found[part] = in_its_own_process(part, plan)
-        if part == "same":
+        if part.startswith("same"):
             cpu = in_its_own_process(part, plan, JAX_PLATFORMS="cpu")
-            found[part] = {k: v for k, v in found[part].items() if k != "accuracies"} | {
-                "runs": len(cpu["accuracies"]), "points_apart": apart(found[part], cpu), "cpu_seconds": cpu["process_seconds"],
-            }  # fmt: skip
+            found[part] |= {"runs": len(cpu["accuracies"]), "points_apart": apart(found[part], cpu), "cpu_seconds": cpu["process_seconds"]}
+            own = found[part].pop("accuracies")
+            if part == "same-rotate":
+                found[part] |= {
+                    "accuracies": {"gpu": own, "cpu": cpu["accuracies"]},
+                    "seeds_apart": round(float(np.ptp(cpu["accuracies"])), 3),
+                }
         print(json.dumps(found[part]), file=sys.stderr, flush=True)
     return found
 

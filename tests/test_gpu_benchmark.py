@@ -20,10 +20,10 @@ def test_every_part_has_a_target_that_can_be_missed(gpu: ModuleType):
     plain = gpu.FEDAVG[0]
     found = {
         "study": {"process_seconds": 31.0}, "cell": {"median_seconds": 2.7}, "rotate": {plain: {"ms_per_round": 10.1}},
-        "same": {"points_apart": 0.01},
+        "same": {"points_apart": 0.01}, "same-rotate": {"points_apart": 0.3, "seeds_apart": 0.25},
     }  # fmt: skip
     assert {name: target["reached"] for name, target in gpu.judged(found).items()} == {
-        "study": True, "cell": True, "rotate": False, "same": True,
+        "study": True, "cell": True, "rotate": False, "same": True, "same-rotate": False,
     }  # fmt: skip
     assert set(gpu.judged(found)) == set(gpu.PARTS) == set(gpu.TARGETS)
     assert gpu.judged({}) == {}
@@ -40,4 +40,4 @@ def test_a_missing_plan_and_unknown_parts_are_named(tmp_path: Path):
         return done.stderr
 
     assert "write it with: python benchmarks/thesis.py --write-plan" in said(str(tmp_path / "none.json"))
-    assert "--only must name parts among study, cell, rotate, same, got walk." in said("x", "--only", "walk,cell")
+    assert "--only must name parts among study, cell, rotate, same, same-rotate, got walk." in said("x", "--only", "walk,cell")
