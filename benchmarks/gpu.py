@@ -11,7 +11,8 @@ own, so that its peak of memory is its own and it starts without compiled progra
 - `rotate`: FedAvg on FairMNISTRotate (25 of 1,000 clients a round, 60 images, 2 epochs, batch 8), with and without momentum. Time of
   many rounds less that of few, so that evaluations are left out.
 - `same`: the cell's accuracies after 20 rounds, of the GPU and of this machine's CPU, for two seeds.
-- `same-rotate`: those of FedAvg on FairMNISTRotate, after 10 rounds, for three seeds: how far apart the two devices are beside how far apart seeds are.
+- `same-rotate`: those of FedAvg on FairMNISTRotate, after 10 rounds, for three seeds: how far apart the two devices are beside how far
+  apart seeds are.
 """
 
 import argparse
