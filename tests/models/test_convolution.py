@@ -153,11 +153,23 @@ def test_wrong_images_are_refused(shape: tuple[int, ...], mean: tuple[float, ...
 @pytest.mark.parametrize("rows", [0, 1, 3, 40])
 @pytest.mark.parametrize("wide", [5, 200])
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-def test_a_dense_layer_has_the_gradient_of_a_product(backend: str, wide: int, rows: int, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("last", [False, True], ids=["inner", "last"])
+def test_a_dense_layer_has_the_gradient_of_a_product(last: bool, backend: str, wide: int, rows: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)  # outer products are summed where rows are few, on a CPU of thin layers
     monkeypatch.setattr(convolution, "LEAST_WEIGHTS", 0)
     x, w, pull = drawn(0, rows, 7), drawn(1, 7, wide), drawn(2, rows, wide)
-    ours = jax.grad(lambda x, w: (dense(x, {"w": w}) * pull).sum(), (0, 1))(x, w)
+    ours = jax.grad(lambda x, w: (dense(x, {"w": w}, last=last) * pull).sum(), (0, 1))(x, w)
     theirs = jax.grad(lambda x, w: (x @ w * pull).sum(), (0, 1))(x, w)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_loss_is_not_computed_again_for_every_weight_of_the_last_layer(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    monkeypatch.setattr(convolution, "LEAST_WEIGHTS", 0)
+
+    def products(last: bool) -> int:  # of the step's three; one is missing where the gradient is a sum of outer products
+        step = jax.grad(lambda w: jax.nn.logsumexp(dense(drawn(0, 3, 7), {"w": w}, last=last)))
+        return str(jax.make_jaxpr(step)(drawn(1, 7, 5))).count("dot_general[")
+
+    assert products(last=True) == products(last=False) + 1

@@ -66,7 +66,7 @@ class CharLSTM:
             h = jax.nn.one_hot(x.T, self.symbols) @ params["embedding"]  # [length, n, embedding]
             for layer in params["lstm"]:
                 h = lstm(h, layer)
-            return dense(h[-1], params["dense"])
+            return dense(h[-1], params["dense"], last=True)
 
         return in_chunks(logits, x.astype(jnp.int32))
 

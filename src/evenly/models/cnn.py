@@ -77,6 +77,6 @@ class CNN:
             x = flat(x)
             for layer in params["dense"][:-1]:
                 x = jax.nn.relu(dense(x, layer))
-            return dense(x, params["dense"][-1])
+            return dense(x, params["dense"][-1], last=True)
 
         return by_size(logits, x)

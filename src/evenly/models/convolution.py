@@ -114,18 +114,17 @@ def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", 
     return out + layer["b"] if "b" in layer else out
 
 
-def dense(x: Array, layer: Layer) -> Array:
-    """x [n, d] times layer["w"] [d, out], plus layer["b"] if there is one."""
-    out = _product(x, layer["w"])
+def dense(x: Array, layer: Layer, *, last: bool = False) -> Array:
+    """x [n, d] times layer["w"] [d, out], plus layer["b"] if there is one. `last`: what comes out are a network's logits."""
+    out = _product(x, layer["w"], last)
     return out + layer["b"] if "b" in layer else out
 
 
-@jax.custom_vjp
-def _product(x: Array, w: Array) -> Array:
+def _times(x: Array, w: Array, last: bool) -> Array:
     return x @ w
 
 
-def _product_backwards(given: tuple[Array, Array], pull: Array) -> tuple[Array, Array]:
+def _product_backwards(last: bool, given: tuple[Array, Array], pull: Array) -> tuple[Array, Array]:
     # As JAX would, but laid out as the weights are. Its own gradient comes transposed, and where runs are vmapped XLA turns
     # it round only in the update: 2 ms of a LeNet step for 1.6 million numbers read across the grain.
     x, w = given
@@ -134,14 +133,17 @@ def _product_backwards(given: tuple[Array, Array], pull: Array) -> tuple[Array, 
     # read again: 12.5 to 10.9 ms for sixteen steps of 25 LeNets (H200), 5.5 to 5.1 ms for one step on two CPU cores.
     if few and not cpu:
         gradient = (x[:, :, None] * pull[:, None, :]).sum(0)
-    elif few and w.shape[1] <= MOST_THIN and w.size >= LEAST_WEIGHTS:
+    # Not on a CPU after the last layer: the loss's arithmetic would become part of the update too, once for every weight and example
+    # (22 to 40 ms for a round of a perceptron with a million weights).
+    elif few and not last and w.shape[1] <= MOST_THIN and w.size >= LEAST_WEIGHTS:
         gradient = reduce(jnp.add, [x[i, :, None] * pull[i] for i in range(x.shape[0])])  # XLA's CPU compiler is slow at short sums
     else:
         gradient = x.T @ pull
     return jnp.einsum("no,do->nd", pull, w), gradient
 
 
-_product.defvjp(lambda x, w: (x @ w, (x, w)), _product_backwards)
+_product = jax.custom_vjp(_times, nondiff_argnums=(2,))
+_product.defvjp(lambda x, w, last: (x @ w, (x, w)), _product_backwards)
 
 
 def max_pool(x: Array) -> Array:

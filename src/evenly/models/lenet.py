@@ -64,6 +64,6 @@ class LeNet:
             x = standardised(x, self.mean, self.deviation)
             x = jax.nn.relu(convolve(x, params["conv1"], direct=direct))
             x = max_pool(jax.nn.relu(convolve(x, params["conv2"], direct=direct)))
-            return dense(jax.nn.relu(dense(flat(x), params["dense1"])), params["dense2"])
+            return dense(jax.nn.relu(dense(flat(x), params["dense1"])), params["dense2"], last=True)
 
         return by_size(logits, x)

@@ -58,4 +58,4 @@ class MLP:
         x = flat(x)
         for layer in params[:-1]:
             x = jax.nn.relu(dense(x, layer))
-        return dense(x, params[-1])
+        return dense(x, params[-1], last=True)

@@ -94,7 +94,7 @@ class ResNet:
                 inner = jax.nn.relu(self._apply(x, block["first"], stride))
                 aside = self._apply(x, block["aside"], stride) if "aside" in block else x
                 x = jax.nn.relu(self._apply(inner, block["second"]) + aside)
-            return dense(x.astype(jnp.float32).mean((1, 2)), params["dense"])
+            return dense(x.astype(jnp.float32).mean((1, 2)), params["dense"], last=True)
 
         return in_chunks(logits, x, MOST_DIRECT if self._direct() else MOST_ROWS)
 
