@@ -145,10 +145,12 @@ def test_planned_steps_fit_their_bound(tiny: Federation, select):
 
 @pytest.mark.parametrize("settings", ["epochs=1", "epochs=3", "epochs=2, max_steps=3", "epochs=2, batch_size=1000"])
 @pytest.mark.parametrize("small", [0, 20, 128])
+@pytest.mark.parametrize("enough", [1, 10**6], ids=["together", "one by one"])
 def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
-    tiny: Federation, monkeypatch: pytest.MonkeyPatch, settings: str, small: int
+    tiny: Federation, monkeypatch: pytest.MonkeyPatch, settings: str, small: int, enough: int
 ):
     monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
+    monkeypatch.setattr("evenly.shuffling.ENOUGH", enough)
     planner = plan(tiny, Seeds(batches=3), Full(), text=f"fedavg({settings})")
     (method,) = algorithms(f"fedavg({settings})")
     for (t, client), found in batches(planner, 2, 5).items():
@@ -157,6 +159,15 @@ def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
             padding=len(tiny.y), most=method.work.max_steps or None,
         )  # fmt: skip
         assert found == own.tolist()
+
+
+def test_another_numpy_shuffles_by_itself(tiny: Federation, monkeypatch: pytest.MonkeyPatch):
+    expected = batches(plan(tiny, Seeds(), Full(), text="fedavg"), 0, 3)
+    monkeypatch.setattr("evenly.shuffling.ENOUGH", 1)
+    monkeypatch.setattr("evenly.shuffling.FACTORS", (3, 5))
+    assert batches(plan(tiny, Seeds(), Full(), text="fedavg"), 0, 3) != expected
+    monkeypatch.setattr("evenly.shuffling.like_numpy", lambda: False)
+    assert batches(plan(tiny, Seeds(), Full(), text="fedavg"), 0, 3) == expected
 
 
 def test_rounds_fit_into_the_steps_that_there_is_room_for(tiny: Federation):

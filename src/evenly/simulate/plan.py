@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly import shuffling
 from evenly.federation import Federation, Ragged
 from evenly.randomness import Draws
 from evenly.simulate import aligned
@@ -216,7 +217,7 @@ class Planner:
         self, start: int, cohort: np.ndarray, place: np.ndarray, visits: np.ndarray, first: np.ndarray, train: Ragged, rows: np.ndarray
     ) -> np.ndarray:
         """All visits' batches, written one after another into `rows`: what `randomness.batches` draws for each of them, shuffled in its
-        place. Rounds of many small clients take hardly longer than this, so it does little more for a visit than to shuffle."""
+        place. Rounds of many small clients take hardly longer than this: where there are enough of them, they are shuffled together."""
         flat, taking = rows.reshape(-1), np.flatnonzero(visits)
         who = place.ravel()[taking]
         mine, sizes = train.offsets[who], train.offsets[who + 1] - train.offsets[who]
@@ -224,6 +225,10 @@ class Planner:
         lengths = -(-sizes // self.batch) * self.batch  # of an epoch, with its padding
         _copy_small(train.rows, flat, mine, sizes, begins, ends, lengths)
         lists = (start + taking // self.slots, cohort.ravel()[taking], begins, ends, lengths, mine, sizes)
+        together = (sizes <= min(SMALL, shuffling.LONGEST)) & (ends - begins == lengths)  # one whole epoch
+        if self._work.shuffle and together.sum() >= shuffling.ENOUGH and shuffling.like_numpy():
+            shuffling.shuffle_each(self._shuffles, flat, *(numbers[together] for numbers in (begins, sizes, *lists[:2])))
+            lists = tuple(numbers[~together] for numbers in lists)
         for t, client, begin, end, length, own, size in zip(*(numbers.tolist() for numbers in lists), strict=True):
             shuffle = self._shuffles.at(t, client).shuffle if self._work.shuffle else None
             for epoch in range(begin, end, length):
