@@ -77,6 +77,38 @@ def test_a_file_is_read_where_it_lies(crowd: Federation, tmp_path: Path, monkeyp
     same_training(one, other)
 
 
+def test_scattered_rows_are_streamed_where_few_are_needed_and_evaluations_are_rare(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
+    bytes_of_row, all_rows = crowd.x.nbytes / len(crowd.x), len(crowd.x)
+    three = 3 * len(crowd.train.rows) / 30  # rows of three clients
+    monkeypatch.setattr(streaming, "SCATTERED_BYTES", crowd.x.nbytes - 1)
+    monkeypatch.setattr(streaming, "CACHED_BYTES", 1.01 * three * bytes_of_row)
+    enough = int(2 * 5 * all_rows / three) + 1  # rounds for five evaluations
+    assert streaming.faster_streamed(crowd, 3, enough, 5)
+    assert not streaming.faster_streamed(crowd, 3, enough - 2, 5)
+    assert not streaming.faster_streamed(crowd, 3, enough, 6)
+    assert not streaming.faster_streamed(crowd, 4, enough, 5)
+    monkeypatch.setattr(streaming, "SCATTERED_BYTES", crowd.x.nbytes)
+    assert not streaming.faster_streamed(crowd, 3, enough, 5)
+
+
+def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[int, int, int]] = []
+
+    def yes(federation: Federation, *about: int) -> bool:
+        asked.append(about)  # type: ignore[arg-type]
+        return True
+
+    monkeypatch.setattr("evenly.simulate.run.faster_streamed", yes)
+    monkeypatch.setattr(
+        streaming.Streamed, "hold", lambda self, cohort, hold=streaming.Streamed.hold: asked.append((0, 0, 0)) or hold(self, cohort)
+    )
+    (streamed,), (resident,) = run(crowd, "fedavg+uniform(clients=3)"), run(crowd, "fedavg+uniform(clients=3)", stream=False)
+    assert asked[0] == (3, 7, 4)  # clients a round, rounds, evaluations
+    assert len(asked) > 1, "it was streamed"
+    same_training(streamed, resident)
+    run(crowd, "ifca(groups=2)")  # several models are not streamed, whatever would be faster
+
+
 def test_many_cells_are_counted_piece_by_piece(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
     assert not streaming.worth_streaming(crowd, 1)
     monkeypatch.setattr(streaming, "MOST_CELLS", 91 * 2 * 9)  # owners, groups, labels and outcomes

@@ -74,12 +74,15 @@ class Blocks:
         return Ahead(start, stop, self._block(start, stop, stops, evaluate))
 
     def evaluations(self) -> list[int]:
-        """After how many rounds the model is evaluated: before the first, now and then, and after the last."""
-        inner = range(self._every, self._rounds, self._every) if self._every else ()
-        return [0, *inner, self._rounds]
+        return evaluated_after(self._rounds, self._every)
 
     def _block(self, start: int, stop: int, stops: np.ndarray, evaluate: np.ndarray) -> Block:
         return self._planner.block(start, stop, rounds=self._padded, steps=self._steps, stops=stops, evaluate=evaluate)
+
+
+def evaluated_after(rounds: int, every: int) -> list[int]:
+    """After how many rounds the model is evaluated: before the first, now and then, and after the last."""
+    return [0, *(range(every, rounds, every) if every else ()), rounds]
 
 
 def rounded_up(n: int) -> int:

@@ -26,7 +26,7 @@ from evenly.records import replace
 from evenly.sampling import Full
 from evenly.simulate import beginning, compile_time, kept_programs, people, program, several
 from evenly.simulate import checkpoint as checkpoints
-from evenly.simulate.blocks import Ahead, Blocks, Pace
+from evenly.simulate.blocks import Ahead, Blocks, Pace, evaluated_after
 from evenly.simulate.collecting import Collected, owners_of, traces
 from evenly.simulate.company import companions, gather
 from evenly.simulate.device import Resident, evaluated_lists, prepared_weights
@@ -37,7 +37,7 @@ from evenly.simulate.observing import Observe, Teller
 from evenly.simulate.plan import Planner
 from evenly.simulate.program import advance
 from evenly.simulate.sharing import rounds_at_once, shared_out, strides, whole
-from evenly.simulate.streaming import Streamed, most_rounds, worth_streaming
+from evenly.simulate.streaming import Streamed, faster_streamed, most_rounds, worth_streaming
 from evenly.types import Algorithm, Seeds, Several, Task, Trace, Tree
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
@@ -135,8 +135,12 @@ class _Simulation:
         several_models = isinstance(rule, Several)
         if stream and several_models:
             raise ValueError(f"{algorithms[0].label} keeps several models, and needs the data on the device; leave stream out.")
-        self.stream = not several_models and (worth_streaming(federation, runs) if stream is None else stream)
         slots = max(select.slots(federation.census()) for select in company.selects)
+        if stream is None:
+            evaluations, alone = len(evaluated_after(rounds, every)), advance is program.advance
+            faster = alone and faster_streamed(federation, slots, rounds, evaluations)
+            stream = not several_models and (faster or worth_streaming(federation, runs))
+        self.stream = stream
         lanes, devices = shared_out(task, company, slots, lanes=lanes, devices=devices)
         planned = partial(
             Planner, federation, work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices

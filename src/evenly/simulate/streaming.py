@@ -29,6 +29,7 @@ LARGEST_RESIDENT = 2**30  # bytes of features that are copied to a CPU's memory 
 MOST_CELLS = 2**27  # of one evaluation's tables on the device
 PIECE_BYTES = 2**26  # of features that are moved at a time
 CACHED_BYTES = 2**25  # the same on a CPU: a part of them is still in its cache when they are used
+SCATTERED_BYTES = 2**26  # of features from which a CPU waits for every row of a client that it has not visited for long
 MEMORY_BYTES = 2**28  # of what clients remember, moved at a time
 
 
@@ -38,6 +39,15 @@ def worth_streaming(federation: Federation, runs: int) -> bool:
     most = LARGEST_RESIDENT if jax.default_backend() == "cpu" else max(memory // 2, LARGEST_RESIDENT)
     cells = (3 * federation.clients + 1) * len(federation.groups) * len(federation.labels) ** 2 * runs
     return federation.x.nbytes > most or cells > MOST_CELLS
+
+
+def faster_streamed(federation: Federation, slots: int, rounds: int, evaluations: int) -> bool:
+    """Whether a CPU had better be given the rows of a few rounds in the order in which it reads them, though all would fit into its
+    memory once more. Not where a round goes through much of the data anyway, or evaluations go through all of them often."""
+    rows = slots * len(federation.train.rows) / federation.clients
+    rare = rounds * rows > 2 * evaluations * len(federation.x)
+    few = rows * _row_bytes(federation) < CACHED_BYTES
+    return jax.default_backend() == "cpu" and federation.x.nbytes > SCATTERED_BYTES and few and rare
 
 
 def most_rounds(federation: Federation, slots: int, memory: Tree) -> int:
