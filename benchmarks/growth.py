@@ -1,8 +1,9 @@
 """How time and memory grow: with the cohort, with the registered clients, with unequal clients, with the model, with the runs.
 
-    python benchmarks/growth.py [--quick] [--only cohort,clients,sizes,model,runs] [--json FILE]
+    python benchmarks/growth.py [--quick] [--only cohort,clients,sizes,model,runs] [--turns 3] [--json FILE]
 
-Every point is measured in a process of its own, because a peak of memory never falls. The clients are those of the data set
+Every point is measured in a process of its own, because a peak of memory never falls. A section's points take turns, because a machine
+is faster at one time than at another and points are compared with each other. The clients are those of the data set
 synthetic-crowd. Timed are rounds: what is read, compiled and evaluated before the first and after the last is left out and given
 apart. Of more than 10,000 clients, 10,000 are evaluated. With --only, other sections that the file already holds stay. The
 requirements are judged at the end; one that is missed makes the exit status 1, except with --quick, whose shapes are too small to
@@ -20,9 +21,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+
+os.environ.setdefault("EVENLY_COMPILED", "off")  # or only the first point of a shape would compile
 
 import growth_summary
 import jax
@@ -35,7 +38,7 @@ from evenly.datasets import synthetic_crowd
 from evenly.federation import SPLITS, Federation, Ragged
 from evenly.models import MLP, Softmax
 from evenly.partitions.rows import numbered
-from evenly.simulate import simulate
+from evenly.simulate import compile_time, simulate
 from evenly.simulate.run import Progress
 from evenly.types import Task
 
@@ -118,8 +121,9 @@ def mapped(point: Point, folder: Path) -> Federation:
 
 def measure(point: Point, folder: Path | None = None) -> dict[str, Any]:
     """Measure one point here."""
+    compile_time.listen()
     with watched() as memory:
-        began = time.perf_counter()
+        began, compiling = time.perf_counter(), time.monotonic()
         federation = mapped(point, folder) if folder and point.mapped else drawn(point)
         made = time.perf_counter() - began
         task, before, ready = task_of(point), machine.ticks(os.getpid()), machine.peak_megabytes()
@@ -144,6 +148,7 @@ def measure(point: Point, folder: Path | None = None) -> dict[str, Any]:
         "timed": len(timed.seconds),
         "making_seconds": round(made, 2),
         "first_block_seconds": round(timed.first, 2),
+        "compile_seconds": round(compile_time.spent(compiling), 2),
         "raw_megabytes": round(raw / MB, 1),
         "ready_megabytes": round(ready),
         "peak_megabytes": round(machine.peak_megabytes()),
@@ -232,21 +237,24 @@ def _resident() -> dict[str, int]:
 def elsewhere(point: Point, folder: Path) -> dict[str, Any]:
     """Measure a point in a process of its own; a file that it maps is made by yet another one."""
     own = [sys.executable, __file__, "--folder", str(folder), "--point", json.dumps(point)]
-    if point.mapped:
+    if point.mapped and not (folder / "x.npy").exists():
         subprocess.run([*own, "--make"], check=True)
     return json.loads(subprocess.run(own, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def measured(chosen: Sequence[Point], patience: float) -> dict[str, dict[str, Any]]:
+def measured(chosen: Sequence[Point], patience: float, turns: int) -> dict[str, dict[str, Any]]:
     """All points, by section."""
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for point in chosen:
-            if patience:
-                machine.wait_for_quiet(patience)
-            line = elsewhere(point, Path(folder))
-            print(growth_summary.sentence(line), file=sys.stderr, flush=True)
-            found.setdefault(point.section, {"date": datetime.date.today().isoformat(), "points": []})["points"].append(line)
+        for section, own in groupby(chosen, lambda point: point.section):
+            lines: dict[Point, list[dict[str, Any]]] = {point: [] for point in own}
+            for _ in range(turns):
+                for point, seen in lines.items():
+                    if patience:
+                        machine.wait_for_quiet(patience)
+                    seen.append(elsewhere(point, Path(folder)))
+                    print(growth_summary.sentence(seen[-1]), file=sys.stderr, flush=True)
+            found[section] = {"date": datetime.date.today().isoformat(), "points": [growth_summary.middle(seen) for seen in lines.values()]}
     return found
 
 
@@ -254,6 +262,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure how time and memory grow.")
     parser.add_argument("--quick", action="store_true", help="small shapes, to see that it works")
     parser.add_argument("--only", default=",".join(growth_summary.SECTIONS), help="sections, separated by commas")
+    parser.add_argument("--turns", type=int, help="how often each point is measured (3; 1 with --quick)")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a quiet machine before each point")
     parser.add_argument("--json", type=Path, help="where to keep the results")
     for hidden in ("--point", "--folder"):
@@ -261,6 +270,9 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     given.only = given.only.split(",")
+    given.turns = (1 if given.quick else 3) if given.turns is None else given.turns
+    if given.turns < 1:
+        parser.error(f"--turns must be at least 1, got {given.turns}.")
     if wrong := [name for name in given.only if name not in growth_summary.SECTIONS]:
         parser.error(f"--only must name sections of {', '.join(growth_summary.SECTIONS)}, got {', '.join(wrong)}.")
     return given
@@ -275,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             print(json.dumps(measure(point, folder)))
         return 0
-    fresh = measured([point for point in points(given.quick) if point.section in given.only], given.patience)
+    fresh = measured([point for point in points(given.quick) if point.section in given.only], given.patience, given.turns)
     earlier = json.loads(given.json.read_text())["sections"] if given.json and given.json.exists() else {}
     sections = {name: (earlier | fresh)[name] for name in growth_summary.SECTIONS if name in earlier | fresh}
     found = {

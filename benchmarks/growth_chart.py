@@ -12,10 +12,11 @@ Line = dict[str, Any]
 
 
 class Axis(NamedTuple):
-    """What is measured, on a logarithmic axis."""
+    """What is measured, and on what kind of axis."""
 
     field: str
     title: str
+    logarithmic: bool = True  # else from zero: for what should stay as it is
 
 
 class Picture(NamedTuple):
@@ -31,7 +32,7 @@ class Picture(NamedTuple):
 CLIENTS, ROUND = Axis("clients", "Registered clients"), Axis("ms_per_round", "ms a round")
 PICTURES = {
     "cohort": Picture("Time of a round, and the clients in it", Axis("cohort", "Clients a round"), ROUND, proportional=True, reference=-1),
-    "clients": Picture("Time of a round of 1,000, and registered clients", CLIENTS, ROUND),
+    "clients": Picture("Time of a round of 1,000, and registered clients", CLIENTS, ROUND._replace(logarithmic=False)),
     "memory": Picture("Peak memory, and registered clients", CLIENTS, Axis("peak_megabytes", "Peak, MB")),
     "model": Picture(
         "Time of a step, and the model", Axis("parameters", "Parameters"), Axis("us_per_step", "µs a step"), proportional=True, reference=-1
@@ -86,8 +87,10 @@ def _ticks(axis: Axis, rows: list[Line]) -> list[float]:
 def _scale(axis: Axis, rows: list[Line]) -> alt.Scale:
     found = [row[axis.field] for row in rows]
     low, high = min(found), max(found)
+    if not axis.logarithmic:
+        return alt.Scale(domain=[0, high * 1.3], nice=False)
     return alt.Scale(type="log", domain=[low / 1.3, high * 1.3], nice=False)
 
 
 def _axis(axis: Axis, rows: list[Line]) -> alt.Axis:
-    return alt.Axis(title=axis.title, values=_ticks(axis, rows), format=",~r")
+    return alt.Axis(title=axis.title, format=",~r", **({"values": _ticks(axis, rows)} if axis.logarithmic else {"tickCount": 5}))

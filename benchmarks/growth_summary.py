@@ -46,15 +46,16 @@ def figures(name: str) -> Callable[[Line], str]:
 COHORT = Column("clients a round", number("cohort"))
 STEPS = Column("steps a round", number("steps_per_round", ",.0f"))
 ROUND, STEP = Column("ms a round", figures("ms_per_round")), Column("µs a step", figures("us_per_step"))
-PEAK = Column("peak, MB", number("peak_megabytes"))
+PEAK, COMPILING = Column("peak, MB", number("peak_megabytes")), Column("compiling, s", number("compile_seconds", ".1f"))
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
-    "cohort": (COHORT, STEPS, ROUND, STEP, PEAK),
+    "cohort": (COHORT, STEPS, ROUND, STEP, COMPILING, PEAK),
     "clients": (
         Column("registered clients", lambda line: f"{line['clients']:,}" + (", in a file" if line["mapped"] else "")),
         STEPS,
         ROUND,
         Column("until the first rounds are done, s", number("first_block_seconds", ".1f")),
+        COMPILING,
         Column("raw data, MB", number("raw_megabytes", ",.0f")),
         PEAK,
         Column("most of our own, MB", number("anonymous_megabytes")),
@@ -66,12 +67,15 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         STEPS,
         ROUND,
         STEP,
+        COMPILING,
+        PEAK,
     ),
-    "model": (Column("parameters", number("parameters")), ROUND, STEP, PEAK),
+    "model": (Column("parameters", number("parameters")), ROUND, STEP, COMPILING, PEAK),
     "runs": (
         Column("runs together", number("runs")),
         ROUND,
         Column("ms a round and run", lambda line: f"{line['ms_per_round'] / line['runs']:.3g}"),
+        COMPILING,
         PEAK,
     ),
 }
@@ -82,6 +86,14 @@ def table(section: str, lines: list[Line]) -> str:
     columns = COLUMNS[section]
     rows = [[c.title for c in columns], ["---:"] * len(columns), *([c.text(line) for c in columns] for line in lines)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def middle(lines: list[Line]) -> Line:
+    """A point's several measurements as one: that with the middle time, and the most memory and the widest range of all of them."""
+    one = sorted(lines, key=lambda line: line["ms_per_round"])[len(lines) // 2]
+    most = {name: max(line[name] for line in lines) for name in one if name.endswith("_megabytes")}
+    lows, highs = zip(*(line["range"] for line in lines), strict=True)
+    return one | most | {"range": [min(lows), max(highs)], "turns": [line["ms_per_round"] for line in lines]}
 
 
 def judged(sections: dict[str, Any]) -> list[dict[str, Any]]:

@@ -35,7 +35,8 @@ def line(section: str, **given: Any) -> dict[str, Any]:
     usual = {
         "section": section, "clients": 100, "cohort": 10, "rows": 14.0, "spread": 0.8, "hidden": 0, "runs": 1, "mapped": False,
         "rows_per_round": 200.0, "smallest_client": 1, "largest_client": 90, "parameters": 610, "steps_per_round": 50.0,
-        "ms_per_round": 0.1, "range": [0.09, 0.2], "us_per_step": 2.0, "first_block_seconds": 1.0, "raw_megabytes": 10.0,
+        "ms_per_round": 0.1, "range": [0.09, 0.2], "us_per_step": 2.0, "first_block_seconds": 1.0,
+        "compile_seconds": 0.5, "raw_megabytes": 10.0,
         "peak_megabytes": 400, "anonymous_megabytes": 300, "file_megabytes": 100, "others": 0.0,
     }  # fmt: skip
     return usual | given
@@ -77,9 +78,29 @@ def test_what_was_not_measured_is_not_judged(summary: ModuleType):
 def test_tables_and_verdicts_show_every_point(summary: ModuleType):
     found = {"sections": EVERYTHING, "judged": summary.judged(EVERYTHING)}
     text = summary.page(found)
-    assert "| 1,000,000, in a file | 50 | 45 | 1.0 | 3,000 | 6,000 | 300 | 100 |" in text
+    assert "| 1,000,000, in a file | 50 | 45 | 1.0 | 0.5 | 3,000 | 6,000 | 300 | 100 |" in text
     assert text.count("**missed**") == 2
     assert all(len(row.split("|")) == len(text.split("\n\n")[1].splitlines()[0].split("|")) for row in text.split("\n\n")[1].splitlines())
+
+
+def test_of_several_measurements_the_middle_time_counts_and_the_most_memory(summary: ModuleType):
+    lines = [line("clients", ms_per_round=ms, range=[ms - 1, ms + 1], peak_megabytes=mb) for ms, mb in ((9.0, 400), (4.0, 410), (5.0, 390))]
+    found = summary.middle(lines)
+    assert (found["ms_per_round"], found["range"], found["peak_megabytes"]) == (5.0, [3.0, 10.0], 410)
+    assert found["turns"] == [9.0, 4.0, 5.0]
+
+
+def test_points_of_a_section_take_turns(growth: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, int]] = []
+
+    def made_up(point: Any, folder: Path) -> dict[str, Any]:
+        asked.append((point.section, point.cohort))
+        return line(**point._asdict())
+
+    monkeypatch.setattr(growth, "elsewhere", made_up)
+    found = growth.measured([growth.Point("cohort", 40, n) for n in (4, 40)] + [growth.Point("runs", 40, 4)], 0, turns=2)
+    assert asked == [*[("cohort", 4), ("cohort", 40)] * 2, *[("runs", 4)] * 2]
+    assert {name: len(section["points"]) for name, section in found.items()} == {"cohort": 2, "runs": 1}
 
 
 def test_models_grow_by_powers_of_ten_and_every_section_has_several_points(growth: ModuleType, summary: ModuleType):
