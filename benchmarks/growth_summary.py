@@ -90,7 +90,7 @@ def table(section: str, lines: list[Line]) -> str:
 
 def middle(lines: list[Line]) -> Line:
     """A point's several measurements as one: that with the middle time, and the most memory and the widest range of all of them."""
-    one = sorted(lines, key=lambda line: line["ms_per_round"])[len(lines) // 2]
+    one = sorted(lines, key=lambda line: line["ms_per_round"])[(len(lines) - 1) // 2]
     most = {name: max(line[name] for line in lines) for name in one if name.endswith("_megabytes")}
     lows, highs = zip(*(line["range"] for line in lines), strict=True)
     return one | most | {"range": [min(lows), max(highs)], "turns": [line["ms_per_round"] for line in lines]}

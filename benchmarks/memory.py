@@ -15,10 +15,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or a GPU's memory would all be taken at once
+os.environ.setdefault("EVENLY_COMPILED", "off")  # or only the first line of a kind would compile
 
 import jax
 import machine
@@ -30,7 +32,7 @@ from evenly.datasets import cifar10, shakespeare
 from evenly.datasets.files import MissingData
 from evenly.federation import Federation
 from evenly.models import MLP, CharLSTM
-from evenly.simulate import simulate
+from evenly.simulate import compile_time, simulate
 from evenly.simulate.program import compiled
 from evenly.types import Task
 
@@ -90,6 +92,8 @@ def measure(case: Case) -> dict[str, Any]:
     method = algorithm(f"fedavg(learning_rate=1e-6, batch_size=10, max_steps=2)+uniform(clients={case.cohort})")
     model = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0)))
     before = machine.peak_megabytes()
+    compile_time.listen()
+    begun = time.monotonic()
     planned: list[float] = []
     simulate(task, federation, [method], 1, lanes=case.lanes, advance=watched(planned))
     stats = jax.devices()[0].memory_stats() or {}
@@ -105,6 +109,7 @@ def measure(case: Case) -> dict[str, Any]:
         "before_megabytes": round(before),
         "program_megabytes": round(max(planned), 1),
         "peak_megabytes": round(machine.peak_megabytes()),
+        "compile_seconds": round(compile_time.spent(begun), 1),
         **({"device_peak_megabytes": round(stats["peak_bytes_in_use"] / MB)} if "peak_bytes_in_use" in stats else {}),
     }
 
@@ -135,7 +140,7 @@ def sentence(line: dict[str, Any]) -> str:
     return (
         f"{line['data']} ({line['found']}): {line['clients']} clients of {line['smallest_client']} to {line['largest_client']} rows, "
         f"{line['cohort']} a round, {line['lanes']} lanes: program {line['program_megabytes']} MB, "
-        f"peak {line['peak_megabytes']} MB{device}; "
+        f"peak {line['peak_megabytes']} MB{device}, {line['compile_seconds']} s of compiling; "
         f"{line['before_megabytes']} MB before the round, {line['data_megabytes']} MB of it data; a model has {line['model_megabytes']} MB"
     )
 

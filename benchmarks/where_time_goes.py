@@ -5,7 +5,8 @@
 The workloads are those of `peers.py`: one run, and for linear models 144 runs together. CPU time of all threads is given, because it says
 more than the clock where others use the machine; the least of all repetitions, in which all parts take turns. A program is called again
 with the very blocks of rounds of a whole run, but told to leave something out: evaluations, local steps, or the look at the rows before
-training.
+training. Two other models tell the parts of a local step apart: one whose loss reads the rows and does nothing with them, and one whose
+loss does not even read them.
 """
 
 import argparse
@@ -20,18 +21,23 @@ from typing import Any, NamedTuple
 os.environ.setdefault("EVENLY_COMPILED", "off")  # or a second call would not say how long compiling takes
 
 import jax
+import jax.numpy as jnp
 import machine
 import numpy as np
 from where_time_table import table
 from workloads import TOGETHER, WORKLOADS, Workload
 
 from evenly.datasets.files import MissingData
+from evenly.models.linear import flat
+from evenly.records import record, static
 from evenly.simulate import advance, compile_time, simulate
 from evenly.simulate.blocks import Blocks
 from evenly.simulate.device import device_data
 from evenly.simulate.plan import Planner
 from evenly.simulate.sharing import rounds_at_once
-from evenly.types import Algorithm, Seeds
+from evenly.types import Algorithm, Seeds, Shard, Task, Tree
+
+CACHE_LINE = 64  # bytes
 
 
 class Case(NamedTuple):
@@ -63,10 +69,47 @@ class Recorder:
         self.calls.append((*given[:-1], jax.tree.map(np.array, given[-1])))
         return advance(*given)
 
-    def again(self, leave_out: Callable[[Any, Any], tuple[Any, Any]]) -> None:
-        """All blocks, with the data and the block changed."""
+    def again(self, leave_out: Callable[[Any, Any], tuple[Any, Any]], model: Callable[[Task], Task] = lambda task: task) -> None:
+        """All blocks, with the data, the block and the model changed."""
         for task, shape, parts, data, block, state in self.calls:
-            jax.block_until_ready(advance(task, shape, parts, *leave_out(data, block), jax.tree.map(jax.numpy.array, state)))
+            given = model(task), shape, parts, *leave_out(data, block), jax.tree.map(jnp.array, state)
+            jax.block_until_ready(advance(*given))
+
+
+@record
+class Unproductive:
+    """A model with the parameters of another, and a loss without products. Its gradient is all but zero."""
+
+    task: Task
+    reads: bool = static()  # whether the loss reads the rows
+
+    joint = property(lambda self: self.task.joint)
+    reduction = property(lambda self: self.task.reduction)
+
+    def losses(self, params: Tree, shard: Shard) -> jax.Array:
+        read = shard.weight  # with nothing at all, no loop would be left
+        if self.reads:  # one number of every line of the cache: adding up all of them would take longer than reading them
+            read = read * flat(shard.x)[:, :: CACHE_LINE // shard.x.dtype.itemsize].astype(jnp.float32).sum(1)
+        own, given = (jax.tree.leaves(tree)[0] for tree in (jax.eval_shape(self.task.init, jax.random.key(0)), params))
+        one = given.reshape(-1, *given.shape[own.ndim :])[0]  # a number, or one for each run
+        return 1e-9 * read.reshape(-1, *[1] * one.ndim) * one
+
+    def penalty(self, params: Tree) -> float:
+        return 0.0
+
+    def init(self, key: jax.Array) -> Tree:
+        return self.task.init(key)
+
+    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
+        return self.task.predict(params, x)
+
+
+def idle(task: Task) -> Task:
+    return Unproductive(task=task, reads=False)
+
+
+def reading(task: Task) -> Task:
+    return Unproductive(task=task, reads=True)
 
 
 def nothing(data: Any, block: Any) -> tuple[Any, Any]:
@@ -84,7 +127,7 @@ def steps(data: Any, block: Any) -> tuple[Any, Any]:
 
 def looking(data: Any, block: Any) -> tuple[Any, Any]:
     data, block = steps(data, block)
-    return data._replace(train_start=jax.numpy.zeros_like(data.train_start)), block
+    return data._replace(train_start=jnp.zeros_like(data.train_start)), block
 
 
 class Spent(NamedTuple):
@@ -110,24 +153,31 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     federation, found = case.workload.data()
     task, algorithms = case.workload.task(federation), case.workload.algorithms(case.runs)
     recorder, begun = Recorder(), time.monotonic()
-    simulate(task, federation, algorithms, case.rounds, advance=recorder)
+    simulate(task, federation, algorithms, case.rounds, advance=recorder, stream=False)
     compiling = compile_time.spent(begun)
     small = recorder.calls[0][1].whole
     spent = least(
         repeats,
         {
-            "all": lambda: simulate(task, federation, algorithms, case.rounds),
+            "all": lambda: simulate(task, federation, algorithms, case.rounds, stream=False),
             "full": lambda: recorder.again(nothing),
             "unevaluated": lambda: recorder.again(evaluations),
             "untrained": lambda: recorder.again(steps),
             "blind": lambda: recorder.again(looking),
+            "idle": lambda: recorder.again(evaluations, idle),
+            "idle untrained": lambda: recorder.again(steps, idle),
+            "reading": lambda: recorder.again(evaluations, reading),
+            "reading untrained": lambda: recorder.again(steps, reading),
             "drawing": lambda: draw(federation, algorithms[0], case, small),
             "moving": lambda: jax.block_until_ready(device_data(federation, None, 1024)),
         },
     )
     cpu = {name: times.cpu for name, times in spent.items()}
+    loop, gathered = (cpu[name] - cpu[f"{name} untrained"] for name in ("idle", "reading"))
     parts = {
-        "steps": cpu["unevaluated"] - cpu["untrained"],
+        "products": cpu["unevaluated"] - cpu["untrained"] - gathered,
+        "gathering": gathered - loop,
+        "loop": loop,
         "measuring": cpu["untrained"] - cpu["blind"],
         "rest of a round": cpu["blind"],
         "evaluating": cpu["full"] - cpu["unevaluated"],

@@ -3,7 +3,9 @@
 from typing import Any
 
 PARTS = {
-    "steps": "local steps",
+    "products": "local steps: products, loss and update",
+    "gathering": "local steps: gathering rows",
+    "loop": "local steps: the loop around them",
     "measuring": "looking at the rows before training",
     "rest of a round": "the rest of a round: weighing, summing, stepping",
     "evaluating": "two evaluations",

@@ -19,6 +19,7 @@ import flower_needs
 import growth_page
 import kept_studies
 import lying_client
+import memory_page
 import numpy as np
 import reproductions
 import speed
@@ -94,13 +95,14 @@ REVEALED = {
     "examples": "its number of training rows",
     "loss": "its training loss of the model it received",
     "table": "counts of its training rows by group, label and outcome",
+    "valid_table": "counts of its validation rows by group, label and outcome",
     "cell_loss": "its summed losses by group and label, of the model it received",
     "unprivileged": "its number of training rows of unprivileged people",
     "choice": "the cluster or group it chose",
     "square_norm": "the squared norm of its update (the server can read it off the update)",
     "gram": "its update on its own, not only in a sum (weights come from inner products of updates)",
 }
-OF_GROUPS = {"table", "cell_loss", "unprivileged"}  # a method that needs these is tried on data with groups
+OF_GROUPS = {"table", "valid_table", "cell_loss", "unprivileged"}  # a method that needs these is tried on data with groups
 DRAWN = {"chance"}  # by the server: nothing that a client reveals
 
 
@@ -150,6 +152,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield growth, filled(growth, growth_page.part(), "# How time and memory grow\n")
     where = ROOT / "docs" / "where-the-time-goes.md"
     yield where, filled(where, where_page.part(), "# Where the time goes\n")
+    memory = ROOT / "benchmarks" / "README.md"
+    yield memory, filled(memory, memory_page.part(), "# Benchmarks\n")
     fast = ROOT / "docs" / "speed.md"
     yield fast, filled(fast, speed.page(speed.kept()), "# Speed\n")
 

@@ -222,6 +222,7 @@ def test_memory_is_kept_with_what_is_needed_to_repeat_it(memory: dict):
     assert {"cpu", "cores", "system", "device"} == memory["machine"].keys()
     assert {"python", "evenly", "jax"} <= memory["versions"].keys()
     assert all(case["found"] in ("random", "cifar10") for case in memory["cases"])
+    assert all(case["compile_seconds"] > 0 for case in memory["cases"])
 
 
 def test_kept_results_name_no_folder_and_no_machine():

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import jax
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +38,17 @@ def test_what_is_left_out(script: ModuleType):
     assert not script.steps(data, block)[1].first_step.any()
     assert not script.looking(data, block)[0].train_start.any()
     assert block.first_step.any(), "the original stays"
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_models_without_products_train_nothing(script: ModuleType, runs: int):
+    case = script.cases(["synthetic"], quick=True)[0]
+    federation, _ = case.workload.data()
+    task = case.workload.task(federation)
+    for model in (script.idle(task), script.reading(task)):
+        (trace, *_) = script.simulate(model, federation, case.workload.algorithms(runs), 2)
+        for before, after in zip(jax.tree.leaves(task.init(jax.random.key(0))), jax.tree.leaves(trace.model), strict=True):
+            np.testing.assert_allclose(before, after, atol=1e-6)
 
 
 def test_the_table_has_every_part_of_every_case(script: ModuleType):
