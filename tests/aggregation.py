@@ -53,7 +53,7 @@ def aggregate(rule: Rule, received: Any, trained: Any, *, state: Any = None, **t
 def aggregate_each(
     rules: dict[str, Rule], received: Any, trained: Any, *, losses: Any = None, sizes: Any = None, returned: Any = None,
     clients: Any = None, everyone: Any = None, chance: Any = (0.5, 0.5), tables: Any = None, unprivileged: Any = None,
-    cell_losses: Any = None, census: Census | None = None, states: Any = None,
+    cell_losses: Any = None, census: Census | None = None, states: Any = None, valid_tables: Any = None,
 ) -> dict[str, Outcome]:  # fmt: skip
     """The same round of each rule. `clients` sit in the slots; `everyone` has these sizes.
 
@@ -70,6 +70,7 @@ def aggregate_each(
         chance=np.asarray(chance, np.float64),
         table=np.asarray(np.ones((count, 2, 2, 2)) if tables is None else tables, np.float64),
         unprivileged=np.asarray(sizes / 2 if unprivileged is None else unprivileged, np.float64),
+        valid_table=np.asarray(np.ones((count, 2, 2, 2)) if valid_tables is None else valid_tables, np.float64),
         cell_loss=np.asarray(np.ones((count, 2, 2)) if cell_losses is None else cell_losses, np.float64),
     )  # pyright: ignore[reportArgumentType]
     with jax.enable_x64(True):

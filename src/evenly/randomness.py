@@ -13,7 +13,7 @@ class Draws:
     """A source of generators that share one seed and one purpose ("cohort", "batches", "split", ...)."""
 
     def __init__(self, seed: int, purpose: str) -> None:
-        self.key = seed & (2**64 - 1), zlib.crc32(purpose.encode())
+        self.key = int(seed) & (2**64 - 1), zlib.crc32(purpose.encode())
         # One Philox object is rewound for each draw: building a new one costs about ten times as much.
         self._bits = np.random.Philox(key=np.array(self.key, np.uint64))
         self._generator = np.random.Generator(self._bits)

@@ -141,7 +141,7 @@ def sampling_reveals(select: Select) -> str:
 
 def trial(method: Method) -> str:
     """A command that compares the method with FedAvg, on data with groups where it needs them."""
-    groups = {"table", "cell_loss", "unprivileged"} & set(reveals(method).split(", "))
+    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & set(reveals(method).split(", "))
     edges = "--model 'mlp(bias=false)' " if method.network else ""
     wanted = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
     return f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms {wanted}"

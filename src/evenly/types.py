@@ -57,6 +57,7 @@ class Signals(NamedTuple):
     loss: Any = None  # of the model received, on training rows
     table: Any = None  # [K, groups, labels, outcomes] counts of the model received, on training rows
     cell_loss: Any = None  # [K, groups, labels] summed losses of the model received, on training rows
+    valid_table: Any = None  # [K, groups, labels, outcomes] counts of the model received, on validation rows
     unprivileged: Any = None  # training rows of people in unprivileged groups
     choice: Any = None  # cluster or group chosen
     gram: Any = None  # [K, K] inner products of the vectors: only rules that need the vectors themselves, after training

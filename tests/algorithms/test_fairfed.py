@@ -59,6 +59,33 @@ def test_weights_move_on_from_where_they_were():
     assert twice.state.fallbacks == 2
 
 
+@pytest.mark.parametrize("form", ["additive", "exponential"])
+def test_gaps_can_be_measured_on_rows_that_are_held_out(form: str):
+    trained, held_out = FairFed(form=form), FairFed(form=form, measured_on="valid")
+    assert held_out.needs == {"valid_table", "examples"}
+    found = aggregate(held_out, np.zeros(2), np.ones((3, 2)), sizes=SIZES, valid_tables=TABLES)
+    np.testing.assert_array_equal(found.weights, example(trained).weights)
+    assert found.state.fallbacks == 1
+
+
+def test_counts_that_a_cap_has_cut_below_one_are_still_rates():
+    small = aggregate(FairFed(measured_on="valid"), np.zeros(2), np.ones((3, 2)), sizes=SIZES, valid_tables=TABLES / 1000)
+    np.testing.assert_allclose(small.weights, example(FairFed()).weights, atol=1e-9)
+
+
+def test_who_holds_nothing_out_counts_as_an_average_client():
+    sizes, tables = np.append(SIZES, 100), np.append(TABLES, np.zeros((1, 2, 2, 2)), axis=0)
+    delta, fell = groups.held_out_distances(tables, "eod", LOW, GOOD)
+    np.testing.assert_allclose(delta, [*DELTA, np.mean(DELTA)], atol=1e-9)
+    found = aggregate(FairFed(measured_on="valid"), np.zeros(2), np.ones((4, 2)), sizes=sizes, valid_tables=tables)
+    weights, raw = groups.fairfed(sizes / 500, delta, sizes, 1.0)
+    np.testing.assert_allclose(found.weights, weights, atol=1e-9)
+    assert found.state.raw[3] == pytest.approx(raw[3]) == 0.2  # where it was
+    assert found.state.fallbacks == fell == 1  # accuracy stood in for the third, for the fourth nothing did
+    nobody = aggregate(FairFed(measured_on="valid"), np.zeros(2), np.ones((4, 2)), sizes=sizes, valid_tables=np.zeros((4, 2, 2, 2)))
+    np.testing.assert_allclose(nobody.weights, sizes / 500)
+
+
 def test_the_exponential_form_of_the_worked_example():
     found = example(FairFed(form="exponential"))
     np.testing.assert_allclose(found.weights, [0.2440907894, 0.2208624796, 0.5350467310], atol=1e-8)
@@ -203,6 +230,7 @@ def test_what_clients_reveal_follows_the_settings():
         ("fairfed(form=exp)", r"form must be 'additive' or 'exponential', got 'exp'\."),
         ("fairfed(carry=none)", r"carry must be 'raw' or 'normalised', got 'none'\."),
         ("fairfed(clamp=2)", r"clamp must be true or false, got 2\."),
+        ("fairfed(measured_on=test)", r"measured_on must be 'train' or 'valid', got 'test'\."),
         ("fairfed(weights=big)", r"weights must be 'size' or 'equal', got 'big'\."),
         ("fairfed(form=exponential, clamp=false)", r"form = exponential carries no weights; leave clamp and carry out\."),
     ],

@@ -29,6 +29,7 @@ FORMS = [
     "term(weights=equal)",
     "p-fedavg(family=arithmetic)", "p-fedavg(family=harmonic)", "p-fedavg(family=geometric)", "p-fedavg(sort_key=n)",
     "p-fedavg(ties=order)", "fedmgda(weights=equal, epsilon=1)", "propfair(huber=true)", "fairfed(metric=spd)", "fairfed(metric=accuracy)",
+    "fairfed(measured_on=valid)",
     "e2fl(groups=2, inference=one-shot)", "ifca(weights=equal)",
     "fairfed(form=exponential)", "fairfed(carry=normalised)", "fedcvg-ratio(start=size)", "fedcvg-ratio(start=size, renormalise=false)",
 ]  # fmt: skip
@@ -63,6 +64,7 @@ SIGNALS = Signals(
     examples=jnp.array([10.0, 3.0, 20.0, 32.0]),
     loss=jnp.array([0.4, 2.5, 1.1, 0.9]),
     table=jnp.asarray(DRAW.multinomial(COHORT_CELLS, [0.5, 0.3, 0.2])),
+    valid_table=jnp.asarray(DRAW.multinomial(COHORT_CELLS // 2, [0.2, 0.3, 0.5])),
     cell_loss=jnp.asarray(COHORT_CELLS * DRAW.uniform(0.2, 3, COHORT_CELLS.shape), jnp.float32),
     unprivileged=jnp.asarray(COHORT_CELLS[:, 0].sum(1), jnp.float32),
     choice=jnp.array([0, 1, 1, 0]),

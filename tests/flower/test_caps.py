@@ -75,6 +75,16 @@ def test_rows_shrink_with_everything_that_counts_them():
     assert flags == [(2, "examples", 400.0, 20.0)]
 
 
+def test_who_claims_many_validation_rows_does_not_decide_what_is_usual():
+    table = np.ones((4, 1, 2, 2)) * np.array([1, 1, 0, 2e8])[:, None, None, None]
+    told = signals(examples=[40, 40, 40, 40], valid_table=table)
+    found, flags = Caps(examples="2x").signals(told)
+    assert found.examples.tolist() == [40, 40, 40, 40]
+    assert found.valid_table.sum((1, 2, 3)).tolist() == [4, 4, 0, 8]  # who has none says nothing of what is usual
+    assert flags == [(3, "examples", 8e8, 8.0)]
+    assert Caps(loss="2x").signals(told)[0] is told
+
+
 def test_sizes_of_the_census_are_cut_too():
     census, flags = Caps(examples=10).census(Census(np.array([5, 40]), np.array([[[5, 0]], [[20, 20]]])))
     assert census.examples.tolist() == [5, 10]

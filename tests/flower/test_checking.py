@@ -15,10 +15,11 @@ from evenly.flower.checking_arrays import is_finite
 
 MODEL = {"w": np.ones((3, 2), np.float32), "b": np.zeros(2, np.float32)}
 TABLE = np.array([[[3, 1], [0, 1]], [[2, 0], [1, 2]]])  # ten rows
-ALL = frozenset({"loss", "table", "cell_loss", "unprivileged", "choice"})
+ALL = frozenset({"loss", "table", "valid_table", "cell_loss", "unprivileged", "choice"})
 GOOD = {
     "num-examples": 10, "loss": 0.7, "table": TABLE.ravel().tolist(), "table-shape": [2, 2, 2], "cell-loss": [1.0, 2.0, 3.0, 1.0],
     "cell-loss-shape": [2, 2], "unprivileged-examples": 5, "choice": 1,
+    "valid-table": [1, 0, 0, 0, 0, 0, 0, 2], "valid-table-shape": [2, 2, 2],
 }  # fmt: skip
 
 

@@ -72,6 +72,21 @@ def test_measure_counts_by_group(two: Federation) -> None:
     assert found[wire.UNPRIVILEGED] == (rows.group == 0).sum()
 
 
+def test_measure_counts_rows_that_are_held_out(two: Federation) -> None:
+    client, model = client_of(two, 5), by_steps()
+    in_sklearn.load(model, in_sklearn.first_arrays(5, 2), labels=2)
+    in_sklearn.train(model, client.train.x, client.train.y)
+    given = client.train.x, client.train.y, client.train.group, ("valid_table",)
+    found = in_sklearn.measure(model, *given, groups=2, valid=(client.valid.x, client.valid.y, client.valid.group))
+    expected = in_sklearn.measure(model, client.valid.x, client.valid.y, client.valid.group, ("table",), groups=2)
+    assert (found[wire.EXAMPLES], found[wire.VALID_TABLE]) == (client.train.size, expected[wire.TABLE])
+    none = client_of(two, 0).valid
+    assert none.size == 0
+    assert not any(in_sklearn.measure(model, *given, groups=2, valid=(none.x, none.y, none.group))[wire.VALID_TABLE])
+    with pytest.raises(ValueError, match=r"measure is asked for valid_table: give rows held out, valid=\(x, y, group\)"):
+        in_sklearn.measure(model, *given, groups=2)
+
+
 def test_what_an_estimator_cannot_do_is_said(two: Federation) -> None:
     room = Room(in_sklearn.app(by_steps, two), 6)
     for notation in ("fedprox(mu=1)", "propfair", "ditto"):

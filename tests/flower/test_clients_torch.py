@@ -225,6 +225,19 @@ def test_measure_reads_loaders_and_tensors_alike(tiny: Federation, room: Room) -
         in_torch.measure(model, rows, ("table",))
 
 
+def test_measure_counts_rows_that_are_held_out(tiny: Federation, room: Room) -> None:
+    model, client = linear(), client_of(tiny, 5)
+    found = in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2, valid=client.valid)
+    expected = in_torch.measure(model, client.valid, ("table",), labels=3, groups=2)
+    assert found.keys() == {wire.EXAMPLES, wire.VALID_TABLE, wire.VALID_TABLE + wire.SHAPE}
+    assert (found[wire.EXAMPLES], found[wire.VALID_TABLE]) == (client.train.size, expected[wire.TABLE])
+    MetricRecord(found)
+    none = in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2, valid=client_of(tiny, 0).valid)
+    assert not any(none[wire.VALID_TABLE]), "the smallest client has no such rows, and says so"
+    with pytest.raises(ValueError, match="measure is asked for valid_table: give rows that are held out, valid="):
+        in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2)
+
+
 def test_a_census_by_hand_is_that_of_a_ready_client(tiny: Federation, room: Room) -> None:
     names = {"labels": tiny.labels, "groups": tiny.groups, "unprivileged": tiny.unprivileged, "favourable": tiny.favourable}
     assert tiny.client_group is not None

@@ -24,6 +24,7 @@ SEEDS = Seeds(data=1, model=2, cohort=3, batches=4)
 # Other forms of the methods, with other parts, and every way to come to a group.
 FORMS = [
     "afl(form=local)", "afl(form=stochastic)", "afl(form=per-domain)", "fedavg+parity(p=0.9)", "fairfed(metric=spd)+reweigh+full",
+    "fairfed(measured_on=valid)+full",
     "fedavg+server-adam(learning_rate=0.1)", "q-fedavg(q=2)+local-momentum", "ditto+full", "ifca(groups=3)+full",
     "fedavg+weighted(clients=4, replace=true)", "e2fl(groups=3)", "e2fl(groups=3, global_model=true)",
     "e2fl(groups=3, final_pass=true, absent_vote=true)", "e2fl(groups=2, inference=rank-clustering)",

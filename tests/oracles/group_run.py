@@ -19,6 +19,7 @@ class Settings(NamedTuple):
     memory: float = 0.5
     by_size: bool = True
     reweigh: bool = False
+    held_out: bool = False  # whether the gap is measured on validation rows
 
 
 class Run(NamedTuple):
@@ -34,6 +35,7 @@ class Seen(NamedTuple):
     u: np.ndarray
     tables: np.ndarray  # [K, groups, labels, outcomes]
     cell_losses: np.ndarray  # [K, groups, labels]
+    valid_tables: np.ndarray  # [K, groups, labels, outcomes] of validation rows
 
 
 def look(federation: Federation, w: np.ndarray, who: list[int]) -> Seen:
@@ -46,8 +48,13 @@ def look(federation: Federation, w: np.ndarray, who: list[int]) -> Seen:
         for i in range(len(rows)):
             tables[k, group[i], y[i], outcome[i]] += 1
             losses[k, group[i], y[i]] += loss[i]
+    held_out = np.zeros_like(tables)
+    for k, one in enumerate(who):
+        for row in federation.valid.of(one):
+            outcome = client.probabilities(w, federation.x[[row]].astype(np.float64)).argmax()
+            held_out[k, federation.group[row], federation.y[row], outcome] += 1
     cells = tables.sum(3)
-    return Seen(cells.sum((1, 2)), cells[:, list(federation.unprivileged)].sum((1, 2)), tables, losses)
+    return Seen(cells.sum((1, 2)), cells[:, list(federation.unprivileged)].sum((1, 2)), tables, losses, held_out)
 
 
 def run(federation: Federation, algorithm: Algorithm, s: Settings, rounds: int, *, dropout: float = 0.0) -> Run:
@@ -97,7 +104,8 @@ class Kept:
     def weigh(self, s: Settings, seen: Seen, who: list[int]) -> np.ndarray:
         n = seen.n if s.by_size else np.ones(len(who))
         if s.method == "fairfed":
-            delta, fell = groups.distances(seen.tables, s.metric, self.low, self.good)
+            told = (seen.valid_tables if s.held_out else seen.tables, s.metric, self.low, self.good)
+            delta, fell = (groups.held_out_distances if s.held_out else groups.distances)(*told)
             a, self.raw[who] = groups.fairfed(self.raw[who], delta, n, s.beta)
             self.fallbacks += fell
             return a

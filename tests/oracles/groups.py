@@ -42,6 +42,17 @@ def distances(tables, metric, low, good):
     return np.array(delta), fallbacks
 
 
+def held_out_distances(tables, metric, low, good):
+    """The same on validation rows, of which a client may have none: it is as far from everyone as those are on average."""
+    there = [k for k, table in enumerate(tables) if table.sum() > 0]
+    delta = np.zeros(len(tables))
+    if not there:
+        return delta, 0
+    delta[there], fallbacks = distances([tables[k] for k in there], metric, low, good)
+    delta[[k for k in range(len(tables)) if k not in there]] = np.mean(delta[there])
+    return delta, fallbacks
+
+
 def fairfed(raw, delta, n, beta, clamp=True):
     """v_k <- max(0, v_k - beta (D_k - mean D)); a_k = v_k / sum v; sizes if nothing is left."""
     moved = np.array([v - beta * (d - np.mean(delta)) for v, d in zip(raw, delta, strict=True)])

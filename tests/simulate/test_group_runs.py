@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenly.federation import Federation
+from evenly.federation import Federation, Ragged
 from evenly.models import Softmax
 from evenly.records import replace
 from evenly.simulate import blocks, simulate
@@ -20,6 +20,8 @@ CASES = {
     "fairfed(beta=0.3)+full": Settings("fairfed", beta=0.3),
     "fairfed(metric=spd)": Settings("fairfed", metric="spd", by_size=False),
     "fairfed(metric=accuracy)+uniform(clients=3)": Settings("fairfed", metric="accuracy"),
+    "fairfed(measured_on=valid)+full": Settings("fairfed", held_out=True),
+    "fairfed(measured_on=valid, metric=spd)": Settings("fairfed", metric="spd", by_size=False, held_out=True),
     "fedcvg(alpha=0.1)+full": Settings("fedcvg", alpha=0.1),
     "fedcvg-ratio(memory=0.7)+uniform(clients=3)": Settings("fedcvg-ratio", alpha=0.5, memory=0.7),
     "fedfb(alpha=0.1)+full": Settings("fedfb", alpha=0.1),
@@ -46,7 +48,10 @@ def test_the_simulator_does_what_the_papers_say(simulated: Simulated, text: str)
     compare(simulated, text)
 
 
-@pytest.mark.parametrize("text", ["fairfed(metric=spd)", "fedcvg-ratio(memory=0.7)+uniform(clients=3)", "fedfb(alpha=0.3)"])
+@pytest.mark.parametrize(
+    "text",
+    ["fairfed(metric=spd)", "fairfed(measured_on=valid, metric=spd)", "fedcvg-ratio(memory=0.7)+uniform(clients=3)", "fedfb(alpha=0.3)"],
+)
 def test_clients_that_drop_out_are_absent(simulated: Simulated, text: str):
     expected = compare(simulated, text, dropout=0.4)
     assert (expected.weights == 0).any(1).sum() > 3, "several rounds lose somebody"
@@ -57,6 +62,7 @@ def test_clients_that_drop_out_are_absent(simulated: Simulated, text: str):
     [
         ("fairfed(beta=0)+full", "fedavg+full"),
         ("fairfed(beta=0)", "fedavg"),
+        ("fairfed(beta=0, measured_on=valid)", "fedavg"),
         ("fedcvg(alpha=0)+full", "fedavg+full"),
         ("fedcvg-ratio(alpha=0, memory=0)+full", "fedavg+full"),
         ("fedfb(alpha=0)+full", "fedavg+full"),
@@ -142,3 +148,17 @@ def test_a_client_fair_method_combines_with_reweighing_and_parity_sampling(simul
     np.testing.assert_allclose(flat(plain.model), flat(none.model), atol=1e-5)
     for other in (none, simulated("q-fedavg(q=1)+parity(p=0.7, share=0.5)", ROUNDS), simulated("q-fedavg(q=1)+reweigh", ROUNDS)):
         assert np.abs(flat(whole.model) - flat(other.model)).max() > 1e-3
+
+
+def test_who_measures_on_training_rows_and_who_on_validation_rows_can_share_a_program(simulated: Simulated):
+    texts = ["fairfed+full", "fairfed(measured_on=valid)+full", "fedavg(weights=size)+full"]
+    together = simulate(simulated.task, simulated.federation, [a for text in texts for a in algorithms(text)], ROUNDS)
+    for text, trace in zip(texts, together, strict=True):
+        np.testing.assert_allclose(trace.weights, simulated(text, ROUNDS).weights, atol=1e-6)
+    assert np.abs(together[0].weights - together[1].weights).max() > 0.01, "other rows, other gaps"
+
+
+def test_validation_rows_must_be_there_to_measure_on_them(tiny: Federation, task: Softmax):
+    without = replace(tiny, valid=Ragged.from_lists([np.zeros(0, np.int32)] * tiny.clients))
+    with pytest.raises(ValueError, match=r"fairfed.*: clients measure on validation rows, but .* hold none out\. Hold some out, or leave"):
+        simulate(task, without, algorithms("fairfed(measured_on=valid)"), 2)

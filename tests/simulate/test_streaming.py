@@ -23,6 +23,7 @@ METHODS = [
     "fedavg+server-adam",
     "fedmgda",
     "fairfed+full",
+    "fairfed(measured_on=valid)+uniform(clients=3)",
 ]
 
 

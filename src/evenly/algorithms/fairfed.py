@@ -2,7 +2,7 @@
 
 Ezzeldin, Yan, He, Ferrara, Avestimehr, "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, as Gonfiantini
 ("Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026) writes it down. Before training, clients
-count what the received model does with their training rows; phi is a rate of unprivileged people minus that of all others:
+count what the received model does with their rows; phi is a rate of unprivileged people minus that of all others:
 
     eod       of those with the favourable label, the share that is given it
     spd       of all, the share that is given the favourable label
@@ -17,7 +17,8 @@ Where phi_k or phi_all is undefined, because there is nobody to compare, D_k is 
 rule's state counts how often. If all weights of a round are 0, sizes decide. A client that is not in the round keeps its weight.
 
 Departures. The paper combines it with reweighing of rows (`+reweigh`); the thesis, and our default, do not. The thesis
-speaks of local validation data but holds none out; rates are measured on training rows here. Public code differs:
+speaks of local validation data but holds none out: rates are measured on training rows, unless `measured_on = valid` asks for
+the rows that data sets hold out. Who has none of those counts as an average client. Public code differs:
 `clamp = false` lets weights become negative (a sum that is not positive then leaves the round to sizes),
 `carry = normalised` carries a_k instead of v_k, and `form = exponential` is an early version without memory,
 a_k proportional to n_k exp(-beta D_k). Several groups are pooled into two sides, several labels into favourable and not.
@@ -57,6 +58,7 @@ class FairFed:
     form: str = static(default="additive", doc="'additive', or 'exponential' for the early version without memory")
     clamp: bool = static(default=True, doc="additive: whether weights stop at 0")
     carry: str = static(default="raw", doc="additive: weights carried to the next round, 'raw' or 'normalised' to sum to 1")
+    measured_on: str = static(default="train", doc="rows on which clients measure the gap: 'train', or 'valid', which are held out")
     weights: str = static(default="size", doc="'size' (starts at n_k / n) or 'equal'; by default equal where clients are sampled by size")
 
     def __post_init__(self) -> None:
@@ -64,6 +66,7 @@ class FairFed:
         require(self.form in ("additive", "exponential"), f"form must be 'additive' or 'exponential', got {self.form!r}.")
         require(isinstance(self.clamp, bool), f"clamp must be true or false, got {self.clamp!r}.")
         require(self.carry in ("raw", "normalised"), f"carry must be 'raw' or 'normalised', got {self.carry!r}.")
+        require(self.measured_on in ("train", "valid"), f"measured_on must be 'train' or 'valid', got {self.measured_on!r}.")
         require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
         memory = self.form == "additive" or (self.clamp and self.carry == "raw")
         require(memory, "form = exponential carries no weights; leave clamp and carry out.")
@@ -72,7 +75,8 @@ class FairFed:
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"table", "examples"} if self.counts_sizes else {"table"})
+        table = "table" if self.measured_on == "train" else "valid_table"
+        return frozenset({table, "examples"} if self.counts_sizes else {table})
 
     @property
     def counts_sizes(self) -> bool:
@@ -101,12 +105,16 @@ class FairFed:
 
     def _gaps(self, state: Standing, signals: Signals) -> tuple[Array, Array]:
         """How far each client is from everyone, and whether accuracy had to stand in. [K], bool [K]"""
-        table = jnp.asarray(signals.table, state.raw.dtype)
+        table = jnp.asarray(signals.table if self.measured_on == "train" else signals.valid_table, state.raw.dtype)
         everyone = jnp.where(signals.returned[:, None, None, None], table, 0.0).sum(0)
         (own, own_known), (whole, known) = (difference(self.metric, t, state) for t in (table, everyone))
         by_accuracy = jnp.abs(accuracy(everyone) - accuracy(table))
         defined = own_known & known
-        return jnp.where(defined, jnp.abs(whole - own), by_accuracy), ~defined
+        gap = jnp.where(defined, jnp.abs(whole - own), by_accuracy)
+        if self.measured_on == "train":
+            return gap, ~defined
+        there = signals.returned & (table.sum((1, 2, 3)) > 0)
+        return jnp.where(there, gap, jnp.where(there, gap, 0.0).sum() / jnp.maximum(there.sum(), 1)), ~defined & there
 
     def step(self, state: Standing, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Standing]:
         return total, state
@@ -127,13 +135,13 @@ def difference(metric: str, table: Array, state: Standing) -> tuple[Array, Array
         hits = rows * favourable
     # Products and sums instead of matrix products, which round counts on some devices.
     hit, of = ((counts.sum((-2, -1))[..., None, :] * state.sides).sum(-1) for counts in (hits, rows))  # [..., 2]
-    rate = hit / jnp.maximum(of, 1.0)
+    rate = hit / jnp.where(of > 0, of, 1.0)  # counts that were cut may be below 1
     return rate[..., 0] - rate[..., 1], (of > 0).all(-1)
 
 
 def accuracy(table: Array) -> Array:
     rows = table.sum((-3, -2, -1))
-    return (table * jnp.eye(table.shape[-1])).sum((-3, -2, -1)) / jnp.maximum(rows, 1.0)
+    return (table * jnp.eye(table.shape[-1])).sum((-3, -2, -1)) / jnp.where(rows > 0, rows, 1.0)
 
 
 METHOD = Method(

@@ -21,7 +21,7 @@ from evenly.notation import parse, unknown
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, advance, simulate
-from evenly.simulate.beginning import suited
+from evenly.simulate.beginning import refuse_without_validation, suited
 from evenly.simulate.observing import Observe
 from evenly.simulate.run import Progress
 from evenly.types import Seeds, Task, Trace
@@ -49,7 +49,8 @@ def setting_of(plan: Plan, seed: int) -> Setting:
 def refuse_unfit(plan: Plan, setting: Setting) -> None:
     """Raise if a method cannot work on these data, such as one that compares groups where there is only one."""
     census = setting.federation.census()
-    for member in {type(member.rule): member for member in members_of(plan)}.values():  # settings were checked before
+    for member in {(type(member.rule), member.rule.needs): member for member in members_of(plan)}.values():  # settings were checked before
+        refuse_without_validation(member, setting.federation)
         suited(member, setting.federation).rule.init(census)
 
 

@@ -72,7 +72,14 @@ class Caps:
         loss, flags = _cut("loss", self.loss, signals.loss, returned, signals.client)
         examples, more = _cut("examples", self.examples, signals.examples, returned, signals.client)
         signals = signals if loss is None else signals._replace(loss=loss)
-        return (signals if examples is None else _shrunk(signals, examples)), flags + more
+        signals = signals if examples is None else _shrunk(signals, examples)
+        if signals.valid_table is None:
+            return signals, flags + more
+        held_out = np.asarray(signals.valid_table).sum((1, 2, 3))
+        kept, yet_more = _cut("examples", self.examples, held_out, returned & (held_out > 0), signals.client)
+        if kept is not None:
+            signals = signals._replace(valid_table=_fewer(signals.valid_table, kept / np.maximum(held_out, 1)))
+        return signals, flags + more + yet_more
 
     def coefficients(self, coefficients: Any, signals: Signals) -> tuple[Any, list[Flag]]:
         """How much clients count, cut and given to the others; [K], or [models, K] with a sum for each model."""
@@ -174,16 +181,13 @@ def _by_slot(row: Array, held: Array, kept: Array, slot: Array) -> Array:
 
 def _shrunk(signals: Signals, examples: Array) -> Signals:
     factor = examples / np.maximum(np.asarray(signals.examples, np.float64), 1)
+    counts = {name: getattr(signals, name) for name in ("table", "cell_loss", "unprivileged")}
+    return signals._replace(examples=examples, **{name: None if own is None else _fewer(own, factor) for name, own in counts.items()})
 
-    def fewer(counts: Any) -> Any:
-        return None if counts is None else (np.asarray(counts).T * factor).T.astype(np.result_type(np.asarray(counts), np.float32))
 
-    return signals._replace(
-        examples=examples,
-        table=fewer(signals.table),
-        cell_loss=fewer(signals.cell_loss),
-        unprivileged=fewer(signals.unprivileged),
-    )
+def _fewer(counts: Any, factor: Array) -> Array:
+    """A client's counts, times its factor."""
+    return (np.asarray(counts).T * factor).T.astype(np.result_type(np.asarray(counts), np.float32))
 
 
 def _flags(what: str, said: Array, counted: Array, clients: Array) -> list[Flag]:

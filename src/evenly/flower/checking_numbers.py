@@ -44,6 +44,8 @@ def signal(need: str, metrics: Mapping[str, Any], examples: int, expected: Expec
         return np.asarray(choice(metrics[key], expected))
     if need == "table":
         return table(key, metrics, examples, expected)
+    if need == "valid_table":
+        return table(key, metrics, None, expected)
     return cell_loss(key, metrics, examples, expected)
 
 
@@ -88,15 +90,17 @@ def array(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) 
     return found
 
 
-def table(key: str, metrics: Mapping[str, Any], examples: int, expected: Expected) -> np.ndarray:
-    """Counts of all rows by group, label and outcome."""
+def table(key: str, metrics: Mapping[str, Any], examples: int | None, expected: Expected) -> np.ndarray:
+    """Counts of all rows by group, label and outcome; None: nobody says how many rows there are."""
     groups, labels = expected.cells or (None, None)
     counts = array(key, metrics, (groups, labels, labels))
     if counts.shape[1] != counts.shape[2]:
         raise Wrong(f"sent {key!r} with {counts.shape[1]} labels but {counts.shape[2]} outcomes", SIGNALS)
     if (counts != np.floor(counts)).any():
         raise Wrong(f"sent {key!r} with entries that are not whole numbers, though they count rows", SIGNALS)
-    if counts.sum() != examples:
+    if counts.sum() > MOST_ROWS:
+        raise Wrong(f"sent {key!r} that counts {counts.sum():,.0f} rows, which no client can have", SIGNALS)
+    if examples is not None and counts.sum() != examples:
         raise Wrong(f"sent {key!r} that counts {counts.sum():,.0f} rows, but says that there are {examples:,}", SIGNALS)
     return counts
 

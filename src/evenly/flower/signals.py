@@ -1,5 +1,6 @@
 """What a cohort's clients said, stacked in the order of its slots."""
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,6 +9,8 @@ from evenly.flower import wire
 from evenly.flower.checking import Reply
 from evenly.flower.rounds import State
 from evenly.types import Algorithm, Signals
+
+LOG = logging.getLogger("flwr")  # Flower's own
 
 
 def signals_of(algorithm: Algorithm, state: State, cohort: np.ndarray, heard: Mapping[int, Reply], chance: np.ndarray) -> Signals:
@@ -22,6 +25,8 @@ def signals_of(algorithm: Algorithm, state: State, cohort: np.ndarray, heard: Ma
         elif known:
             nothing = np.zeros_like(next(iter(known.values())))
             told[name] = np.stack([known.get(k, nothing) for k in who]).astype(np.float32)
+            if name == "valid_table" and not told[name].any():
+                LOG.warning("%s: nobody in this round has validation rows, on which it measures: nobody's weight moves", algorithm.label)
     return Signals(
         client=cohort,
         returned=np.array([k in heard for k in who]),

@@ -37,17 +37,21 @@ COEFFICIENT = "coefficient"  # two-phase rounds: what the client multiplies its 
 # Entries of the metrics that clients reply with.
 EXAMPLES = "num-examples"
 LOSS, TABLE, CELL_LOSS, UNPRIVILEGED, CHOICE = "loss", "table", "cell-loss", "unprivileged-examples", "choice"
+VALID_TABLE = "valid-table"
 SQUARE_NORM = "square-norm"
 CELLS, CLIENT_GROUP = "cells", "client-group"  # of a census
 NUMPY = "numpy.ndarray"  # how an array is written: as NumPy saves it
 SHAPE = "-shape"  # after the name of a metric that is an array, the name of its shape
 
 # What a rule's needs are called on the wire. Inner products are made by the server, from the arrays.
-SIGNALS = {"loss": LOSS, "table": TABLE, "cell_loss": CELL_LOSS, "unprivileged": UNPRIVILEGED, "choice": CHOICE}
+SIGNALS = {
+    "loss": LOSS, "table": TABLE, "valid_table": VALID_TABLE, "cell_loss": CELL_LOSS, "unprivileged": UNPRIVILEGED, "choice": CHOICE,
+}  # fmt: skip
 
 HOW_TO_SEND = {
     LOSS: "the mean loss of the model it received, on its training rows, before it trains",
     TABLE: "counts of the received model's predictions on its training rows by group, label and outcome (wire.put does it)",
+    VALID_TABLE: "counts of the received model's predictions on its validation rows by group, label and outcome (wire.put does it)",
     CELL_LOSS: "summed losses of the received model on its training rows by group and label (wire.put does it)",
     UNPRIVILEGED: "how many of its training rows belong to unprivileged people",
     CHOICE: "the number of the model that it chose among those it received",

@@ -9,6 +9,7 @@ WORDS = {
     "examples": "how many training rows it has",
     "loss": "its loss: how badly the model it received fits its training rows",
     "table": "counts of its training rows by group, label and prediction",
+    "valid_table": "counts of its validation rows by group, label and prediction",
     "cell_loss": "its losses, summed by group and label",
     "unprivileged": "how many of its training rows belong to unprivileged people",
     "choice": "which of the models suits it best",

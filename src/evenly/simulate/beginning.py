@@ -47,6 +47,15 @@ def suited(algorithm: Algorithm, federation: Federation) -> Algorithm:
     return replace(algorithm, rule=replace(rule, groups=groups), server=server and replace(server, groups=groups))
 
 
+def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:
+    """Raise if clients are to measure on validation rows and nobody has any."""
+    if "valid_table" in algorithm.rule.needs and not len(federation.valid.rows):
+        raise ValueError(
+            f"{algorithm.label}: clients measure on validation rows, but {federation.name or 'the data'} hold none out. "
+            "Hold some out, or leave measured_on out to measure on training rows."
+        )
+
+
 def _check_membership(label: str, given: np.ndarray | None, groups: int) -> None:
     try:
         membership(given, groups)

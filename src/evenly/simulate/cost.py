@@ -22,7 +22,8 @@ def cost_of(algorithm: Algorithm, sizes: Sequence[int], shape: Shape) -> Cost:
     else:
         kind = "clusters" if isinstance(rule, Several) else "model"
     cells = shape.groups * shape.labels
-    scalars = sum({"table": cells * shape.labels, "cell_loss": cells}.get(need, 1) for need in rule.needs - NOT_SENT)
+    many = {"table": cells * shape.labels, "valid_table": cells * shape.labels, "cell_loss": cells}
+    scalars = sum(many.get(need, 1) for need in rule.needs - NOT_SENT)
     told = SCALAR * cells if isinstance(rule, RowRule) else 0.0
     cost = round_cost(kind, sizes, models=models, scalars=scalars)
     return cost._replace(down=cost.down + told)

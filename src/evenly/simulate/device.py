@@ -11,6 +11,7 @@ from evenly import trees
 from evenly.federation import SPLITS, Federation, Ragged
 from evenly.simulate import aligned
 from evenly.simulate.layout import Data, Parts, Shape, State
+from evenly.simulate.measuring import uses_validation
 from evenly.simulate.meeting import Advance
 from evenly.simulate.multidevice import on_every_device
 from evenly.simulate.plan import Block
@@ -23,7 +24,8 @@ class Resident:
 
     def __init__(self, federation: Federation, weight: np.ndarray | None, task: Task, shape: Shape, parts: Parts, advance: Advance) -> None:
         self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
-        self.data = on_every_device(device_data(federation, weight, shape.eval_chunk), shape.devices)
+        valid = uses_validation(band.rule for band in parts.bands)
+        self.data = on_every_device(device_data(federation, weight, shape.eval_chunk, valid=valid), shape.devices)
 
     def begin(self, state: State, memory: Tree) -> State:
         """The first state; `memory` is one client's."""
@@ -46,8 +48,8 @@ class Resident:
         return after
 
 
-def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: int) -> Data:
-    """Move a federation to the device, with one row of padding at the end of every table."""
+def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: int, *, valid: bool = False) -> Data:
+    """Move a federation to the device, with one row of padding at the end of every table; `valid`: validation rows are looked at."""
     lists, shared = evaluated_lists(federation)
     short = -len(lists.rows) % eval_chunk
     count, rows, trained = len(lists.counts), len(federation.y), len(federation.train.rows)
@@ -67,6 +69,10 @@ def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: i
         "examples": federation.train.counts.astype(np.float32),
         "unprivileged": federation.census().unprivileged_rows.astype(np.float32),
     }
+    if valid:
+        held_out = federation.valid.rows
+        columns["valid_rows"] = aligned.padded(held_out, max(len(held_out) + -len(held_out) % eval_chunk, 1))
+        columns["valid_start"] = federation.valid.offsets.astype(np.int32)
     return jax.device_put(Data(**columns))
 
 

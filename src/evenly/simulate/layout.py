@@ -40,6 +40,8 @@ class Data(NamedTuple):
     eval_shared: Array | None  # int32 [owners] each owner's list; None: everyone has one of its own
     examples: Array  # [clients] training rows, float
     unprivileged: Array  # [clients] those of them that belong to unprivileged groups, float
+    valid_rows: Array | None = None  # [valid]; None: no rule looks at validation rows
+    valid_start: Array | None = None  # [clients + 1]
 
 
 class State(NamedTuple):

@@ -35,6 +35,7 @@ class Held(NamedTuple):
     clients: np.ndarray  # int32 [clients] who, in the order of their first visits: so they are read
     train: Ragged  # where their training rows lie in the tables
     tables: Tables
+    valid: np.ndarray | None = None  # [clients + 1] where their validation rows begin, after all training rows; None: nobody looks at them
 
     @property
     def padding(self) -> int:

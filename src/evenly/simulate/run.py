@@ -98,6 +98,8 @@ def simulate(
         )  # fmt: skip
         return [people.joined(trace, federation, owner) for trace in found]
     algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
+    for algorithm in algorithms:
+        beginning.refuse_without_validation(algorithm, federation)
     if len(companions(algorithms, task, join=True)) != 1:  # what was joined on a GPU may go on here
         raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
     seeds = seeds or Seeds()
@@ -136,16 +138,17 @@ class _Simulation:
         if stream and several_models:
             raise ValueError(f"{algorithms[0].label} keeps several models, and needs the data on the device; leave stream out.")
         slots = max(select.slots(federation.census()) for select in company.selects)
-        if stream is None:
-            evaluations, alone = len(evaluated_after(rounds, every)), advance is program.advance
-            faster = alone and faster_streamed(federation, slots, rounds, evaluations)
-            stream = not several_models and (faster or worth_streaming(federation, runs))
-        self.stream = stream
         lanes, devices = shared_out(task, company, slots, lanes=lanes, devices=devices)
         planned = partial(
             Planner, federation, work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices
         )  # fmt: skip
         in_turn = whole(task, runs, work.batch_size, lanes)
+        if stream is None:
+            # Longer steps do not wait for rows, and what shares a program with others must not have tables of its own size.
+            small = in_turn and advance is program.advance
+            faster = small and faster_streamed(federation, slots, rounds, len(evaluated_after(rounds, every)))
+            stream = not several_models and (faster or worth_streaming(federation, runs))
+        self.stream = stream
         shape = Shape(
             runs=runs,
             bands=company.bands,

@@ -19,6 +19,7 @@ from evenly.simulate import aligned
 from evenly.simulate.blocks import LARGEST_BLOCK_CELLS, rounded_up
 from evenly.simulate.evaluation import Counts, evaluated
 from evenly.simulate.layout import Data, Parts, Shape, State
+from evenly.simulate.measuring import uses_validation
 from evenly.simulate.meeting import Advance
 from evenly.simulate.multidevice import on_every_device
 from evenly.simulate.plan import Block, Held, Tables
@@ -111,6 +112,7 @@ class Streamed:
         self._federation, self._weight, self._panel = federation, weight, panel
         self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
         self._unprivileged = federation.census().unprivileged_rows
+        self._validates = uses_validation(band.rule for band in parts.bands)
         self._room = 0  # rows for which the tables of a block have room
         self._spare: list[Tables] = []  # of that room: what the block before last is done with, the next is written to
         self._examined, self._examined_rows = self._sizes(_bytes(memory))
@@ -119,12 +121,17 @@ class Streamed:
         """The training rows of a block's clients, copied end to end."""
         clients = cohort.ravel()[np.sort(np.unique(cohort, return_index=True)[1])]
         rows, offsets = self._federation.train.only(clients)
+        trained, valid, most = len(rows), None, len(self._federation.train.rows)
+        if self._validates:
+            held_out = self._federation.valid.only(clients)
+            rows, valid = np.concatenate([rows, held_out.rows]), trained + held_out.offsets
+            most += len(self._federation.valid.rows)
         if len(rows) > self._room:  # a larger table is another program: leave room for blocks a little larger
-            self._room, self._spare = min(rounded_up(int(1.25 * len(rows))), len(self._federation.train.rows)), []
+            self._room, self._spare = min(rounded_up(int(1.25 * len(rows))), most), []
         # Two in turn: a block is planned while the one before it is trained, when the one before that has come back.
         tables = self._spare.pop(0) if len(self._spare) == 2 else self._empty(self._room)
         self._spare.append(self._filled(tables, rows))
-        return Held(clients, Ragged(np.arange(len(rows), dtype=np.int32), offsets), tables)
+        return Held(clients, Ragged(np.arange(trained, dtype=np.int32), offsets), tables, valid)
 
     def begin(self, state: State, memory: Tree) -> State:
         """The first state: what belongs to the clients is on the host. `memory` is one client's."""
@@ -157,14 +164,16 @@ class Streamed:
         held, shape = block.held, self._shape
         assert held is not None
         short = shape.clients - len(held.clients)
-        none = np.zeros(1, np.int32)
+        none, in_order = np.zeros(1, np.int32), np.arange(held.padding, dtype=np.int32)
         data = _given(
             **held.tables._asdict(),
-            train_rows=np.arange(held.padding, dtype=np.int32),
+            train_rows=in_order,
             train_start=np.pad(held.train.offsets, (0, short), "edge").astype(np.int32),
             eval_rows=none, eval_list=none, eval_start=none, eval_shared=None,
             examples=np.pad(held.train.counts, (0, short)).astype(np.float32),
             unprivileged=np.pad(self._unprivileged[held.clients], (0, short)).astype(np.float32),
+            valid_rows=None if held.valid is None else in_order,
+            valid_start=None if held.valid is None else np.pad(held.valid, (0, short), "edge").astype(np.int32),
         )  # fmt: skip
         local = state._replace(memory=_memory(state, held.clients, shape.clients), excluded=np.zeros((shape.clients, shape.runs), np.int32))
         data, local = on_every_device((data, local), shape.devices)

@@ -45,11 +45,14 @@ def about(client: ClientData) -> dict[str, Any]:
 
 
 def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: float = 0.0, reduction: str = "mean") -> Metrics:
-    """What these needs ask for, of the model that was received, on all training rows. Rows count equally here, always."""
+    """What these needs ask for, of the model that was received, on all training rows; or on validation rows, where the need says so.
+    Rows count equally here, always."""
     rows = client.train
     found: Metrics = {wire.EXAMPLES: rows.size}
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(rows.group, client.unprivileged).sum())
+    if "valid_table" in needs:
+        wire.put(found, wire.VALID_TABLE, outcomes(client, client.valid, look))
     if needs & LOOKS:
         found |= looked(look(rows), rows.y, rows.group, needs, shape=client.shape, penalty=penalty, reduction=reduction)
     return found
@@ -84,12 +87,21 @@ def evaluated(client: ClientData, look: Look) -> Metrics:
     found: Metrics = {}
     for split in SPLITS:
         own, prefix = client.splits[split], "" if split == "test" else f"{split}-"
-        seen = look(own) if own.size else Seen(np.zeros(0), np.zeros(0, np.int64))
+        seen = _seen(own, look)
         found[prefix + wire.EXAMPLES] = own.size
         wire.put(found, prefix + wire.TABLE, table(own.y, own.group, seen.outcome, client.shape))
         if own.size:
             found[prefix + wire.LOSS] = float(np.mean(seen.losses, dtype=np.float64))
     return found
+
+
+def outcomes(client: ClientData, own: Rows, look: Look) -> np.ndarray:
+    """What a model makes of some of a client's rows, as counts; there may be none. [groups, labels, labels]"""
+    return table(own.y, own.group, _seen(own, look).outcome, client.shape)
+
+
+def _seen(own: Rows, look: Look) -> Seen:
+    return look(own) if own.size else Seen(np.zeros(0), np.zeros(0, np.int64))
 
 
 def table(y: np.ndarray, group: np.ndarray, outcome: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

@@ -20,8 +20,8 @@ from evenly.clients.local_training import LocalTraining
 from evenly.flower import wire
 from evenly.flower.clients import scaling
 from evenly.flower.clients.answering import answering
-from evenly.flower.clients.data import ClientData, Rows, Source, rows
-from evenly.flower.clients.measuring import LOOKS, Look, Metrics, Seen, looked
+from evenly.flower.clients.data import NO_ROWS, ClientData, Rows, Source, rows
+from evenly.flower.clients.measuring import LOOKS, Look, Metrics, Seen, looked, table
 from evenly.flower.clients.told import Told, told, weighted
 from evenly.records import require
 
@@ -49,13 +49,19 @@ def arrays(estimator: Estimator) -> ArrayRecord:
 
 def measure(
     estimator: Estimator, x: Any, y: Any, group: Any = None, needs: Iterable[str] = ("loss",), *, labels: int = 2, groups: int = 1,
-    unprivileged: Iterable[int] = (0,),
+    unprivileged: Iterable[int] = (0,), valid: tuple[Any, Any, Any] | None = None,
 ) -> Metrics:  # fmt: skip
-    """The metrics that a method needs of the model a client received: call it before training."""
+    """The metrics that a method needs of the model a client received: call it before training. `valid` are x, y and group of rows that
+    the client does not train on, for methods that ask what the model makes of those."""
     own, needs = rows(x, y, group), frozenset(needs)
+    require(valid is not None or "valid_table" not in needs, "measure is asked for valid_table: give rows held out, valid=(x, y, group).")
     found: Metrics = {wire.EXAMPLES: own.size}
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(own.group, list(unprivileged)).sum())
+    if valid is not None and "valid_table" in needs:
+        held_out = rows(*valid) if len(valid[1]) else NO_ROWS
+        outcome = _seen(estimator, held_out).outcome if held_out.size else held_out.y
+        wire.put(found, wire.VALID_TABLE, table(held_out.y, held_out.group, outcome, (groups, labels)))
     return found | (looked(_seen(estimator, own), own.y, own.group, needs, shape=(groups, labels)) if needs & LOOKS else {})
 
 

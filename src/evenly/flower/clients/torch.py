@@ -29,7 +29,7 @@ from evenly.flower import wire
 from evenly.flower.clients import scaling
 from evenly.flower.clients.answering import answering, introduction
 from evenly.flower.clients.data import NO_ROWS, ClientData, Source, rows
-from evenly.flower.clients.measuring import LOOKS, Metrics, looked
+from evenly.flower.clients.measuring import LOOKS, Metrics, looked, table
 from evenly.flower.clients.told import Told, told
 from evenly.flower.clients.torch_engine import TorchEngine
 from evenly.flower.clients.torch_popup import first_places
@@ -66,18 +66,20 @@ def arrays(model: nn.Module) -> ArrayRecord:
 
 def measure(
     model: nn.Module, data: Data, needs: Iterable[str] = ("loss",), *, labels: int = 0, groups: int = 1,
-    unprivileged: Iterable[int] = (0,), losses: Losses = cross_entropy,
+    unprivileged: Iterable[int] = (0,), losses: Losses = cross_entropy, valid: Data | None = None,
 ) -> Metrics:  # fmt: skip
     """The metrics that a method needs of the model a client received: call it before training.
 
     `needs` are those of the method, `told(config).algorithm.needs`; all but the loss are about groups of people, so `data` then
     have a third part, the number of each row's group, and `labels` and `groups` say how many there are in the whole federation.
+    `valid` are rows that the client does not train on, for methods that ask what the model makes of those.
     """
     needs = frozenset(needs)
     require(
-        labels > 0 or not needs & {"table", "cell_loss"},
+        labels > 0 or not needs & {"table", "valid_table", "cell_loss"},
         f"measure is asked for {', '.join(sorted(needs))}: say how many labels and groups the federation has, such as labels=2, groups=2.",
     )
+    require(valid is not None or "valid_table" not in needs, "measure is asked for valid_table: give rows that are held out, valid=...")
     read, seen = [], []
     for batch in chunks(data, CHUNK, device_of(model)):  # once: a loader may give another order the next time
         read.append((batch.y, batch.group))
@@ -86,6 +88,10 @@ def measure(
     found: Metrics = {wire.EXAMPLES: len(y)}
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(group, list(unprivileged)).sum())
+    if valid is not None and "valid_table" in needs:
+        own = [(batch, look(model, batch, losses)) for batch in chunks(valid, CHUNK, device_of(model))]
+        counts = [table(*_joined([(batch.y, batch.group)]), seen.outcome, (groups, labels)) for batch, seen in own]
+        wire.put(found, wire.VALID_TABLE, sum(counts, np.zeros((groups, labels, labels), np.int64)))
     return found | looked(joined(seen), y, group, needs, shape=(groups, labels))
 
 
