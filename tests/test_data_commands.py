@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evenly.cli import app
+from evenly.commands.data import state_of
 from evenly.datasets import DATASETS, data_folder
 
 runner = CliRunner()
@@ -81,3 +82,17 @@ def test_whole_files_pass(tmp_path, monkeypatch):
     monkeypatch.setenv("EVENLY_DATA", str(tmp_path))
     assert "files whole" in run("check", "adult").stdout
     assert "48,842 rows" in run("describe", "adult").stdout
+
+
+def test_a_data_set_is_described_with_its_settings():
+    described = run("describe", "synthetic-census(clients=4)").stdout
+    assert "4 clients" in described
+    assert "good clients" not in described
+    refused = run("describe", "synthetic-census(client=4)", code=2)
+    assert "There is no setting 'client'. Did you mean 'clients'?" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.skipif(state_of(DATASETS["compas"]) != "here", reason="the files of COMPAS are not in EVENLY_DATA")
+def test_good_clients_are_counted_where_the_partition_is_by_coverage():
+    described = " ".join(run("describe", "compas(partition=cov-same-size)").stdout.split())
+    assert "good clients, with at least 90 % of a coverage of 854 unprivileged rows: 4 of 5" in described

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.notation import Part, expand, parse, parse_list, show, unknown
+from evenly.notation import Part, expand, parse, parse_list, parse_one, show, unknown
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,8}", fullmatch=True)
 words = st.one_of(names, st.text(max_size=8), st.text(alphabet="a1,()[]=+ '\"", max_size=8))
@@ -134,3 +134,10 @@ def test_an_empty_sweep_is_refused():
 def test_an_unknown_name_gets_the_nearest_known_one():
     assert str(unknown("model", "sofmax", ["svm", "softmax"])) == "There is no model 'sofmax'. Did you mean 'softmax'? Known: softmax, svm."
     assert str(unknown("model", "zzz", ["svm"])) == "There is no model 'zzz'. Known: svm."
+
+
+def test_one_part_alone_is_asked_for_in_words():
+    assert parse_one("adult-sex(alpha=0.1)", "data set") == Part("adult-sex", {"alpha": 0.1})
+    message = r"A data set is written like name\(setting=value\), one alone, got 'adult\+x\(y=1\)': leave '\+x\(y=1\)' out\."
+    with pytest.raises(ValueError, match=message):
+        parse_one("adult+x(y=1)", "data set")

@@ -36,6 +36,14 @@ def parse(text: str) -> Composition:
     return tuple(_part(piece.strip(), text) for piece in pieces)
 
 
+def parse_one(text: str, kind: str) -> Part:
+    """One part alone, where nothing can be added to it: a data set, a model, a sampling."""
+    part, *more = parse(text)
+    if more:
+        raise ValueError(f"A {kind} is written like name(setting=value), one alone, got {text!r}: leave {'+' + show(tuple(more))!r} out.")
+    return part
+
+
 def parse_list(text: str) -> list[Composition]:
     """Several methods separated by commas."""
     return [parse(piece) for piece in _cut(text, ",") if piece.strip()]

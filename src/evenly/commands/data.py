@@ -1,6 +1,7 @@
 """`evenly data`: what data sets there are, where they come from, and whether their files are here and whole."""
 
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -32,10 +33,16 @@ def list_all() -> None:
 
 
 @app.command()
-def describe(name: Name) -> None:
+def describe(
+    name: Annotated[str, typer.Argument(help="A data set, with settings as elsewhere: adult-sex(partition=cov-same-size).")],
+) -> None:
     """Explain one data set: provenance, licence, files and, where they are here, its clients and groups."""
     with sentences():
-        card, console = _card(name), Console()
+        from evenly.experiment.sources import load
+        from evenly.notation import parse_one
+
+        part = parse_one(name, "data set")
+        card, console = _card(part.name), Console()
         facts = {"papers": ", ".join(card.papers), "from": card.provenance, "licence": card.licence, "cite": card.citation}
         console.print(f"[bold]{card.name}[/bold]: {card.title}", highlight=False)
         for what, text in facts.items():
@@ -44,8 +51,10 @@ def describe(name: Name) -> None:
             console.print(f"  note: {note}", highlight=False, markup=False)
         console.print(f"  files: {state_of(card)}", highlight=False)
         if state_of(card) in ("here", "none needed"):
-            federation = card.load()
+            federation = load({"name": part.name, **part.settings}, split_seed=0)
             console.print(_clients(federation))
+            if good := _good(federation, card, part.settings):
+                console.print(good, highlight=False)
             if len(federation.groups) > 1:
                 console.print(_groups(federation))
 
@@ -129,6 +138,18 @@ def _clients(federation: "Federation") -> Table:
         share = client.unprivileged / (client.train + client.valid + client.test)
         table.add_row(*cells, *([f"{client.unprivileged:,} ({100 * share:.1f} %)"] if grouped else []))
     return table
+
+
+def _good(federation: "Federation", card: "DatasetCard", settings: dict[str, Any]) -> str:
+    """How many clients cover unprivileged people, where the partition is by coverage."""
+    from evenly.partitions import good_clients
+
+    usual = {name: parameter.default for name, parameter in inspect.signature(card.load).parameters.items()} | settings
+    if not str(usual.get("partition", "")).startswith("cov"):
+        return ""
+    dealt = usual["coverage"] * (1 - len(federation.central) / len(federation.y))  # a coverage is of all rows, the test set included
+    good = int(good_clients(federation, dealt).sum())
+    return f"good clients, with at least 90 % of a coverage of {dealt:,.0f} unprivileged rows: {good} of {federation.clients}"
 
 
 def _groups(federation: "Federation") -> Table:

@@ -30,14 +30,14 @@ LogTo = Annotated[
 def source(data: str, **columns: Any) -> dict[str, Any]:
     """A plan's `data`: a data set with its settings, or a user's own table and what its columns mean."""
     from evenly.experiment.sources import is_table, table_source
-    from evenly.notation import parse
+    from evenly.notation import parse_one
 
     if is_table(data):
         return table_source(data, **columns)
     if any(columns.values()):
         *most, last = (f"--{name}" for name in columns)
         raise ValueError(f"{', '.join(most)} and {last} are for a table of your own, but --data is {data!r}. Give a .csv or .parquet file.")
-    (part,) = parse(data)
+    part = parse_one(data, "data set")
     return {"name": part.name, **part.settings}
 
 

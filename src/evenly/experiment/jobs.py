@@ -17,7 +17,7 @@ from evenly.experiment.plan import ALL_MODELS, Plan
 from evenly.experiment.programs import Program, members_of
 from evenly.experiment.sources import load
 from evenly.federation import Federation
-from evenly.notation import parse, unknown
+from evenly.notation import parse_one, unknown
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, advance, simulate
@@ -99,7 +99,7 @@ def run(
 
 def choose_model(name: str, federation: Federation) -> Task:
     """The named model, settings in brackets, or the plainest that fits: logistic for two classes, softmax for more."""
-    (part,) = parse(name or ("logistic" if len(federation.labels) == 2 else "softmax"))
+    part = parse_one(name or ("logistic" if len(federation.labels) == 2 else "softmax"), "model")
     task = ALL_MODELS[part.name](federation)
     known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
     for setting in part.settings:

@@ -11,7 +11,7 @@ from typing import Any
 
 from evenly.algorithms import Variant, variants
 from evenly.models import MODELS, NETWORKS
-from evenly.notation import parse, parse_list, unknown
+from evenly.notation import parse_list, parse_one, unknown
 from evenly.sampling import SAMPLINGS
 from evenly.types import Select
 
@@ -49,7 +49,7 @@ class Plan:
             raise ValueError(f"evaluate_every must be at least 0 rounds, got {self.evaluate_every}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
-        if self.model and (name := parse(self.model)[0].name) not in ALL_MODELS:
+        if self.model and (name := parse_one(self.model, "model").name) not in ALL_MODELS:
             raise unknown("model", name, ALL_MODELS)
 
     def variants(self) -> list[Variant]:
@@ -65,7 +65,7 @@ class Plan:
         return found
 
     def _select(self) -> Select:
-        (part,) = parse(self.sampling)
+        part = parse_one(self.sampling, "sampling")
         if part.name not in SAMPLINGS:
             raise unknown("sampling", part.name, SAMPLINGS)
         return SAMPLINGS[part.name](**part.settings)

@@ -10,7 +10,7 @@ from evenly.experiment.plan import SCHEMA, Plan, plain
 from evenly.experiment.sources import HIDE_TEST, is_table
 from evenly.experiment.tuning_space import Space, space_of
 from evenly.metrics import EVERY_METRIC
-from evenly.notation import Part, parse, show, unknown
+from evenly.notation import Part, parse, parse_one, show, unknown
 from evenly.records import require
 
 TRIALS, BATCH = 64, 16
@@ -120,7 +120,7 @@ def source_of(data: str | dict[str, Any]) -> dict[str, Any]:
         return data
     if is_table(data):
         raise ValueError(f"A table such as {data!r} needs its columns: give data=evenly.experiment.sources.table_source(...).")
-    (part,) = parse(data)
+    part = parse_one(data, "data set")
     return {"name": part.name, **part.settings}
 
 

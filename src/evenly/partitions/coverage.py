@@ -77,9 +77,9 @@ def quota(
     limit = next((c for c in range(most, 0, -1) if _feasible(sides, clients, least, c * dealt_share, tolerance)), 0)
     advice = f"The limit is coverage={limit}. Ask for that, or for fewer clients." if limit else "No coverage works: ask for fewer clients."
     raise ValueError(
-        f"coverage={coverage:g}: {clients} clients of equal size, {least} or more of them with at least {(1 - tolerance) * wanted:.0f} "
-        f"unprivileged rows and the others with {round(tolerance * wanted)}, cannot be made of {sides.unprivileged} unprivileged and "
-        f"{sides.privileged} privileged rows. {advice}"
+        f"coverage={coverage:.10g}: {clients} clients, counted as if of equal size, {least} or more of them with at least "
+        f"{(1 - tolerance) * wanted:.0f} unprivileged rows and the others with {round(tolerance * wanted)}, cannot be made of "
+        f"{sides.unprivileged} unprivileged and {sides.privileged} privileged rows. {advice}"
     )
 
 
