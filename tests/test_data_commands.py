@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evenly.cli import app
-from evenly.commands.data import state_of
 from evenly.datasets import DATASETS, data_folder
+from tests.datasets.real_data import need
 
 runner = CliRunner()
 
@@ -92,7 +92,7 @@ def test_a_data_set_is_described_with_its_settings():
     assert "There is no setting 'client'. Did you mean 'clients'?" in " ".join(refused.stderr.split())
 
 
-@pytest.mark.skipif(state_of(DATASETS["compas"]) != "here", reason="the files of COMPAS are not in EVENLY_DATA")
 def test_good_clients_are_counted_where_the_partition_is_by_coverage():
+    need("compas")
     described = " ".join(run("describe", "compas(partition=cov-same-size)").stdout.split())
     assert "good clients, with at least 90 % of a coverage of 854 unprivileged rows: 4 of 5" in described
