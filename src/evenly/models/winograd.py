@@ -28,9 +28,8 @@ def by_fewer_products(x: Array, w: Array) -> Array:
     """Convolution of padded images [n, h + 2, w + 2, c] with filters [3, 3, c, out]: [n, h, w, out]."""
     n, high, wide = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
     tiles = -(-wide // 4)
-    x = jnp.pad(
-        x, ((0, 0), (0, 0), (0, 4 * (tiles + 1) - wide - 2), (0, 0))
-    )  # whole tiles, and one more: a tile also sees the next two pixels
+    # Whole tiles, and one more: a tile also sees the next two pixels.
+    x = jnp.pad(x, ((0, 0), (0, 0), (0, 4 * (tiles + 1) - wide - 2), (0, 0)))
     m = [seen @ values.reshape(-1, w.shape[-1]) for seen, values in zip(_of_pixels(x), _of_filters(w), strict=True)]
     even, odd, far_even, far_odd = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
     outputs = m[0] + even + far_even, odd / 2 + 2 * far_odd, even / 4 + 4 * far_even, odd / 8 + 8 * far_odd + m[5]

@@ -75,8 +75,9 @@ def simulate(
     `devices` is to how many of JAX's devices clients are dealt, and `lanes` how many train side by side on each; 0 chooses:
     on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small. With `stream` the data stay
     where they are, in memory or in a file, and only rows that are needed are moved to the device; by default, data that are
-    large. `panel` are the numbers of the clients that are evaluated, where not all are to be. `advance` is another way to
-    run a block, that of a seat in a Meeting, and `leave` is called when nothing more is to be advanced.
+    large, and on a CPU smaller ones where that is faster. `panel` are the numbers of the clients that are evaluated, where not
+    all are to be. `advance` is another way to run a block, that of a seat in a Meeting, and `leave` is called when nothing more
+    is to be advanced.
     """
     set_flags()
     kept_programs.keep()

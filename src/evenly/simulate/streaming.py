@@ -1,8 +1,8 @@
 """Data that stay on the host, in memory or in a file: the device sees a few clients at a time.
 
-A block is given the training rows of its own clients, and what they remember; an evaluation goes through all clients, some at a
-time. What is on the device does not grow with the number of registered clients, and the host holds nothing twice. The program and
-its arithmetic are those of data that lie on the device.
+A block is given the rows that its own clients train on and look at, and what they remember; an evaluation goes through all
+clients, some at a time. What is on the device does not grow with the number of registered clients, and the host holds nothing
+twice. The program and its arithmetic are those of data that lie on the device.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,8 @@ def worth_streaming(federation: Federation, runs: int) -> bool:
 
 def faster_streamed(federation: Federation, slots: int, rounds: int, evaluations: int) -> bool:
     """Whether a CPU had better be given the rows of a few rounds in the order in which it reads them, though all would fit into its
-    memory once more. Not where a round goes through much of the data anyway, or evaluations go through all of them often."""
+    memory once more. Not where a round goes through much of the data anyway, or evaluations, counted as if of everybody, go through all
+    of them often."""
     rows = slots * len(federation.train.rows) / federation.clients
     rare = rounds * rows > 2 * evaluations * len(federation.x)
     few = rows * _row_bytes(federation) < CACHED_BYTES
@@ -118,7 +119,7 @@ class Streamed:
         self._examined, self._examined_rows = self._sizes(_bytes(memory))
 
     def hold(self, cohort: np.ndarray) -> Held:
-        """The training rows of a block's clients, copied end to end."""
+        """The training rows of a block's clients, copied end to end; then their validation rows, where a rule looks at those."""
         clients = cohort.ravel()[np.sort(np.unique(cohort, return_index=True)[1])]
         rows, offsets = self._federation.train.only(clients)
         trained, valid, most = len(rows), None, len(self._federation.train.rows)
