@@ -4,11 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Two-sided 95 % points of Student's t for 1 to 30 degrees of freedom; beyond that the normal's 1.96 is within 4 %.
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+from evenly.metrics.paired import t_quantile
 
 
 class Spread(NamedTuple):
@@ -21,10 +17,13 @@ class Spread(NamedTuple):
 
 
 def spread(values: np.ndarray) -> Spread:
-    """Summarise one value per seed; seeds where it is undefined (NaN) are left out.
+    """Summarise one value per seed. Seeds where it is undefined (NaN) are left out.
 
-    >>> spread(np.array([1.0, 3.0]))
-    Spread(mean=2.0, deviation=1.4142135623730951, half_width=12.706, seeds=2)
+    The interval is Student's t with one degree of freedom fewer than there are seeds, however many there are.
+
+    >>> found = spread(np.array([1.0, 3.0]))
+    >>> found.mean, round(found.deviation, 4), round(found.half_width, 4), found.seeds
+    (2.0, 1.4142, 12.7062, 2)
     """
     known = np.asarray(values, np.float64)
     known = known[np.isfinite(known)]
@@ -33,5 +32,5 @@ def spread(values: np.ndarray) -> Spread:
     if len(known) == 1:
         return Spread(float(known[0]), float("nan"), float("nan"), 1)
     deviation = float(known.std(ddof=1))
-    factor = _T95[len(known) - 2] if len(known) <= 31 else 1.96
-    return Spread(float(known.mean()), deviation, factor * deviation / float(np.sqrt(len(known))), len(known))
+    half_width = t_quantile(len(known) - 1) * deviation / float(np.sqrt(len(known)))
+    return Spread(float(known.mean()), deviation, half_width, len(known))
