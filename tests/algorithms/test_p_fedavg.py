@@ -78,7 +78,44 @@ def test_losses_that_differ_by_rounding_are_ties():
     np.testing.assert_allclose(aggregate(PFedAvg(), np.zeros(2), np.ones((4, 2)), losses=losses).weights, 0.25)
 
 
-def test_ties_by_order_of_arrival_are_an_option():
+ROUNDING = st.lists(st.integers(-8, 8), min_size=4, max_size=4).map(lambda steps: 1 + np.array(steps) * 2.0**-23)
+
+
+@EVERY
+@given(levels=st.lists(st.sampled_from([0.5, np.log(10), 2.0**20]), min_size=4, max_size=4), noise=ROUNDING)
+def test_ties_by_order_do_not_depend_on_rounding(levels: list, noise: np.ndarray, family: str):
+    """Equal losses came out in the order of their last bits, which follow the order of rows and the device."""
+    rule = PFedAvg(family=family, ties="order")
+    exact, rounded = (aggregate(rule, np.zeros(2), np.ones((4, 2)), losses=losses).weights for losses in (levels, levels * noise))
+    np.testing.assert_array_equal(rounded, exact)
+    oracle = np.argsort(np.argsort(levels, kind="stable"))  # the rank of every slot: by loss, then by slot
+    p = fair.p_weights(family, 4)
+    np.testing.assert_allclose(exact, (p[::-1] if family == "geometric" else p)[oracle], atol=1e-12)
+
+
+@given(noise=ROUNDING, returned=st.integers(1, 15))
+def test_ties_by_order_pass_over_those_who_did_not_return(noise: np.ndarray, returned: int):
+    present = np.array([bool(returned >> k & 1) for k in range(4)])
+    found = aggregate(PFedAvg(ties="order"), np.zeros(2), np.ones((4, 2)), losses=noise, returned=present).weights
+    np.testing.assert_allclose(found[present], fair.p_weights("gini", present.sum()), atol=1e-12)
+    assert not found[~present].any()
+
+
+def test_ties_by_order_are_those_of_the_cohort_also_in_lanes(simulated: Simulated):
+    """The first model is zero, so in the first round all losses are equal but for rounding; lanes visit clients in another order."""
+    trace = simulated("p-fedavg(ties=order)+full", 1, lanes=3)
+    np.testing.assert_allclose(trace.weights[0], np.arange(1, 12, 2) / 36, atol=1e-6)
+
+
+def test_sizes_are_ties_only_if_they_are_equal():
+    sizes = [1_000_001, 1_000_000, 1_000_001]
+    found = aggregate(PFedAvg(sort_key="n"), np.zeros(2), np.ones((3, 2)), sizes=sizes).weights
+    np.testing.assert_allclose(found, np.array([4, 1, 4]) / 9)
+    by_order = aggregate(PFedAvg(sort_key="n", ties="order"), np.zeros(2), np.ones((3, 2)), sizes=sizes).weights
+    np.testing.assert_allclose(by_order, np.array([3, 1, 5]) / 9)
+
+
+def test_ties_by_order_in_the_cohort_are_an_option():
     found = aggregate(PFedAvg(ties="order"), np.zeros(2), np.ones((4, 2)), losses=[1, 1, 2, 1])
     np.testing.assert_allclose(found.weights, np.array([1, 3, 7, 5]) / 16)
     shared = aggregate(PFedAvg(), np.zeros(2), np.ones((4, 2)), losses=[1, 1, 2, 1])

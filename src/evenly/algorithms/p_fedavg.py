@@ -10,9 +10,12 @@ w+ = sum_i p_i w_(i), where the largest loss always gets the largest weight:
 
 Departures. The paper's geometric formula sums to z, not 1: the exponent starts at 0 here. It does not say in which order
 the harmonic weights go; the code's ascending is taken. Clients with equal losses share the mean of their weights, so that
-the order in which clients arrive never matters (`ties = order` lets it). Equal means within 1e-5 of each other: at a model
-that starts at zero all losses are equal but for rounding. The public code passes sizes where losses are expected, so with
-sampling by size it ordered clients *by their number of rows*: `sort_key = n` does the same.
+the order of the clients never matters; with `ties = order` the one that stands later in the cohort counts as the one with the
+larger loss. Losses are equal if they differ by at most 1e-5 of the larger, about 84 steps of single precision: at a model that
+starts at zero all losses are equal but for rounding, and rounding depends on the order of rows and on the device. Equality is
+passed on from neighbour to neighbour in the order of losses. Sizes are equal only if they are the same number. The public code
+passes sizes where losses are expected, so with sampling by size it ordered clients *by their number of rows*: `sort_key = n`
+does the same.
 """
 
 import jax
@@ -24,7 +27,7 @@ from evenly.records import is_number, leaf, record, require, static
 from evenly.types import Array, Census, Effort, Signals, Tree
 
 FAMILIES = ("gini", "arithmetic", "harmonic", "geometric")
-EQUAL = 1e-5  # neighbours that differ by less than this share of the larger are ties
+EQUAL = 1e-5  # neighbouring losses that differ by at most this share of the larger are ties
 SMALLEST_RATIO = 1e-30  # its logarithm is finite in single precision
 
 
@@ -38,7 +41,7 @@ class PFedAvg:
     ratio: float = leaf(default=0.5, doc="geometric: z, how much each next-better client weighs less; 1 is FedAvg")
     sort_key: str = static(default="loss", doc="'loss', or 'n' to order by size as the author's code does")
     weights: str = static(default="equal", doc="'equal', or 'size' to multiply by n_k where clients are not sampled by size")
-    ties: str = static(default="share", doc="equal losses 'share' the mean of their weights, or go by 'order' of arrival")
+    ties: str = static(default="share", doc="equal losses 'share' the mean of their weights, or go by their 'order' in the cohort")
 
     def __post_init__(self) -> None:
         require(self.family in FAMILIES, f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}.")
@@ -68,8 +71,11 @@ class PFedAvg:
         count = signals.returned.sum()
         order = jnp.argsort(jnp.where(signals.returned, key, jnp.inf))  # those who did not return come last
         ascending = self._by_rank(jnp.arange(key.shape[0]), count)
+        block = equal_blocks(key[order], signals.returned[order], EQUAL if self.sort_key == "loss" else 0.0)
         if self.ties == "share":
-            ascending = shared_by_equals(key[order], ascending, signals.returned[order])
+            ascending = mean_of_blocks(ascending, block)
+        else:
+            order = order[jnp.lexsort((order, block))]  # inside a block by slot, not by what rounding made of equal losses
         by_client = jnp.zeros(key.shape).at[order].set(ascending)
         sizes = signals.examples if self.weights == "size" else 1.0
         return shares(by_client * sizes, signals.returned), state
@@ -90,11 +96,15 @@ class PFedAvg:
         return total, state
 
 
-def shared_by_equals(keys: Array, values: Array, present: Array) -> Array:
-    """Replace the values of equal neighbours by their mean; keys ascend over those present, who come first. [K]"""
-    apart = keys[1:] - keys[:-1] > EQUAL * jnp.abs(keys[1:])
-    starts = jnp.concatenate([jnp.ones(1, bool), apart | ~present[1:]])  # who is absent never dilutes a real value
-    block = jnp.cumsum(starts) - 1
+def equal_blocks(keys: Array, present: Array, tolerance: float) -> Array:
+    """Number the runs of equal neighbours: 0 for the first, and so on. Keys ascend over those present, who come first. [K]"""
+    apart = keys[1:] - keys[:-1] > tolerance * jnp.abs(keys[1:])
+    starts = jnp.concatenate([jnp.ones(1, bool), apart | ~present[1:]])  # an absent client never joins the block of a present one
+    return jnp.cumsum(starts) - 1
+
+
+def mean_of_blocks(values: Array, block: Array) -> Array:
+    """Replace every value by the mean of its block. [K]"""
     total = jax.ops.segment_sum(values, block, values.shape[0])
     return (total / jnp.maximum(jax.ops.segment_sum(jnp.ones_like(values), block, values.shape[0]), 1.0))[block]
 
