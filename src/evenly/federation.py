@@ -13,6 +13,7 @@ from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_o
 
 SPLITS = ("train", "valid", "test")
 CENTRAL = "central"
+NATURAL, DRAWN = "natural", "drawn with the data"  # the data name their clients; or every client's rows are drawn for it
 CHECKED_ROWS = 2**16
 
 
@@ -79,6 +80,7 @@ class Federation:
     central: np.ndarray  # rows of a central test set; may be empty
     client_group: np.ndarray | None = None  # int32 [clients], where whole clients belong to groups
     name: str = static(default="data")
+    partition: str = static(default=NATURAL)  # how rows came to clients: a partition's notation, or the column that names them
     names: tuple[str, ...] = static()
     labels: tuple[str, ...] = static()
     groups: tuple[str, ...] = static(default=("all",))
@@ -192,7 +194,7 @@ class Federation:
         wanted = Wanted(favourable, unprivileged)
         federation = _federation(sides, x=blank, wanted=wanted, shares=shares, seed=seed, name=name)
         encoder = fit_encoder(frame, chosen, federation.train.rows, chosen=features is not None)
-        return replace(federation, x=encoder.encode(frame), encoder=encoder)
+        return replace(federation, x=encoder.encode(frame), encoder=encoder, partition=f"column {client}")
 
 
 class Sides(NamedTuple):

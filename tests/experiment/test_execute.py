@@ -35,6 +35,7 @@ def stop_after(calls):
 def test_a_stopped_run_ends_soon_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr("evenly.simulate.blocks.LARGEST_BLOCK_ROWS", 1)  # a block is one round
     whole = execute(PLAN)
+    assert whole.partition == "drawn with the data"  # what the federation says, not "natural" whatever the data
     store = Store(tmp_path / "out", PLAN)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):

@@ -27,6 +27,7 @@ def test_a_plan_without_the_keys_loads_with_the_usual_sides(path):
     assert set(data) == {"path", "sha256", "client", "label", "sensitive"}
     federation = load(planned(data), 0)
     assert (federation.favourable, federation.unprivileged) == (1, (0,))
+    assert federation.partition == "column site"
 
 
 def test_the_first_column_named_decides_after_json_too(path):

@@ -11,8 +11,10 @@ from evenly.partitions import (
     Rows,
     cov_diff_size,
     cov_same_size,
+    dirichlet,
     dirichlet_attribute,
     dirichlet_label_attribute,
+    equal,
     ratio_dirichlet,
 )
 from evenly.partitions.coverage import Sides, count_clients, quota
@@ -51,6 +53,22 @@ def test_drawn_partitions_deal_every_row_once_and_depend_on_their_seeds_alone(pa
     assert min(map(len, client_sets(federation))) >= 5
     assert same(federation, partition(rows, **settings, split_seed=split_seed))
     assert client_sets(federation) == client_sets(partition(rows, **settings, split_seed=split_seed + 1))
+
+
+@pytest.mark.parametrize(
+    ("partition", "settings", "notation"),
+    [
+        (dirichlet, {"clients": 4, "beta": 0.3}, "dirichlet(clients=4, beta=0.3)"),
+        (equal, {"clients": 3}, "equal(clients=3)"),
+        (dirichlet_attribute, {}, "dirichlet-attribute(clients=5, alpha=0.5)"),
+        (dirichlet_label_attribute, {"alpha": 2.0}, "dirichlet-label-attribute(clients=5, alpha=2)"),
+        (ratio_dirichlet, {}, "ratio-dirichlet(clients=5, alpha=0.5, concentration=5)"),
+        (cov_same_size, {"coverage": 300}, "cov-same-size(clients=5, coverage=300)"),
+        (cov_diff_size, {"coverage": 300}, "cov-diff-size(clients=5, coverage=300)"),
+    ],
+)
+def test_a_federation_says_how_its_rows_came_to_clients(partition, settings, notation):
+    assert partition(people(900, 1500), **settings).partition == notation
 
 
 @pytest.mark.parametrize("partition", [*DRAWN, *COVERED], **by_name)

@@ -19,6 +19,7 @@ from evenly.datasets.images import scaled
 from evenly.datasets.mnist import LAYOUT
 from evenly.federation import Federation, Ragged
 from evenly.partitions import Rows, federate
+from evenly.partitions.rows import notation
 from evenly.randomness import generator
 from evenly.records import replace, require
 
@@ -59,7 +60,8 @@ def fair_mnist_rotate(
     splits = Ragged.from_lists(training), nothing, Ragged.from_lists([blocks[g] for g in group])
     width = len(str(clients - 1))
     names = [f"{angle_step * g:g}° client {k:0{width}d}" for k, g in enumerate(group)]
-    return replace(federate(rows, splits, names=names), client_group=group.astype(np.int32))
+    made = f"{notation('equal', clients=clients)}, each group rotated by another angle"
+    return replace(federate(rows, splits, names=names, partition=made), client_group=group.astype(np.int32))
 
 
 def rotated(x: np.ndarray, angle: float) -> np.ndarray:

@@ -10,8 +10,9 @@ paper's totals (12,697 rows, deviation 73) and is the default.
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.federation import DRAWN, Federation
 from evenly.randomness import generator
+from evenly.records import replace
 
 KINDS = ("non-iid", "iid", "hybrid")
 
@@ -54,4 +55,5 @@ def synthetic(
         xs.append(x)
         ys.append((x @ weight + bias).argmax(1))
     owner = np.repeat([f"client {k:0{len(str(clients - 1))}d}" for k in range(clients)], sizes)
-    return Federation.from_arrays(np.concatenate(xs), np.concatenate(ys), owner, seed=split_seed, name=f"synthetic {kind}")
+    federation = Federation.from_arrays(np.concatenate(xs), np.concatenate(ys), owner, seed=split_seed, name=f"synthetic {kind}")
+    return replace(federation, partition=DRAWN)

@@ -19,7 +19,7 @@ What ideal models show, measured on the recorded labels (unprivileged minus priv
 import numpy as np
 
 from evenly.datasets.card import DatasetCard, Sizes
-from evenly.federation import Federation, split_rows
+from evenly.federation import DRAWN, Federation, split_rows
 from evenly.partitions.rows import Rows, federate, numbered
 from evenly.randomness import generator
 from evenly.records import require
@@ -62,7 +62,8 @@ def synthetic_census(
         "synthetic-census",
     ).grouped(cross([Sensitive("group", GROUPS, (~rare).astype(np.int32))]))
     parts = split_rows(owner, clients, shares=(1 - valid, valid), seed=split_seed)
-    return federate(people, parts, names=numbered(clients), central=np.flatnonzero(owner < 0))
+    made = f"{DRAWN}, shares of unprivileged people with skew={skew:g}"
+    return federate(people, parts, names=numbered(clients), central=np.flatnonzero(owner < 0), partition=made)
 
 
 def is_qualified(x: np.ndarray, rare: np.ndarray, angle: float) -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.datasets.card import DatasetCard, Sizes
-from evenly.federation import Federation, cut_rows
+from evenly.federation import DRAWN, Federation, cut_rows
 from evenly.partitions.rows import Rows, federate, numbered
 from evenly.randomness import generator
 from evenly.records import require
@@ -62,7 +62,8 @@ def synthetic_crowd(
 
     _in_blocks(sizes, shuffle)
     labels = tuple(f"class {c}" for c in range(classes))
-    return federate(Rows(x, y, labels, "synthetic-crowd"), cut_rows(order, sizes, (train, valid)), names=numbered(clients))
+    parts = cut_rows(order, sizes, (train, valid))
+    return federate(Rows(x, y, labels, "synthetic-crowd"), parts, names=numbered(clients), partition=DRAWN)
 
 
 class _Crowd(NamedTuple):

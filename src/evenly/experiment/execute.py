@@ -63,7 +63,7 @@ def execute(
         name=plan.name,
         federation=first.federation if panel is None else first.federation.only(panel),
         registered=None if panel is None else first.federation,
-        partition=plan.data.get("client", "natural"),
+        partition=first.federation.partition,
         model=type(first.task).__name__,
         runs=[runs[i] for i in range(len(variants)) for runs in each],
         rounds=plan.rounds,

@@ -11,7 +11,7 @@ import numpy as np
 from evenly.federation import Federation, split_rows
 from evenly.partitions.coverage import LEAST_BAD, MOST_BAD, Quota, plan
 from evenly.partitions.dirichlet import draw_once
-from evenly.partitions.rows import Rows, client_rows, federate, numbered
+from evenly.partitions.rows import Rows, client_rows, federate, notation, numbered
 from evenly.partitions.strata import deal_counts
 from evenly.randomness import generator
 
@@ -46,7 +46,9 @@ def cov_diff_size(
     wanted = draw_unprivileged(quota, total, tolerance, draw)
     others = draw_once(np.array([len(dealt) - total]), quota.clients, EVENNESS, draw)
     owner = deal_counts(unprivileged.astype(int), dealt, np.concatenate([others, wanted[None]]), seed)
-    return federate(rows, split_rows(owner, quota.clients, shares=shares, seed=split_seed), names=numbered(quota.clients), central=central)
+    parts = split_rows(owner, quota.clients, shares=shares, seed=split_seed)
+    made = notation(NAME, clients=quota.clients, coverage=coverage)
+    return federate(rows, parts, names=numbered(quota.clients), central=central, partition=made)
 
 
 def draw_unprivileged(quota: Quota, available: int, tolerance: float, draw: np.random.Generator) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.federation import Federation, split_rows
 from evenly.partitions.coverage import plan
-from evenly.partitions.rows import Rows, client_rows, federate, numbered
+from evenly.partitions.rows import Rows, client_rows, federate, notation, numbered
 from evenly.partitions.strata import deal_counts
 
 NAME = "cov-same-size"
@@ -40,4 +40,6 @@ def cov_same_size(
     wanted = np.where(np.arange(quota.clients) < quota.good, quota.good_rows, quota.bad_rows)
     counts = np.stack([quota.size - wanted, wanted])  # privileged rows are stratum 0, unprivileged ones stratum 1
     owner = deal_counts(unprivileged.astype(int), dealt, counts, seed)
-    return federate(rows, split_rows(owner, quota.clients, shares=shares, seed=split_seed), names=numbered(quota.clients), central=central)
+    parts = split_rows(owner, quota.clients, shares=shares, seed=split_seed)
+    made = notation(NAME, clients=quota.clients, coverage=coverage)
+    return federate(rows, parts, names=numbered(quota.clients), central=central, partition=made)

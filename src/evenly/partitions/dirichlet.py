@@ -12,7 +12,7 @@ first rows train), so that one partition can be split in several ways.
 import numpy as np
 
 from evenly.federation import Federation, Ragged
-from evenly.partitions.rows import Rows, check_clients, client_rows, federate, numbered
+from evenly.partitions.rows import Rows, check_clients, client_rows, federate, notation, numbered
 from evenly.randomness import Draws
 
 
@@ -39,7 +39,8 @@ def dirichlet(
     _check(beta, shares, tries)
     totals = np.bincount(rows.y[dealt], minlength=len(rows.labels))
     counts = draw_counts(totals, clients=clients, beta=beta, shares=shares, min_samples=min_samples, tries=tries, seed=seed)
-    return federate(rows, _deal(rows.y, dealt, counts, shares, split_seed), names=numbered(clients), central=central)
+    parts = _deal(rows.y, dealt, counts, shares, split_seed)
+    return federate(rows, parts, names=numbered(clients), central=central, partition=notation("dirichlet", clients=clients, beta=beta))
 
 
 def _deal(

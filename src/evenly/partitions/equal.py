@@ -3,7 +3,7 @@
 import numpy as np
 
 from evenly.federation import Federation, split_rows
-from evenly.partitions.rows import Rows, check_clients, client_rows, federate, numbered
+from evenly.partitions.rows import Rows, check_clients, client_rows, federate, notation, numbered
 from evenly.randomness import generator
 
 
@@ -21,4 +21,5 @@ def equal(
     check_clients("equal", clients, len(dealt))
     owner = np.full(len(rows.y), -1)
     owner[generator(seed, "equal").permutation(dealt)] = np.arange(len(dealt)) % clients
-    return federate(rows, split_rows(owner, clients, shares=shares, seed=split_seed), names=numbered(clients), central=central)
+    parts = split_rows(owner, clients, shares=shares, seed=split_seed)
+    return federate(rows, parts, names=numbered(clients), central=central, partition=notation("equal", clients=clients))

@@ -12,7 +12,7 @@ log-odds, the only amount with which they do: sizes stay as drawn, the order of 
 import numpy as np
 
 from evenly.federation import Federation, split_rows
-from evenly.partitions.rows import Rows, check_clients, client_rows, federate, numbered
+from evenly.partitions.rows import Rows, check_clients, client_rows, federate, notation, numbered
 from evenly.partitions.strata import deal_counts
 from evenly.randomness import Draws
 from evenly.records import require
@@ -52,7 +52,9 @@ def ratio_dirichlet(
     drawn = draws.at(tries).beta(concentration * share, concentration * (1 - share), clients)
     wanted = fit_shares(sizes, drawn, total)
     owner = deal_counts(unprivileged.astype(int), dealt, np.stack([sizes - wanted, wanted]), seed)
-    return federate(rows, split_rows(owner, clients, shares=shares, seed=split_seed), names=numbered(clients), central=central)
+    parts = split_rows(owner, clients, shares=shares, seed=split_seed)
+    made = notation(NAME, clients=clients, alpha=alpha, concentration=concentration)
+    return federate(rows, parts, names=numbered(clients), central=central, partition=made)
 
 
 def draw_sizes(total: int, clients: int, alpha: float, *, least: int, tries: int, draws: Draws) -> np.ndarray:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import Attribute, Federation, Ragged
+from evenly.federation import NATURAL, Attribute, Federation, Ragged
+from evenly.notation import Part
 from evenly.sensitive import Groups
 
 
@@ -31,8 +32,13 @@ class Rows(NamedTuple):
         return np.isin(np.zeros(len(self.y)) if self.group is None else self.group, self.unprivileged)
 
 
-def federate(rows: Rows, parts: tuple[Ragged, Ragged, Ragged], *, names: Sequence[str], central: np.ndarray | None = None) -> Federation:
-    """The federation of these rows, given each client's rows for training, validation and test."""
+def federate(
+    rows: Rows, parts: tuple[Ragged, Ragged, Ragged], *, names: Sequence[str], central: np.ndarray | None = None, partition: str = NATURAL
+) -> Federation:
+    """The federation of these rows, given each client's rows for training, validation and test.
+
+    `partition` says how rows came to clients; see `notation`.
+    """
     idle = parts[0].counts == 0
     if idle.any():
         raise ValueError(f"Every client must have a training row; client {names[int(idle.argmax())]!r} of {rows.name} has none.")
@@ -45,6 +51,7 @@ def federate(rows: Rows, parts: tuple[Ragged, Ragged, Ragged], *, names: Sequenc
         test=parts[2],
         central=np.zeros(0, np.int32) if central is None else np.asarray(central, np.int32),
         name=rows.name,
+        partition=partition,
         names=tuple(names),
         labels=rows.labels,
         groups=rows.groups,
@@ -52,6 +59,11 @@ def federate(rows: Rows, parts: tuple[Ragged, Ragged, Ragged], *, names: Sequenc
         unprivileged=rows.unprivileged,
         favourable=rows.favourable,
     )
+
+
+def notation(name: str, **settings: float | str) -> str:
+    """A partition as results name it: `dirichlet(clients=10, beta=0.5)`."""
+    return str(Part(name, settings))
 
 
 def numbered(clients: int) -> tuple[str, ...]:

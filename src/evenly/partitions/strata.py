@@ -9,7 +9,7 @@ import numpy as np
 
 from evenly.federation import Federation, split_rows
 from evenly.partitions.dirichlet import draw_once
-from evenly.partitions.rows import Rows, check_clients, client_rows, federate, numbered
+from evenly.partitions.rows import Rows, check_clients, client_rows, federate, notation, numbered
 from evenly.randomness import Draws, generator
 
 
@@ -37,7 +37,8 @@ def deal_by_shares(
     totals = np.bincount(strata[dealt])
     counts = draw_shares(what, totals, clients=clients, alpha=alpha, min_samples=min_samples, tries=tries, seed=seed)
     owner = deal_counts(strata, dealt, counts, seed)
-    return federate(rows, split_rows(owner, clients, shares=shares, seed=split_seed), names=numbered(clients), central=central)
+    parts = split_rows(owner, clients, shares=shares, seed=split_seed)
+    return federate(rows, parts, names=numbered(clients), central=central, partition=notation(what, clients=clients, alpha=alpha))
 
 
 def draw_shares(what: str, totals: np.ndarray, *, clients: int, alpha: float, min_samples: int, tries: int, seed: int) -> np.ndarray:
