@@ -19,6 +19,7 @@ from evenly.report import table as results
 from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of
 from evenly.report.by_group import rows_shown, with_groups
+from evenly.report.facts import divergence
 from evenly.types import Select
 
 # Short names: the table must fit into eighty columns.
@@ -78,6 +79,11 @@ def results_table(comparison: Comparison) -> Table:
         cells = (Text(c.text, style="bold" if c.best else "underline" if c.near else "") for c in row.cells.values())
         table.add_row(row.label, *cells)
     return table
+
+
+def warnings_of(comparison: Comparison, name: str = "") -> list[Text]:
+    """What a reader of the tables must know before trusting them: methods whose training diverged. `name` says which of several it is."""
+    return [Text(f"! {name and f'{name}: '}{words}", style="yellow") for words in divergence(comparison)]
 
 
 def about(comparison: Comparison, found: results.Table, interval: str) -> str:

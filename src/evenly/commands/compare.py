@@ -69,6 +69,6 @@ def compare(
             dropout=dropout,
         )
         comparison, folder, rows = run_plan(plan, out, force, how=How(logs=loggers(log)))
-        from evenly.terminal import results_table
+        from evenly.terminal import results_table, warnings_of
 
-        finish(folder, rows, as_json, results_table(comparison))
+        finish(folder, rows, as_json, results_table(comparison), *warnings_of(comparison))

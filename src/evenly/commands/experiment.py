@@ -9,7 +9,7 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.record import Record
 from evenly.experiment.reproduce import lines_of
 from evenly.experiment.study import StudyPlan
-from evenly.terminal import reproduction_table, results_table
+from evenly.terminal import reproduction_table, results_table, warnings_of
 
 
 def about(experiment: Experiment, *, short: bool) -> Record:
@@ -35,4 +35,4 @@ def run_experiment(
     if lines:
         quick = " (not comparable)" if known.short else ""
         shown.append(reproduction_table(lines, f"{known.title}. Mean ± standard deviation over seeds{quick}"))
-    return Reproduced(folder, rows, shown)
+    return Reproduced(folder, rows, [*shown, *warnings_of(comparison)])

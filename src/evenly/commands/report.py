@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from evenly.mistakes import sentences
 
@@ -37,33 +38,37 @@ def report(
         if format and not figures:
             raise ValueError("--format is that of figures, but none are asked for. Say where to write them with --figures DIR.")
         plan, path = read_plan(folder), out or folder / "report.html"
-        specs = _study(folder, path, plan, min_cell) if isinstance(plan, StudyPlan) else _comparison(folder, path, min_cell)
+        specs, warnings = _study(folder, path, plan, min_cell) if isinstance(plan, StudyPlan) else _comparison(folder, path, min_cell)
         drawn = write_figures(specs, figures, (format or Format.svg).value) if figures else []
         console = Console()
+        for warning in warnings:
+            console.print(warning)
         console.print(f"Report:  {path}", soft_wrap=True, highlight=False, markup=False)
         if drawn:
             console.print(f"Figures: {len(drawn)} files in {figures}", soft_wrap=True, highlight=False, markup=False)
 
 
-def _comparison(folder: Path, path: Path, least: int) -> dict[str, Any]:
-    """Write the report of one comparison; its charts."""
+def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], list[Text]]:
+    """Write the report of one comparison; its charts, and what to warn of."""
     from evenly.experiment.folder import open_results
     from evenly.experiment.reproduce import lines_of
     from evenly.report.page import build, write_built
+    from evenly.terminal import warnings_of
 
     comparison = open_results(folder)
     built = build(comparison, lines_of(comparison, folder), least=least)
     write_built(comparison, built, path)
-    return built.specs
+    return built.specs, warnings_of(comparison)
 
 
-def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> dict[str, Any]:
-    """Write the report of a study; its charts."""
+def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dict[str, Any], list[Text]]:
+    """Write the report of a study; its charts, and what to warn of."""
     from evenly.experiment import record
     from evenly.experiment.folder import open_study
     from evenly.experiment.thesis import views
     from evenly.report.study import write_study_report
     from evenly.report.study_figures import study_charts
+    from evenly.terminal import warnings_of
 
     if least > 1:
         raise ValueError(
@@ -72,4 +77,4 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> dict[str,
         )
     study, known = open_study(folder), record.read(folder) or record.Record()
     write_study_report([study], path, known.title or plan.name, known.notes)
-    return study_charts(views([study])).specs
+    return study_charts(views([study])).specs, [words for name, own in study.cells.items() for words in warnings_of(own, name)]

@@ -20,7 +20,7 @@ from evenly.experiment.store import Store
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
 from evenly.experiment.thesis import study_rows, tidy_study, views
 from evenly.report.study import write_study_report
-from evenly.terminal import progress
+from evenly.terminal import progress, warnings_of
 
 TOP = 5
 
@@ -53,7 +53,8 @@ def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: 
         write_study_report([study], folder / "report.html", known.title, known.notes)
         record.finish(folder)
     found = findings([study])
-    return Reproduced(folder, rows, [best_table(study), findings_text(found)], study, tuple(found))
+    shown = [best_table(study), findings_text(found), *(words for name, own in study.cells.items() for words in warnings_of(own, name))]
+    return Reproduced(folder, rows, shown, study, tuple(found))
 
 
 def best_table(study: Study) -> Table:

@@ -142,13 +142,14 @@ def _write(tuning: "Tuning", folder: Path) -> list[dict[str, Any]]:
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:
     from evenly.experiment.tuning_files import trial_rows
     from evenly.report.tuning import caution, finding, rule
-    from evenly.terminal import results_table
+    from evenly.terminal import results_table, warnings_of
 
     console = Console(stderr=as_json)
     console.print(_table(tuning))
     said = filter(None, (finding(tuning), rule(tuning), caution(tuning)))
     console.print("\n".join(said) + "\n", highlight=False)
-    console.print(results_table(tuning.final))
+    for shown in (results_table(tuning.final), *warnings_of(tuning.final)):
+        console.print(shown)
     report = folder / "report.html"
     if as_json:
         print_json(rows, {"report": str(report), "chosen": tuning.choice.chosen, "trials": trial_rows(tuning)})

@@ -6,14 +6,18 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
+from evenly.metrics import examples
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, definitions, element, section
 from evenly.report.server_options import server_options
 from evenly.report.table import SPLIT_WORDS, clients_split
+from evenly.types import Trace
 
 MOST_NAMES = 12
 MOST_EXCLUDED = 20
 MOST_SETTINGS = 200
+MOST_DIVERGED = 3
+RISEN = 1.05  # times the untrained model's loss: what ends above it has diverged, not only failed to learn
 
 
 def data_card(comparison: Comparison, least: int = 0) -> Html:
@@ -117,6 +121,41 @@ def excluded(comparison: Comparison, hidden: Collection[int] = (), least: int = 
     caption = "Who was left out, and how often." + (f" The {MOST_EXCLUDED} most frequent." if len(entries) > MOST_EXCLUDED else "")
     table = grid(caption, [Column("Method"), Column("Client", words=True), Column("Times")], rows)
     return section("excluded", "Excluded updates", element("p", None, words), table)
+
+
+def divergence(comparison: Comparison) -> list[str]:
+    """One sentence for each method whose training diverged in some seed; the same in the terminal and at the top of the report."""
+    found = [words for label in comparison.labels if (words := _diverged(comparison, label))]
+    more = len(found) - MOST_DIVERGED
+    rest = [f"Training of {more:,} more {'method' if more == 1 else 'methods'} diverged as well."] if more > 0 else []
+    return [*found[:MOST_DIVERGED], *rest]
+
+
+def _diverged(comparison: Comparison, label: str) -> str:
+    traces = [run.trace for run in comparison.of(label)]
+    # In a deployment a reply may be broken for reasons of its own; whose replies were left out is a section by itself.
+    lost = [0 if comparison.incidents else int(trace.excluded.sum()) for trace in traces]
+    risen = [_risen_loss(trace) for trace in traces]
+    seeds = sum(bool(n or loss) for n, loss in zip(lost, risen, strict=True))
+    if not seeds:
+        return ""
+    reasons = [f"{sum(lost):,} updates or losses of clients were not finite numbers and did not count"] if sum(lost) else []
+    reasons += [next(filter(None, risen))] if any(risen) else []
+    where = f" in {seeds} of {len(traces)} seeds" if len(traces) > 1 else ""
+    return f"Training diverged under {label}{where}: {', and '.join(reasons)}. Use a smaller learning rate."
+
+
+def _risen_loss(trace: Trace) -> str:
+    """In words, if the training loss ended above that of the untrained model or is no number; empty where it is not known."""
+    rows = examples(trace.tables[:, SPLITS.index("train")]).astype(np.float64)
+    known = (rows > 0).all(0)
+    if trace.rounds[0] != 0 or len(trace.rounds) < 2 or not known.any():
+        return ""
+    losses = trace.losses[:, SPLITS.index("train")].astype(np.float64)
+    first, last = (float((losses[t] * rows[t])[known].sum() / rows[t][known].sum()) for t in (0, -1))
+    if not np.isfinite(last):
+        return "the mean training loss is no longer a finite number"
+    return f"the mean training loss rose from {first:.3g} to {last:.3g}" if last > RISEN * first else ""
 
 
 def _registered(comparison: Comparison, evaluated: Collection[int]) -> set[int]:
