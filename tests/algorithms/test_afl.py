@@ -11,6 +11,7 @@ from evenly.algorithms.afl import AFL
 from evenly.algorithms.simplex import project
 from evenly.clients.full_gradient import FullGradient
 from evenly.clients.server import AveragingServer
+from evenly.metrics import idle_rounds
 from tests.aggregation import GRADIENTS, LOSSES, RATE, TRAINED, Outcome, Round, W, aggregate, rates, rounds
 from tests.oracles import fair
 from tests.simulations import Simulated, flat
@@ -119,6 +120,27 @@ def test_stochastic_draws_in_proportion_to_lambda_and_never_who_has_none():
         drawn += aggregate(AFL(form="stochastic"), np.zeros(2), np.ones((4, 2)), chance=chance, state=state).weights
     assert drawn[0] == drawn[3] == 0
     assert drawn[1] / drawn.sum() == pytest.approx(0.7, abs=0.08)  # three standard deviations
+
+
+@FORMS
+def test_a_cohort_whose_lambdas_are_all_0_counts_nobody_and_changes_nothing(form: str):
+    """The stochastic form let client 0 count here, whenever it was in the cohort, although its λ was 0."""
+    state = np.array([0.0, 0.0, 0.3, 0.7])
+    for chance in [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)]:
+        cohort = {"losses": [1.0, 2.0], "clients": [0, 1], "everyone": np.ones(4), "chance": chance}
+        found = aggregate(AFL(form=form), W, TRAINED[:2], state=state, **cohort)
+        np.testing.assert_array_equal(found.weights, 0)
+        np.testing.assert_array_equal(found.model, W)
+        np.testing.assert_array_equal(found.state, state)
+
+
+def test_rounds_whose_clients_all_have_lambda_0_are_counted(simulated: Simulated):
+    """A large step of λ leaves it with few clients, so that later cohorts of two hold none of it."""
+    trace = simulated("afl(form=local, rate_lambda=100)+uniform(clients=2)", 40)
+    empty = [t for t in range(40) if not trace.weights[t].any()]
+    assert empty
+    assert idle_rounds(trace) == len(empty)
+    assert idle_rounds(simulated("afl(form=local, rate_lambda=0)+uniform(clients=2)", 40)) == 0
 
 
 def test_stochastic_counts_only_those_who_returned():

@@ -8,7 +8,7 @@ from evenly.algorithms import variants
 from evenly.notation import parse
 from evenly.report.page import render
 from evenly.report.reveal import WORDS, needs_of, revealed
-from evenly.report.served import influence, mean_effective_clients, reported, served, wilson, worst_clients
+from evenly.report.served import idle, influence, mean_effective_clients, reported, served, wilson, worst_clients
 
 
 def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():
@@ -93,6 +93,21 @@ def test_the_page_tells_how_many_clients_counted_and_how_often_accuracy_stood_in
     assert "Under fairfed, in 6 of 300 client-rounds a client lacked one of the groups; its accuracy gap was used instead." in text
     assert "Under fedavg, in" not in text
     assert f"fedavg: {mean_effective_clients(made, 'fedavg'):.3g}; fairfed: {mean_effective_clients(made, 'fairfed'):.3g}." in text
+
+
+def test_the_page_counts_rounds_in_which_nobody_counted():
+    """A round of AFL whose clients all have λ = 0 does nothing, and the page did not say so."""
+    made = comparison(("fedavg", "afl"), seeds=2)
+    assert idle(made, "afl") == (0, 60)
+    assert "no update counted" not in render(made)
+    weights = made.of("afl")[0].trace.weights.copy()
+    weights[[3, 8, 9]] = 0
+    runs = [run._replace(trace=run.trace._replace(weights=weights)) if run.label == "afl" else run for run in made.runs]
+    made = made._replace(runs=runs)
+    assert idle(made, "afl") == (6, 60)  # two seeds, thirty rounds
+    text = render(made)
+    assert "Under afl, in 6 of 60 rounds no update counted, because every client of the round had weight 0 or did not return" in text
+    assert "Under fedavg, in" not in text
 
 
 def test_what_a_sampling_must_know_is_revealed_too():

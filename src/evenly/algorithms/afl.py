@@ -16,7 +16,9 @@ sum lambda_k F_k(w), solved by descent in w and projected ascent in lambda. Four
 Departures. The projection is the correct one (see `simplex`). The public q-FFL code, run as its instructions say, ignores
 lambda when it averages; ours uses it. In the stochastic and per-domain forms F_j is a client's whole training loss, not a mini-batch's.
 Losses are means, so that sizes do not leak into lambda. If only some clients take part, their part of lambda is projected
-to its own mass: clients that were not seen keep theirs, and lambda over those seen is renormalised for the model step.
+to its own mass: clients that were not seen keep theirs, and lambda over those seen is renormalised for the model step. If
+lambda is 0 for all of them, there is nothing to renormalise: nobody's update counts and the round changes nothing. The trace has
+a row of zero weights for such a round (`evenly.metrics.idle_rounds` counts them) and the report says how many there were.
 `served = last` serves the last iterate where the mean is usual, and the other way round.
 """
 
@@ -84,11 +86,11 @@ class AFL:
 
 
 def _drawn(odds: Array, chance: Array) -> Array:
-    """One-hot of the client that a uniform number picks; never one whose odds are 0, unless all are. [clients]"""
+    """One-hot of the client that a uniform number picks; never one whose odds are 0, and nobody if all are. [clients]"""
     edges = jnp.cumsum(odds)
     number = jnp.arange(odds.shape[0])
     last = jnp.max(jnp.where(odds > 0, number, 0))  # a number rounded up to 1 picks it
-    return (number == jnp.minimum((edges <= chance * edges[-1]).sum(), last)).astype(odds.dtype)
+    return ((number == jnp.minimum((edges <= chance * edges[-1]).sum(), last)) & (odds > 0)).astype(odds.dtype)
 
 
 def work_of(settings: dict[str, Any]) -> type[Work]:

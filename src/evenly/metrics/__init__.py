@@ -10,7 +10,7 @@ from evenly.metrics.means import dual_weights, generalised_mean
 from evenly.metrics.metric import Metric
 from evenly.metrics.paired import Paired, holm, paired, t_quantile
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
-from evenly.metrics.runs import RUN_METRICS, run_metrics
+from evenly.metrics.runs import RUN_METRICS, idle_rounds, run_metrics
 from evenly.metrics.spread import Spread, spread
 from evenly.metrics.tables import accuracy, examples, ratio, seated
 
@@ -19,6 +19,6 @@ EVERY_METRIC: dict[str, Metric] = METRICS | GROUP_METRICS | EQUITY_METRICS | RUN
 __all__ = [
     "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread",
     "accuracy", "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "holm",
-    "measure", "measure_equity", "measure_groups", "on_front", "over_clients", "paired", "pooled", "rates", "ratio", "representation_rates",
-    "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
+    "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients", "paired", "pooled", "rates", "ratio",
+    "representation_rates", "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
 ]  # fmt: skip

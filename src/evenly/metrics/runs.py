@@ -1,4 +1,4 @@
-"""What is known of a run besides its counts: what a round costs, and which of several models serves whom."""
+"""What is known of a run besides its counts: what a round costs, which rounds had no effect, and which of several models serves whom."""
 
 from typing import Any
 
@@ -30,6 +30,16 @@ def group_inference(trace: Trace, client_group: Any) -> float:
     if client_group is None or not trace.choice.size:
         return float("nan")
     return group_accuracy(trace.choice[-1], client_group)
+
+
+def idle_rounds(trace: Trace) -> int:
+    """How many rounds changed nothing because no client's update counted, although other rounds of the run did change the model.
+
+    The weights of such a round are all 0. That happens under AFL when every client of the round has λ = 0, and under every method
+    when nobody returns a finite update. A method that shares no model, such as local training, has no idle rounds.
+    """
+    counted = (trace.weights != 0).any(axis=1)
+    return int((~counted).sum()) if counted.any() else 0
 
 
 def occupied(choice: Any) -> int:

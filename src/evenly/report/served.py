@@ -9,7 +9,7 @@ from evenly.algorithms import METHODS
 from evenly.experiment.findings.weights import effective_clients
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import SPLITS
-from evenly.metrics import accuracy, examples, ratio, seated
+from evenly.metrics import accuracy, examples, idle_rounds, ratio, seated
 
 NORMAL95 = 1.96
 
@@ -120,6 +120,12 @@ def reported(comparison: Comparison, label: str, name: str) -> tuple[int, int]:
     """How often something that a rule counted happened, over all seeds, and in how many client-rounds."""
     runs = comparison.of(label)
     return round(sum(run.trace.reports.get(name, 0) for run in runs)), sum(run.trace.cohort.size for run in runs)
+
+
+def idle(comparison: Comparison, label: str) -> tuple[int, int]:
+    """In how many rounds of a method no update counted, over all seeds, and of how many; several models have no round in common."""
+    runs = [run for run in comparison.of(label) if not _several_models(run)]
+    return sum(idle_rounds(run.trace) for run in runs), sum(len(run.trace.weights) for run in runs)
 
 
 def _several_models(run: Run) -> bool:
