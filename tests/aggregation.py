@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from evenly.clients.server import Blend, BlendingServer
 from evenly.types import Census, Effort, Rule, Signals
 
 # Fixture T of the specification: three clients whose results are known to ten digits.
@@ -34,7 +35,8 @@ def _rounds(rules: dict[str, Rule], signals: Signals, received: Any, trained: An
     def one(rule: Rule, state: Any) -> tuple[Any, Any, Any]:
         weights, state = rule.weigh(state, signals)
         change, state = rule.step(state, signals._replace(gram=None), Effort((vectors**2).sum(1)), weights @ vectors)
-        return received + change, weights, state
+        moved = BlendingServer().update(change, (), received)[0] if isinstance(change, Blend) else received + change
+        return moved, weights, state
 
     return {name: one(rule, states[name]) for name, rule in rules.items()}
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.fedcvg_ratio import FedCvgRatio
+from evenly.clients.server import BlendingServer
 from tests.aggregation import Outcome, Round, aggregate, grouped_rounds
 from tests.oracles import groups
 
@@ -50,6 +51,47 @@ def test_a_round_of_two_of_three_clients():
     ours = aggregate(FedCvgRatio(start="size"), np.zeros(2), np.ones((2, 2)), **options)
     np.testing.assert_allclose(ours.weights, [0.4357142857, 0.5642857143], atol=1e-8)
     np.testing.assert_allclose(ours.state.weight, [*literal.weights, 1 / 3], atol=1e-8)
+
+
+def test_without_renormalising_the_model_is_the_sum_that_the_thesis_prints():
+    """Line 42 multiplies models; the server moved by the sum of weighted changes and kept all of the model it had."""
+    received, trained = np.array([1.0, 2.0]), np.array([[0.8, 2.0], [1.0, 1.5]])
+    rule, options = FedCvgRatio(start="size", renormalise=False), {"sizes": N[:2], "unprivileged": U[:2], "everyone": N}
+    found = aggregate(rule, received, trained, **options)
+    np.testing.assert_allclose(groups.line_42([0.3630952381, 0.4702380952], trained), [0.7607142857, 1.4315476190], atol=1e-9)
+    np.testing.assert_allclose(found.model, [0.7607142857, 1.4315476190], atol=1e-9)
+    # Clients that do not move still leave less of the model, 5/6 of it: that is what the printed line does.
+    still = aggregate(rule, received, np.array([received, received]), **options)
+    np.testing.assert_allclose(still.model, received * 0.8333333333, atol=1e-9)
+
+
+@pytest.mark.parametrize("start", ["first-seen", "size"])
+@given(case=grouped_rounds((4,)), alpha=slopes, memory=shares, masks=st.lists(st.integers(1, 15), min_size=3, max_size=3))
+def test_without_renormalising_every_round_is_line_42(case: Round, alpha: float, memory: float, masks: list, start: str):
+    rule, state = FedCvgRatio(alpha=alpha, memory=memory, start=start, renormalise=False), None
+    weight, seen = case.sizes / case.sizes.sum(), np.full(4, start == "size")
+    for mask in masks:
+        here = np.array([bool(mask >> k & 1) for k in range(4)])
+        found = aggregate(rule, case.received, case.trained, sizes=case.sizes, unprivileged=case.unprivileged, returned=here, state=state)
+        now = groups.ratio_weights(case.sizes[here], case.unprivileged[here], alpha)
+        weight[here] = groups.moving_average(weight[here], seen[here], now, memory)
+        seen |= here
+        state = found.state
+        np.testing.assert_allclose(found.model, groups.line_42(weight[here], case.trained[here]), atol=1e-8)
+
+
+@given(grouped_rounds(), slopes)
+def test_weights_that_sum_to_1_need_no_renormalising(case: Round, alpha: float):
+    literal, ours = (case.apply(FedCvgRatio(alpha=alpha, renormalise=flag)) for flag in (False, True))
+    np.testing.assert_allclose(literal.model, ours.model, atol=1e-9)
+
+
+def test_the_printed_line_leaves_no_room_for_an_optimiser_at_the_server():
+    assert isinstance(algorithm("fedcvg-ratio(renormalise=false)").server, BlendingServer)
+    assert algorithm("fedcvg-ratio").server is None
+    assert algorithm("fedcvg-ratio+server-momentum").server.optimiser.kind == "momentum"
+    with pytest.raises(ValueError, match=r"^fedcvg-ratio: the server moves in its own way; leave the server's optimiser out\.$"):
+        algorithm("fedcvg-ratio(renormalise=false)+server-momentum")
 
 
 @given(grouped_rounds(), slopes)

@@ -49,6 +49,18 @@ def test_the_sum_is_that_of_double_precision():
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_sum_of_models_whose_weights_do_not_sum_to_1():
+    """FedCvg-Ratio as printed: in a round of five of six clients, w+ = sum v_k w_k with sum v below 1."""
+    made = algorithm("fedcvg-ratio(start=size, renormalise=false)+full")
+    census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
+    state = rounds.begin(made, [leaf.copy() for leaf in MODEL], census)
+    done = one_round(made, state, SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3), TRAINED)
+    now, before = SIGNALS.examples / SIGNALS.examples.sum(), SIGNALS.examples / census.examples.sum()
+    np.testing.assert_allclose(done.weights, (now + before) / 2, rtol=1e-5)
+    for found, expected in zip(done.state.model, mean((now + before) / 2), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_model_in_double_precision_keeps_it():
     double = [leaf.astype(np.float64) for leaf in MODEL]
     made, state = begun("fedavg+full", double)

@@ -20,6 +20,7 @@ class Settings(NamedTuple):
     by_size: bool = True
     reweigh: bool = False
     held_out: bool = False  # whether the gap is measured on validation rows
+    literal: bool = False  # whether FedCvg-Ratio's weights are used as they are, though they do not sum to 1
 
 
 class Run(NamedTuple):
@@ -115,7 +116,7 @@ class Kept:
             now = n * groups.ratio_scores(seen.n, seen.u, s.alpha)
             self.raw[who] = groups.moving_average(self.raw[who], self.seen[who], now / now.sum(), s.memory)
             self.seen[who] = True
-            return self.raw[who] / self.raw[who].sum()
+            return self.raw[who] if s.literal else self.raw[who] / self.raw[who].sum()
         if s.method == "fedfb":
             return self.fedfb(s, seen)
         assert s.method == "fedavg"

@@ -91,6 +91,11 @@ def moving_average(weights, seen, now, memory):
     return np.array([memory * w + (1 - memory) * z if known else z for w, known, z in zip(weights, seen, now, strict=True)])
 
 
+def line_42(weights, trained):
+    """FedCvg-Ratio as printed: theta <- sum_i w_i theta_i, whatever the w_i sum to."""
+    return sum(w * own for w, own in zip(weights, trained, strict=True))
+
+
 def fedfb_lambdas(lambdas, m, losses, alpha, t):
     """FedFB for demographic parity and two groups, as its authors write it; everything is indexed [label, group].
 

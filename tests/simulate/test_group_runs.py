@@ -24,6 +24,7 @@ CASES = {
     "fairfed(measured_on=valid, metric=spd)": Settings("fairfed", metric="spd", by_size=False, held_out=True),
     "fedcvg(alpha=0.1)+full": Settings("fedcvg", alpha=0.1),
     "fedcvg-ratio(memory=0.7)+uniform(clients=3)": Settings("fedcvg-ratio", alpha=0.5, memory=0.7),
+    "fedcvg-ratio(renormalise=false)+uniform(clients=3)": Settings("fedcvg-ratio", alpha=0.5, literal=True),
     "fedfb(alpha=0.1)+full": Settings("fedfb", alpha=0.1),
     "fedfb(alpha=0.3)": Settings("fedfb", alpha=0.3, by_size=False),
     "fedavg+reweigh+full": Settings("fedavg", reweigh=True),

@@ -10,9 +10,9 @@ So the side that is in the minority is favoured, whichever it is. Where one side
 
 Departures. The thesis both starts every v_k at n_k / n and lets a client's first z_k be its v_k; our default is the
 latter (`start = first-seen`), for which, if everyone always takes part, z never changes and `memory` has no effect at all.
-After the moving average the v_k of a round do not sum to 1; the printed algorithm takes sum v_k w_k all the same, so the
-model shrinks. Our default divides by their sum. `renormalise = false` leaves it out, in so far as updates are concerned:
-the server moves by sum v_k (w_k - w), a shorter step, and does not also shrink the model it had. The thesis' text says that
+After the moving average the v_k of a round need not sum to 1; the printed algorithm takes sum v_k w_k all the same (line 42), so
+the model shrinks or grows by their sum. Our default divides by it. `renormalise = false` is the printed line; the server then
+moves in its own way and takes no optimiser, and a round in which nobody counts keeps the model. The thesis' text says that
 unprivileged people are favoured on COMPAS too; its formulas, and this code, favour the minority, who are the others there.
 """
 
@@ -24,6 +24,7 @@ import numpy as np
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.shares import shares
+from evenly.clients.server import Blend, BlendingServer
 from evenly.privilege import sides
 from evenly.records import is_number, leaf, record, require, static
 from evenly.sampling import Full
@@ -37,6 +38,7 @@ class Averages(NamedTuple):
 
     weight: Array  # [clients]
     seen: Array  # bool [clients] whether it holds anything
+    mass: Array | None = None  # sum of the averages of the last round, where they are not made to sum to 1
 
 
 @record
@@ -46,7 +48,7 @@ class FedCvgRatio:
     alpha: float = leaf(default=0.5, doc="how much a client's share counts: 0 (with memory = 0) is FedAvg")
     memory: float = leaf(default=0.5, doc="share of the earlier weight that is kept, from 0 (none) to 1")
     start: str = static(default="first-seen", doc="a client's first weight: 'first-seen' (the round's own), or 'size' (n_k / n)")
-    renormalise: bool = static(default=True, doc="whether the averaged weights are made to sum to 1")
+    renormalise: bool = static(default=True, doc="whether the averaged weights are made to sum to 1; false is the thesis' line 42")
     weights: str = static(default="size", doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size")
 
     def __post_init__(self) -> None:
@@ -69,7 +71,8 @@ class FedCvgRatio:
     def init(self, census: Census) -> Averages:
         sides(census, "FedCvg-Ratio")  # only to refuse a federation without two of them
         sizes = jnp.asarray(census.examples if self.counts_sizes else np.ones(len(census.examples)), float)
-        return Averages(sizes / sizes.sum(), jnp.full(sizes.shape, self.start == "size"))
+        mass = None if self.renormalise else jnp.ones(())
+        return Averages(sizes / sizes.sum(), jnp.full(sizes.shape, self.start == "size"), mass)
 
     def weigh(self, state: Averages, signals: Signals) -> tuple[Array, Averages]:
         rows = jnp.asarray(signals.examples, state.weight.dtype)
@@ -79,11 +82,14 @@ class FedCvgRatio:
         own = state.weight[signals.client]
         averaged = jnp.where(state.seen[signals.client], self.memory * own + (1 - self.memory) * now, now)
         at = jnp.where(present, signals.client, state.weight.shape[0])  # who is not present is written nowhere
-        state = Averages(state.weight.at[at].set(averaged, mode="drop"), state.seen.at[at].set(True, mode="drop"))
-        return shares(averaged, present) if self.renormalise else jnp.where(present, averaged, 0.0), state
+        state = state._replace(weight=state.weight.at[at].set(averaged, mode="drop"), seen=state.seen.at[at].set(True, mode="drop"))
+        if self.renormalise:
+            return shares(averaged, present), state
+        weights = jnp.where(present, averaged, 0.0)
+        return weights, state._replace(mass=weights.sum())
 
     def step(self, state: Averages, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Averages]:
-        return total, state
+        return (total if state.mass is None else Blend(state.mass, total)), state
 
 
 def scores(alpha: Array | float, unprivileged: Array, rows: Array, present: Array) -> Array:
@@ -102,5 +108,6 @@ METHOD = Method(
     rule=FedCvgRatio,
     select=Full(),
     defaults={"weights": ""},
+    server_of=lambda settings: None if settings["renormalise"] else BlendingServer(),
     resolve=follow_sampling,
 )

@@ -64,5 +64,5 @@ METHOD = Method(
     rule=IFCA,
     defaults={"weights": ""},
     resolve=follow_sampling,
-    server_of=lambda chosen: None,
+    fixed_server=True,
 )

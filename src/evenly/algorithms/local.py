@@ -42,5 +42,5 @@ METHOD = Method(
     formula="wₖ ← wₖ − η∇Fₖ(wₖ);  nothing is shared",
     rule=Local,
     work=TrainingAlone,
-    server_of=lambda chosen: None,
+    fixed_server=True,
 )

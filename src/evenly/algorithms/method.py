@@ -37,6 +37,10 @@ def never(settings: dict[str, Any]) -> bool:
     return False
 
 
+def no_server(settings: dict[str, Any]) -> Server | None:
+    return None
+
+
 def resolved_nothing(settings: dict[str, Any], select: Select) -> dict[str, Any]:
     return settings
 
@@ -54,7 +58,8 @@ class Method:
     work_of: Callable[[dict[str, Any]], type[Work]] | None = None  # which of several kinds of work the settings ask for
     shape: type[NashBargaining] | None = None  # a transformation of the batch loss, for local training
     network: type[Frozen] | None = None  # what is made of the task before training
-    server_of: Callable[[dict[str, Any]], Server | None] | None = None  # the method's own server, if any, which cannot be replaced
+    server_of: Callable[[dict[str, Any]], Server | None] = no_server  # the method's own server with these settings, if any
+    fixed_server: bool = False  # whether no optimiser can take the server's place although the method has no server of its own
     averaged: Callable[[dict[str, Any]], bool] = never  # whether the mean of the iterates is served
     select: Select = Weighted()
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -89,9 +94,10 @@ class Method:
             rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
             work = self._work(chosen, set(given))
             network = self.network and self.network(**{n: chosen[n] for n in chosen if known[n].part == "network"})
-            if self.server_of is not None:
-                require(server is None, "the server moves in its own way; leave the server's optimiser out.")
-                server = self.server_of(chosen)
+            own = self.server_of(chosen)
+            free = own is None and not self.fixed_server
+            require(free or server is None, "the server moves in its own way; leave the server's optimiser out.")
+            server = server if own is None else own
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
         server = AveragingServer(inner=server) if self.averaged(chosen) else server

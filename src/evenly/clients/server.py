@@ -28,6 +28,30 @@ class OptimisedServer:
         return model
 
 
+class Blend(NamedTuple):
+    """What becomes of the model: so much of it is kept, and the sum of the clients' changes is added."""
+
+    kept: Array
+    total: Tree
+
+
+@record
+class BlendingServer:
+    """Serve the sum of the clients' models, sum v_k w_k, where the coefficients v_k need not sum to 1.
+
+    Clients send changes, w_k - w, so the sum is (sum v_k) w + sum v_k (w_k - w): the rule hands on both parts.
+    """
+
+    def init(self, model: Tree) -> Tree:
+        return ()
+
+    def update(self, change: Blend, state: Tree, model: Tree) -> tuple[Tree, Tree]:
+        return jax.tree.map(lambda own, total: jnp.asarray(change.kept * own + total, own.dtype), model, change.total), state
+
+    def serve(self, model: Tree, state: Tree) -> Tree:
+        return model
+
+
 class Averaged(NamedTuple):
     """The iterates so far."""
 
