@@ -101,6 +101,22 @@ def test_a_batch_is_reduced_over_its_real_rows(reduction: str, share: float):
     assert float(batch_loss(svm, params, shard)) == pytest.approx(3 * share + 12.5)
 
 
+@pytest.mark.parametrize("reduction, share", [("mean", 1 / 3), ("sum", 1.0)])
+def test_the_full_gradient_follows_losses_and_penalty_downhill(reduction: str, share: float):
+    """Three real rows at margin 0 have hinge gradients -y x; the penalty's gradient at w = (3, 4) is w times its strength."""
+    svm = LinearSVM(features=2, reduction=reduction, regularisation=0.7)
+    x, y = np.array([[4.0, -3.0], [8.0, -6.0], [-4.0, 3.0]]), np.array([0, 1, 1])
+    received = {"w": jnp.array([3.0, 4.0]), "b": jnp.zeros(())}
+    work = FullGradient(learning_rate=0.5)
+    local = work.start(svm, received, None)
+    for piece in (slice(0, 2), slice(2, 3)):
+        local = work.step(svm, received, local, padded(x[piece], y[piece], 2))
+    vector, _ = work.finish(svm, received, local)
+    signs = 2 * y - 1
+    np.testing.assert_allclose(vector["w"], -0.5 * (share * -(signs @ x) + 0.7 * np.array([3, 4])), atol=1e-6)
+    np.testing.assert_allclose(vector["b"], -0.5 * share * -signs.sum(), atol=1e-6)
+
+
 def test_reweighed_rows_count_by_their_weight():
     # Losses log 2 at the zero model; weights 2, 0, 1 over three rows: the mean is (2 + 0 + 1) / 3 log 2.
     task = Softmax(features=2, classes=2)

@@ -240,6 +240,7 @@ def test_the_cards_count_groups_good_clients_and_what_is_left_over():
     owner = np.array([0, 0, 0, 1, 1, 1, 1, -1])
     federation = natural(rows, owner, names=["k", "l"], shares=(0.5, 0.0))
     assert left_over(federation) == 1
+    assert left_over(replace(federation, central=np.array([7]))) == 0  # the central test set's rows are used
     assert [c.unprivileged for c in describe(federation)] == [2, 2]
     assert describe(federation)[1].groups == (0.25, 0.5, 0.25)
     found = describe_groups(replace(federation, central=np.array([7])))

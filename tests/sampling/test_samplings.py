@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,16 @@ def test_a_fraction_is_rounded_down_but_never_to_nobody(share: float, clients: i
 def test_asking_for_more_clients_than_there_are_takes_all(kind: type):
     assert kind(clients=10).slots(census()) == 4
     assert (np.sort(drawn(kind(clients=10), 5), 1) == np.arange(4)).all()
+
+
+@pytest.mark.parametrize("kind", [Uniform, Weighted])
+def test_one_client_is_enough_and_none_is_refused(kind: type):
+    cohorts = drawn(kind(clients=1), 400)
+    assert cohorts.shape == (400, 1)
+    assert set(cohorts.ravel()) == set(range(4))
+    for clients in (0, -1, 1.5, "2"):
+        with pytest.raises(ValueError, match=re.escape(f"clients must be a whole number of at least 1, got {clients!r}.")):
+            kind(clients=clients)
 
 
 def test_full_takes_everyone_in_order():

@@ -1,17 +1,25 @@
 """Clients side by side give what clients one after another give."""
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenly.algorithms import variants
 from evenly.datasets import synthetic
 from evenly.federation import Federation
 from evenly.models import MLP, Softmax
+from evenly.models.custom import Custom
+from evenly.notation import parse
+from evenly.sampling import Full
 from evenly.simulate import simulate
 from evenly.simulate.plan import deal
 from evenly.simulate.sharing import STRIDE, strides
+from evenly.simulate.training import looks
 from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat
 
@@ -78,6 +86,32 @@ def test_steps_follow_unasked_where_they_are_short_or_equally_many(monkeypatch: 
     assert strides(large, 1, 5, unequal) == (1, 1, 0)
     assert strides(large, 1, 5, equal) == (1, 1, 7)
     assert strides(large, 1, 1, equal) == (1, 1, 0)
+
+
+@given(st.integers(0, 400), st.integers(1, 40))
+def test_strides_hold_every_step_and_no_stride_is_idle(steps: int, stride: int):
+    taken = int(looks(np.array(steps), stride))
+    assert steps <= taken * stride < steps + stride
+
+
+def test_lanes_of_unequal_clients_take_no_more_strides_than_the_longest_needs():
+    """Counts the batches that are read: more strides would change no result and cost their time in every round."""
+    read: list[int] = []
+
+    def apply(params: Any, x: jax.Array) -> jax.Array:
+        if x.shape[0] == 1:  # a step of training, not an evaluation
+            jax.debug.callback(lambda _: read.append(1), x)
+        return x @ params
+
+    task = Custom(initialise=lambda key: jnp.zeros((2, 2)), apply=apply)
+    sizes = (3, STRIDE + 1)
+    x = np.random.default_rng(0).normal(size=(sum(sizes), 2)).astype(np.float32)
+    federation = Federation.from_arrays(x, np.arange(len(x)) % 2, np.repeat([0, 1], sizes), shares=(1.0, 0.0))
+    (run,) = variants(parse("fedavg"), {"batch_size": 1}, Full())[0].members
+    rounds = 3
+    simulate(task, federation, [run], rounds, lanes=2)
+    jax.effects_barrier()
+    assert len(read) == rounds * 2 * 2 * STRIDE  # two lanes, two strides of the longer client
 
 
 def test_equal_clients_of_a_large_model_train_as_in_turn():

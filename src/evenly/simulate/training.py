@@ -171,8 +171,7 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
     elif shape.equal:
         local = lax.fori_loop(0, shape.equal, lambda s, own: step(begin + s, own), jax.vmap(cohort.start)(memory, slot))
     else:
-        times = (end - begin + shape.stride - 1) // shape.stride
-        local = lax.fori_loop(0, most(times, shape), steps, jax.vmap(cohort.start)(memory, slot))
+        local = lax.fori_loop(0, most(looks(end - begin, shape.stride), shape), steps, jax.vmap(cohort.start)(memory, slot))
     vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
     weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])[slot]  # an idle lane weighs nothing
     return Trained(
@@ -180,6 +179,11 @@ def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
         jax.tree.map(lambda leaf, new: leaf.at[who].set(new, mode="drop"), cohort.state.memory, memory),
         jnp.zeros((slots, shape.runs)).at[slot].set(norm, mode="drop"),
     )
+
+
+def looks(steps: Array, stride: int) -> Array:
+    """How many strides hold so many steps; the last may be partly idle."""
+    return -(-steps // stride)
 
 
 def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:

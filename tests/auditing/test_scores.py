@@ -1,0 +1,138 @@
+"""Scores against slow and plain calculations: pairs of people, one after another, for AUC; loops over bins and thresholds."""
+
+import numpy as np
+import pytest
+
+from evenly.auditing.scores import BINS, THRESHOLDS, Scored, at_thresholds, curves, score_figures, scored, scores
+
+GROUPS = 4
+Z = 1.96  # of a 95 % interval
+
+
+def people(rows: int = 160, seed: int = 0, digits: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores with many ties, labels, and groups; the last group has one label only, and the third nobody."""
+    draw = np.random.default_rng(seed)
+    group = draw.choice([0, 1, 3], rows, p=[0.6, 0.3, 0.1])
+    score = draw.random(rows).round(digits)
+    label = (draw.random(rows) < 0.2 + 0.6 * score).astype(int)
+    label[group == 3] = 1
+    return score, label, group
+
+
+def placements(score: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each person with the favourable label, the share of the others who are scored lower, ties half; and the reverse."""
+    ours, theirs = score[label == 1], score[label == 0]
+    won = (ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)
+    return won.mean(1), won.mean(0)
+
+
+@pytest.mark.parametrize("digits", [1, 6])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_auc_and_its_interval_are_delongs(seed: int, digits: int):
+    score, label, group = people(seed=seed, digits=digits)
+    found = scored(scores("s", score, label), group, GROUPS)
+    for g in (0, 1):
+        rows, columns = placements(score[group == g], label[group == g])
+        variance = rows.var(ddof=1) / len(rows) + columns.var(ddof=1) / len(columns)
+        auc = rows.mean()
+        assert found.auc[g] == pytest.approx(auc)
+        half = Z * np.sqrt(variance) / (auc * (1 - auc))
+        ends = [1 / (1 + np.exp(-(np.log(auc / (1 - auc)) + side * half))) for side in (-1, 1)]
+        assert (found.auc_low[g], found.auc_high[g]) == pytest.approx(ends, rel=1e-5)
+    assert np.isnan(found.auc[2:]).all()  # nobody, and nobody to be compared with
+    assert np.isnan(found.auc_low[2:]).all()
+
+
+def test_an_auc_at_its_end_has_no_interval():
+    found = scored(scores("s", np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 0, 1, 1])), None, 1)
+    assert found.auc[0] == 1
+    assert np.isnan([found.auc_low[0], found.auc_high[0]]).all()
+    worst = scored(scores("s", np.array([0.8, 0.9, 0.1, 0.2]), np.array([0, 0, 1, 1])), None, 1)
+    assert worst.auc[0] == 0
+    assert np.isnan(worst.auc_low[0])
+
+
+def test_calibration_bias_and_counts_are_those_of_loops():
+    score, label, group = people(400, digits=2)
+    score[:3] = 1.0, 0.0, 0.05  # the borders of bins
+    found = scored(scores("s", score, label), group, GROUPS)
+    for g in (0, 1, 3):
+        s, y = score[group == g], label[group == g]
+        assert (found.rows[g], found.favourable[g]) == (len(s), y.sum())
+        gaps = s - y
+        half = Z * gaps.std(ddof=1) / np.sqrt(len(s))
+        assert (found.bias[g], found.bias_low[g], found.bias_high[g]) == pytest.approx(
+            (gaps.mean(), gaps.mean() - half, gaps.mean() + half)
+        )
+        error = 0.0
+        for b in range(BINS):
+            inside = np.minimum((s * BINS).astype(int), BINS - 1) == b
+            assert found.bins[g, b] == pytest.approx([inside.sum(), s[inside].sum(), y[inside].sum()])
+            error += abs(s[inside].sum() - y[inside].sum()) / len(s)
+        assert found.ece[g] == pytest.approx(error)
+        for kind in (0, 1):
+            for t in range(THRESHOLDS):
+                inside = (np.minimum((s * THRESHOLDS).astype(int), THRESHOLDS - 1) == t) & (y == kind)
+                assert found.steps[g, kind, t] == inside.sum()
+        selected, right = at_thresholds(found.steps)
+        for t in range(THRESHOLDS):
+            above = (s * THRESHOLDS).astype(int) >= t
+            assert selected[g, t] == pytest.approx(above.mean())
+            assert right[g, t] == pytest.approx(above[y == 1].mean())
+    assert np.isnan(found.bias[2])
+    assert np.isnan(found.ece[2])
+
+
+def test_one_person_has_a_bias_and_no_width():
+    found = scored(scores("s", np.array([0.3]), np.array([1])), None, 1)
+    assert (found.bias[0], found.bias_low[0], found.bias_high[0]) == pytest.approx((-0.7, -0.7, -0.7))
+
+
+@pytest.fixture(scope="module")
+def many() -> Scored:
+    score, label, group = people(6000, digits=3)
+    return scored(scores("s", score, label), group, GROUPS)
+
+
+def test_what_may_be_shown_is_shown(many: Scored):
+    shown, by_label = np.array([True, True, True, False]), np.array([True, False, True, True])
+    found = score_figures(many, shown, by_label, 5)
+    assert [estimate.known for estimate in found["auc"]] == [True, False, False, False]
+    assert [estimate.known for estimate in found["bias"]] == [True, True, False, False]
+    assert [estimate.known for estimate in found["ece"]] == [True, True, False, False]
+    assert not found["ece"][0].ranged
+    assert found["bias"][1].value == pytest.approx(many.bias[1])
+    fewest = int(min(many.favourable[0], many.rows[0] - many.favourable[0]))
+    enough = [score_figures(many, shown, by_label, least)["auc"][0].known for least in (fewest, fewest + 1)]
+    assert enough == [True, False]
+
+
+def test_curves_are_means_of_bins_and_gaps_to_all_others(many: Scored):
+    shown = compared = np.array([True, True, False, False])
+    found = curves(many, shown, compared, 5)
+    rows, stated, seen = np.moveaxis(many.bins, -1, 0)
+    np.testing.assert_allclose(found.stated[:2], stated[:2] / rows[:2])
+    np.testing.assert_allclose(found.seen[:2], seen[:2] / rows[:2])
+    assert not found.rows[2:].any()
+    selected, right = at_thresholds(np.stack([many.steps[0], many.steps[1]]))
+    np.testing.assert_allclose(found.spd[0], selected[0] - selected[1])
+    np.testing.assert_allclose(found.eod[1], right[1] - right[0])
+    assert np.isnan(found.spd[2:]).all()
+
+
+def test_a_curve_of_thresholds_needs_ten_times_as_many_people_of_each_label(many: Scored):
+    both = np.array([True, True, False, False])
+    fewest = int(many.steps[:2].sum(-1).min())
+    least = fewest // 10
+    assert np.isfinite(curves(many, both, both, least).spd[0]).all()
+    assert np.isnan(curves(many, both, both, least + 1).spd[0]).all()
+    assert np.isfinite(curves(many, both, both, 0).spd[0]).all()
+
+
+def test_bins_with_few_people_are_hidden_with_one_more_that_would_tell_them():
+    score = np.array([0.05] * 3 + [0.15] * 9 + [0.25] * 20 + [0.95] * 30)
+    label = (np.arange(len(score)) % 2).astype(int)
+    found = curves(scored(scores("s", score, label), None, 1), np.array([True]), np.array([True]), 5)
+    assert found.rows[0].tolist() == [0, 0, 20, 0, 0, 0, 0, 0, 0, 30]
+    assert np.isnan(found.stated[0, :2]).all()
+    assert (found.stated[0, 2], found.seen[0, 9]) == pytest.approx((0.25, 0.5))

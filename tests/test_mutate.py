@@ -1,0 +1,130 @@
+"""The script that makes mutants: what it changes, what it leaves alone, and which tests it finds."""
+
+import ast
+import importlib.util
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def mutate():
+    spec = importlib.util.spec_from_file_location("mutate", ROOT / "tools" / "mutate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mutate"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["mutate"]
+
+
+SOURCE = '''"""Adds 1 + 1."""
+
+
+@made(1 + 1)
+def f(a: int | None, b: list[0] = ()) -> "x < y":
+    """Returns a - b."""
+    if not a:
+        raise ValueError("ü" + str(1))
+    n = "é" * (a + b)  # é takes two bytes
+    n += 3
+    assert a < b
+    return [x for x in n if x] if 0 < a <= b else f"{a - b}" and -max(a, 7)
+'''
+CHANGES = [
+    "not a -> a", "'é' * (a + b) -> 'é' / (a + b)", "a + b -> a - b", "n += 3 -> n -= 3",
+    "0 < a <= b -> 0 <= a <= b", "0 < a <= b -> 0 < a < b", "0 < a <= b -> not 0 < a <= b", "0 -> 1", "x -> not x",
+    "f'{a - b}' and -max(a, 7) -> f'{a - b}' or -max(a, 7)", "-max(a, 7) -> max(a, 7)", "max -> min",
+]  # fmt: skip
+
+
+def test_every_operator_constant_and_condition_is_changed_once(mutate, tmp_path: Path):
+    file = tmp_path / "one.py"
+    file.write_text(SOURCE)
+    found = list(mutate.mutants(tmp_path, file))
+    assert sorted(one.change for one in found) == sorted(CHANGES)
+    for one in found:
+        ast.parse(one.source)
+        assert one.source.splitlines()[one.line - 1] != SOURCE.splitlines()[one.line - 1]
+        assert sum(a != b for a, b in zip(one.source.splitlines(), SOURCE.splitlines(), strict=True)) == 1
+    (bytes_kept,) = [one.source for one in found if one.change == "a + b -> a - b"]
+    assert bytes_kept == SOURCE.replace("(a + b)", "((a - b))")  # positions are counted in bytes, texts in letters
+
+
+def test_one_becomes_zero_and_two(mutate, tmp_path: Path):
+    file = tmp_path / "one.py"
+    file.write_text("x = f(1, 1.0, True, 5)\n")
+    assert [one.change for one in mutate.mutants(tmp_path, file)] == ["1 -> 2", "1 -> 0", "1.0 -> 2.0", "1.0 -> 0.0"]
+
+
+def test_the_same_seed_draws_the_same_mutants(mutate):
+    first, again, other = (mutate.drawn(ROOT, ["sampling"], 9, seed) for seed in (3, 3, 4))
+    assert first == again != other
+    assert len({one.source for one in first}) == 9
+
+
+def test_every_equivalent_mutant_is_still_there_and_has_a_reason(mutate):
+    for entry in tomllib.loads((ROOT / "tools" / "equivalent.toml").read_text()).get("mutant", []):
+        found = mutate.mutants(ROOT, ROOT / entry["file"])
+        assert any((one.text, one.change) == (entry["text"], entry["change"]) for one in found), f"{entry} has no place any more"
+        assert len(entry["reason"]) > 20
+
+
+def test_mutants_that_are_known_to_be_equivalent_are_not_drawn(mutate, tmp_path: Path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "src" / "evenly" / "sums").mkdir(parents=True)
+    (tmp_path / "src" / "evenly" / "sums" / "two.py").write_text("a = b + c\nd = e * f\n")
+    entry = {"file": "src/evenly/sums/two.py", "text": "a = b + c", "change": "b + c -> b - c"}
+    known = "".join(f'{key} = "{value}"\n' for key, value in entry.items())
+    (tmp_path / "tools" / "equivalent.toml").write_text(f"[[mutant]]\n{known}")
+    assert [one.change for one in mutate.drawn(tmp_path, ["sums"], 9, 0)] == ["e * f -> e / f"]
+
+
+def test_the_closest_tests_come_first(mutate, tmp_path: Path):
+    files = {
+        "src/evenly/sums/deep.py": "",
+        "src/evenly/sums/__init__.py": "from evenly.sums.deep import x",
+        "src/evenly/shown/late.py": "",
+        "tests/helpers.py": "import evenly.sums",
+        "tests/sums/test_deep.py": "from evenly.sums import x",
+        "tests/sums/test_other.py": "from evenly.sums import deep",
+        "tests/test_far.py": "from tests.helpers import y",
+        "tests/test_nearer.py": "def test():\n    from evenly.sums.deep import x",
+        "tests/test_without.py": "import numpy",
+        "tests/browser/test_deep.py": "from evenly.sums.deep import x",
+        "tests/shown/test_page.py": "import evenly",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    users = mutate.imports(tmp_path)
+    expected = ["tests/sums/test_deep.py", "tests/sums/test_other.py", "tests/test_nearer.py", "tests/test_far.py"]
+    assert mutate.tests_of("src/evenly/sums/deep.py", tmp_path, users) == expected
+    assert mutate.tests_of("src/evenly/shown/late.py", tmp_path, users) == ["tests/shown/test_page.py"]  # imported by nobody: its folder's
+
+
+def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(mutate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "sums.py").write_text("def total(a, b):\n    return a + b\n")
+    (tmp_path / "test_sums.py").write_text(
+        "from sums import total\n\ndef test_zero():\n    assert total(3, 0) == 3\n\ndef test_one():\n    assert total(3, 1) == 4\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (mutant,) = mutate.mutants(tmp_path, tmp_path / "src" / "sums.py")
+    killed = mutate.tried(mutant, tmp_path, ["test_sums.py"], 60)
+    assert (killed.killed, killed.by) == (True, "test_sums.py::test_one")
+    assert "a + b" in (tmp_path / "src" / "sums.py").read_text()
+    for status, words in ((0, ""), (None, "so far, when the time was up"), (5, "without tests")):
+        monkeypatch.setattr(mutate, "run_tests", lambda *_, status=status: (status, ""))
+        assert mutate.tried(mutant, tmp_path, [], 60)[1:3] == (False, words)
+
+
+def test_a_test_that_fails_without_the_change_kills_nothing(mutate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    one, other = (mutate.Outcome(None, True, f"tests/test_{name}.py::test[a b]", [], 1.0) for name in ("good", "broken"))
+    monkeypatch.setattr(mutate, "run_tests", lambda *_: (1, f"..\nFAILED {other.by} - assert 0\n1 failed"))
+    assert [outcome.killed for outcome in mutate.checked([one, other], tmp_path)] == [True, False]

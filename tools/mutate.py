@@ -1,0 +1,293 @@
+"""Change the program in random places, one operator at a time, and see whether the tests notice.
+
+    python tools/mutate.py --count 100 --seed 7            # two mutants at a time, about 40 minutes on two cores
+    python tools/mutate.py --packages metrics --json found.json
+
+A mutant changes one operator, constant or condition: `+` becomes `-`, `<` becomes `<=`, `and` becomes `or`, `0` becomes `1`, a condition
+is inverted, a `not` is dropped, `min` becomes `max`. Annotations, docstrings, f-strings, assertions, decorators, `__repr__` and the
+arguments of exceptions are left alone: they do not decide what is computed. Every mutant is made in a temporary copy of the repository.
+
+The tests of a mutant are those closest to its module: by the number of imports between them, by folder and by name. They run in this
+order until one fails or the time is up. A mutant is killed if a test fails that passes on the unchanged program. `equivalent.toml` lists
+mutants that no test can notice, each with the reason; they are not drawn.
+"""
+
+import argparse
+import ast
+import contextlib
+import copy
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from queue import Queue
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("algorithms", "clients", "metrics", "partitions", "sampling", "simulate", "flower", "auditing")
+SWAPS: dict[type[ast.AST], type[Any]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "argmin": "argmax", "argmax": "argmin"}
+IGNORED = (ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
+APART = {"annotation", "returns", "decorator_list", "type_params"}
+FAR = 5  # imports between a module and a test that still belongs to it
+HANGING = 100  # seconds after which a single test is taken to hang
+NEAREST = 16  # test files for a mutant
+ELSEWHERE = re.compile(  # tests that start programs, or look at pages and files only
+    r"tests/(browser/|flower/test_(deploy|engine)|experiment/test_(cluster|killed)|test_(architecture|benchmarks|commands|docs|packaging|site))"
+)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.M)
+LEFT_OUT = (".*", "__pycache__", "demo", "results", "site")  # of the copies
+
+
+class Mutant(NamedTuple):
+    """One change of one file."""
+
+    file: str  # relative to the root of the repository
+    line: int
+    text: str  # the line as it is, without its indentation
+    change: str  # what becomes of it: "a - b -> a + b"
+    source: str  # the whole file with the change
+
+
+class Outcome(NamedTuple):
+    """What became of a mutant: which test failed, if any did, and how many files of tests were given to it."""
+
+    mutant: Mutant
+    killed: bool
+    by: str  # the test that failed, or how the tests ended otherwise
+    files: list[str]
+    seconds: float
+
+
+def mutants(root: Path, file: Path) -> Iterator[Mutant]:
+    """Every mutant of a file, in the order of its lines."""
+    source, where = file.read_text(), file.relative_to(root).as_posix()
+    lines = source.splitlines()
+    for node, changed in _changes(ast.parse(source)):
+        new = ast.unparse(changed)
+        change = f"{_short(ast.unparse(node))} -> {_short(new)}"
+        yield Mutant(where, node.lineno, lines[node.lineno - 1].strip(), change, _spliced(source, node, new))
+
+
+def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
+    """Nodes, each with what may stand in its place."""
+    for node in _deciding(tree):
+        if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in SWAPS:
+            (new := copy.deepcopy(node)).op = SWAPS[type(node.op)]()
+            yield node, new
+        elif isinstance(node, ast.Compare):
+            for i, operator in enumerate(node.ops):
+                (new := copy.deepcopy(node)).ops[i] = SWAPS[type(operator)]()
+                yield node, new
+        elif isinstance(node, ast.UnaryOp):
+            yield node, node.operand
+        elif isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value in (0, 1):
+            yield node, ast.Constant(node.value + 1)
+            if node.value:
+                yield node, ast.Constant(node.value - 1)
+        elif isinstance(node, ast.Name) and node.id in NAMES:
+            yield node, ast.Name(NAMES[node.id])
+        elif isinstance(node, ast.Attribute) and node.attr in NAMES:
+            yield node, ast.Attribute(node.value, NAMES[node.attr])
+        tests = [node.test] if isinstance(node, ast.If | ast.While | ast.IfExp) else getattr(node, "ifs", [])
+        yield from ((test, ast.UnaryOp(ast.Not(), test)) for test in tests if not _inverted_otherwise(test))
+
+
+def _inverted_otherwise(test: ast.expr) -> bool:
+    """Whether another mutant inverts this condition: it drops the `not`, or swaps `==` and `!=`, `is` and `is not`, `in` and `not in`."""
+    swapped = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot | ast.In | ast.NotIn)
+    return swapped or (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not))
+
+
+def _deciding(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and those below it that decide what is computed."""
+    if isinstance(node, IGNORED) or (isinstance(node, ast.FunctionDef) and node.name == "__repr__"):
+        return
+    yield node
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and name not in APART:
+                yield from _deciding(child)
+
+
+def _spliced(source: str, node: Any, new: str) -> str:
+    """The source with another text in the place of a node, in parentheses where it is an expression."""
+    lines = source.encode().splitlines(keepends=True)
+    begin = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+    end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
+    text = b"".join(lines)
+    return (text[:begin] + (new if isinstance(node, ast.stmt) else f"({new})").encode() + text[end:]).decode()
+
+
+def _short(text: str, most: int = 80) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def drawn(root: Path, packages: list[str], count: int, seed: int) -> list[Mutant]:
+    """So many mutants from random places, all equally likely, without those that are known to be equivalent."""
+    entries = tomllib.loads((root / "tools" / "equivalent.toml").read_text()).get("mutant", [])
+    equivalent = {(entry["file"], entry["text"], entry["change"]) for entry in entries}
+    files = [file for package in packages for file in sorted((root / "src" / "evenly" / package).rglob("*.py"))]
+    possible = [one for file in files for one in mutants(root, file) if (one.file, one.text, one.change) not in equivalent]
+    return random.Random(seed).sample(possible, min(count, len(possible)))
+
+
+def imports(root: Path) -> dict[str, set[str]]:
+    """Which modules of `src` and `tests` import each module of them, anywhere in their code."""
+    files = {_name(path, root): path for folder in ("src", "tests") for path in sorted((root / folder).rglob("*.py"))}
+    users: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            asked = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                asked = [one if one in files else str(node.module) for one in inner]
+            for one in asked:
+                users.get(one, set()).add(name)
+    return users
+
+
+def _name(path: Path, root: Path) -> str:
+    relative = path.relative_to(root / "src" if root / "src" in path.parents else root)
+    return ".".join(part for part in relative.with_suffix("").parts if part != "__init__")
+
+
+def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
+    """The test files that belong to a module, closest first; none that start browsers, federations or clusters."""
+    module = _name(root / file, root)
+    distance, border = {module: 0}, [module]
+    while border:
+        reached = {user for name in border for user in users.get(name, ())} - distance.keys()
+        distance |= dict.fromkeys(reached, distance[border[0]] + 1)
+        border = sorted(reached)
+    words, package = set(Path(file).stem.split("_")), Path(file).parent.relative_to("src/evenly").parts[0]
+    ranked = []
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        test, same_folder = path.relative_to(root).as_posix(), path.is_relative_to(root / "tests" / package)
+        away = min(distance.get(_name(path, root), FAR + 1), FAR if same_folder else FAR + 1)
+        if away <= FAR and not ELSEWHERE.match(test):
+            ranked.append((away - 2 * same_folder - 2 * len(words & set(path.stem.split("_"))), path.stat().st_size, test))
+    return [test for *_, test in sorted(ranked)][:NEAREST]
+
+
+def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | None, str]:
+    """pytest's exit status, or None if it has used so many seconds of a processor (five times as many of a clock), and what it printed."""
+    env = os.environ | {"PYTHONPATH": str(folder / "src"), "CI": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    env.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+    hanging = ["-o", f"faulthandler_timeout={HANGING}", "-o", "faulthandler_exit_on_timeout=true"]
+    pytest = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE", *hanging, *tests]
+    limited = ["sh", "-c", f'ulimit -t {seconds:.0f}; exec "$@"', "sh", *pytest]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(limited, cwd=folder, env=env, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            status = process.wait(5 * seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = None
+        end_all(folder)
+        process.wait()
+        said.seek(0)
+        return None if status in (-signal.SIGXCPU, -signal.SIGKILL) else status, said.read()
+
+
+def end_all(folder: Path) -> None:
+    """End every process that works in this copy: the tests, and whatever they have started and left."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").resolve().is_relative_to(folder):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def tried(mutant: Mutant, folder: Path, tests: list[str], seconds: float) -> Outcome:
+    """Run the tests on a mutant, in a copy of the repository that is then as it was."""
+    path, began = folder / mutant.file, time.monotonic()
+    before = path.read_text()
+    path.write_text(mutant.source)
+    try:
+        status, said = run_tests(folder, tests, seconds)
+    finally:
+        path.write_text(before)
+    failed = FAILED.search(said)
+    by = failed[1] if failed else "a test that hangs" if "Timeout (" in said else f"pytest's exit status {status}"
+    lived = {0: "", 5: "without tests", None: "so far, when the time was up"}
+    return Outcome(mutant, status not in lived, lived.get(status, by), tests, time.monotonic() - began)
+
+
+def try_all(found: list[Mutant], seconds: float, workers: int) -> list[Outcome]:
+    """Try every mutant, so many at a time, each worker in its own copy; tests that kill must pass on the program as it is."""
+    users, outcomes, began = imports(ROOT), [], time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as short, ThreadPoolExecutor(workers) as pool:
+        copies: Queue[Path] = Queue()
+        for i in range(workers):
+            shutil.copytree(ROOT, Path(short) / str(i), symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            copies.put(Path(short) / str(i))
+
+        def one(mutant: Mutant) -> Outcome:
+            folder = copies.get()
+            try:
+                return tried(mutant, folder, tests_of(mutant.file, ROOT, users), seconds)
+            finally:
+                copies.put(folder)
+
+        for done, future in enumerate(as_completed([pool.submit(one, mutant) for mutant in found]), 1):
+            outcomes.append(future.result())
+            left = (time.monotonic() - began) / done * (len(found) - done)
+            print(f"[{done}/{len(found)}, {left / 60:.0f} min left] {described(outcomes[-1])}", flush=True)
+        return checked(outcomes, copies.get())
+
+
+def checked(outcomes: list[Outcome], folder: Path) -> list[Outcome]:
+    """Outcomes without kills by tests that also fail on the unchanged program."""
+    killers = sorted({one.by.partition("[")[0] for one in outcomes if one.by.startswith("tests/")})
+    said = run_tests(folder, ["--maxfail=1000", *killers], 900.0)[1] if killers else ""
+    broken = set(FAILED.findall(said))
+    return [one._replace(killed=False, by=f"fails without the change too: {one.by}") if one.by in broken else one for one in outcomes]
+
+
+def described(outcome: Outcome) -> str:
+    mutant, state = outcome.mutant, f"killed by {outcome.by}" if outcome.killed else "SURVIVED " + outcome.by
+    return f"{mutant.file}:{mutant.line}  {mutant.change}  {state} ({outcome.seconds:.0f} s)"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=100, help="how many mutants")
+    parser.add_argument("--seed", type=int, default=0, help="which mutants")
+    parser.add_argument("--packages", nargs="+", default=list(PACKAGES), help="folders or modules below src/evenly")
+    parser.add_argument("--seconds", type=float, default=90.0, help="seconds of a processor for the tests of one mutant")
+    parser.add_argument("--workers", type=int, default=2, help="how many mutants at a time")
+    parser.add_argument("--list", action="store_true", help="print the mutants without running tests")
+    parser.add_argument("--json", type=Path, help="write all outcomes into this file")
+    options = parser.parse_args()
+    found = drawn(ROOT, options.packages, options.count, options.seed)
+    if options.list:
+        print(*(f"{one.file}:{one.line}  {one.change}" for one in found), sep="\n")
+        return 0
+    outcomes = try_all(found, options.seconds, options.workers)
+    survivors = [one for one in outcomes if not one.killed]
+    print(f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} mutants killed (seed {options.seed}). Survivors:")
+    for one in survivors:
+        print(f"- {described(one)}\n  {one.mutant.text}\n  tests: {' '.join(one.files)}")
+    if options.json:
+        kept = [{**one._asdict(), "mutant": {k: v for k, v in one.mutant._asdict().items() if k != "source"}} for one in outcomes]
+        options.json.write_text(json.dumps({"seed": options.seed, "outcomes": kept}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
