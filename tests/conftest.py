@@ -77,3 +77,20 @@ def simulated(tiny: Federation, task: Softmax) -> Simulated:
 @pytest.fixture(scope="session")
 def some_trace(simulated: Simulated) -> Trace:
     return simulated("q-fedavg(q=1)", rounds=12)
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What a test registers is forgotten afterwards."""
+    from evenly import metrics, registry
+    from evenly.algorithms import METHODS
+    from evenly.datasets import DATASETS
+
+    known = (METHODS, DATASETS, metrics.METRICS, metrics.GROUP_METRICS, metrics.EQUITY_METRICS, metrics.RUN_METRICS)
+    before, own = [dict(entries) for entries in known], set(registry._own)
+    yield
+    for entries, kept in zip(known, before, strict=True):
+        entries.clear()
+        entries.update(kept)  # type: ignore[arg-type]
+    registry._own.clear()
+    registry._own.update(own)

@@ -14,7 +14,6 @@ What happens to a command:
 
 import importlib.util
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from evenly.algorithms import METHODS
 from evenly.cli import app
 from evenly.commands import compare, tune
 from evenly.datasets import DATASETS
 from evenly.experiment.config import of_paper, packaged, read_packaged
 from evenly.experiment.sources import is_table
-from evenly.metrics import METRICS
 from tests.datasets.real_data import need
 from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 
@@ -55,7 +52,7 @@ def name(path: Path) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None) -> Path:
     """A folder with a user's files; what a page registers is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     draw = np.random.Generator(np.random.Philox(3))
@@ -69,11 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     answers = {"y": ill.astype(int), "p": (score > 0.5).astype(int), "s": score.round(4)}
     pd.DataFrame({**people, **answers}).to_csv("predictions.csv", index=False)
     Path("experiment.toml").write_text(EXPERIMENT)
-    before = [(registry, dict(registry)) for registry in (METHODS, DATASETS, METRICS)]
-    yield tmp_path
-    for registry, entries in before:
-        registry.clear()
-        registry.update(entries)  # type: ignore[arg-type]
+    return tmp_path
 
 
 def path_of(words: list[str]) -> tuple[Any, list[str], list[str]]:

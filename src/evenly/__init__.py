@@ -16,13 +16,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from evenly import models as models
     from evenly.algorithms import algorithm as algorithm
-    from evenly.algorithms import register as register
     from evenly.algorithms import variants as variants
     from evenly.auditing import audit as audit
     from evenly.datasets import synthetic as synthetic
     from evenly.experiment.tuning import tune as tune
     from evenly.federation import Federation as Federation
     from evenly.metrics import final_metrics as final_metrics
+    from evenly.plugins import register as register
     from evenly.saving import Model as Model
     from evenly.saving import from_trace as from_trace
     from evenly.saving import load as load
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
     "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
-    "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.algorithms",
+    "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate", "tune": "evenly.experiment.tuning",
     "variants": "evenly.algorithms",
 }  # fmt: skip

@@ -1,6 +1,6 @@
 import pytest
 
-from evenly.algorithms import METHODS, algorithm, register, variants
+from evenly.algorithms import algorithm, register, variants
 from evenly.algorithms.fedavg import METHOD
 from evenly.clients.server import OptimisedServer
 from evenly.notation import parse
@@ -68,10 +68,9 @@ def test_mistakes_are_answered_with_a_sentence(text: str, sentence: str):
         algorithm(text)
 
 
-def test_a_method_of_your_own_can_be_registered(monkeypatch: pytest.MonkeyPatch):
+def test_a_method_of_your_own_can_be_registered(registries: None):
     import dataclasses
 
-    monkeypatch.setattr("evenly.algorithms.METHODS", dict(METHODS))
     register(dataclasses.replace(METHOD, name="mine"))
     assert algorithm("mine(learning_rate=0.4)").work.learning_rate == 0.4
     with pytest.raises(ValueError, match=r"mine: learning_rate must be above 0"):

@@ -40,6 +40,7 @@ from evenly.clients.personal import PersonalTraining
 from evenly.clients.server import OptimisedServer
 from evenly.notation import Composition, Part, expand, parse, show, unknown
 from evenly.records import replace
+from evenly.registry import add
 from evenly.sampling import SAMPLINGS
 from evenly.types import Algorithm, Select
 
@@ -85,9 +86,9 @@ class Variant(NamedTuple):
     members: tuple[Algorithm, ...]
 
 
-def register(method: Method) -> None:
+def register(method: Method, *, replace: bool = False) -> None:
     """Add a method of your own, so that notation, command line and report know it."""
-    METHODS[method.name] = method
+    add("method", METHODS, method, taken={**METHODS, **SAMPLINGS, **PREPARES}, replace=replace)
 
 
 def algorithm(text: str, **common: Any) -> Algorithm:

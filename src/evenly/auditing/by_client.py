@@ -8,18 +8,16 @@ import numpy as np
 from evenly.auditing.estimates import NOTHING, Estimate, estimates
 from evenly.metrics import METRICS, Interval, accuracy, examples, measure
 from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval
-from evenly.metrics.clients import tenth
+from evenly.metrics.metric import FEW_CLIENTS
 from evenly.randomness import generator
-from evenly.report.disclosure import Hidden, hide, is_safe
+from evenly.report.disclosure import Hidden, hide
+from evenly.report.hiding import clients_behind, is_told
 from evenly.report.served import wilson
 
 Array = np.ndarray
 MOST_LISTED = 10_000  # clients that are listed one by one
 DRAWN = ("average", "average_devices", "worst10", "best10", "variance", "std", "gini")  # with intervals
 DRAWS, MOST_DRAWN = 1000, 4_000_000  # resamples, and clients drawn in all of them together
-SINGLE = {"worst10": 1, "best10": -1, "min": 1, "max": -1}  # metrics of the few clients at one end
-# As many hidden clients or fewer could be solved for from so many figures over all clients, and are left out of these.
-SOLVABLE = len(METRICS)
 
 
 class ClientView(NamedTuple):
@@ -56,7 +54,8 @@ def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: in
     hidden = hide(rows, least, sums=[0])
     low, high = wilson(shares, rows)
     shown = np.where(hidden.cells, np.nan, shares)
-    counts = ~hidden.cells if hidden.cells.sum() <= SOLVABLE else np.ones(len(rows), bool)
+    # Hidden clients that are no more than the figures over all clients could be solved for, and are left out of these.
+    counts = ~hidden.cells if hidden.cells.sum() <= len(METRICS) else np.ones(len(rows), bool)
     return ClientView(
         column=column,
         names=_numbered(rows) if anonymous else names,
@@ -71,16 +70,16 @@ def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: in
 
 
 def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str, Estimate]:
-    """All client metrics; those of the few clients at one end are left out where these may not be shown."""
-    drawn, order = _resampled(shares, rows), np.argsort(shares, kind="stable")
+    """All client metrics; those that rest on clients which may not be shown are left out."""
+    drawn = _resampled(shares, rows)
     summary = {}
     for name, value in measure(shares, rows).items():
-        number = tenth(len(rows)) if name.endswith("10") else 1
-        alone = name in SINGLE and number == 1  # whoever is drawn, nobody lies beyond the one client: that is no interval
+        kind = METRICS[name].rests_on
+        behind = clients_behind(kind, shares)
+        alone = kind in FEW_CLIENTS and len(behind) == 1  # whoever is drawn, nobody lies beyond the one client: that is no interval
         low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN and not alone else (np.nan, np.nan)
-        behind = order[:: SINGLE[name]][:number] if name in SINGLE else order
-        kept = rows[behind].sum() >= least and is_safe(hidden[behind], rows[behind], least)
-        summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if kept else NOTHING
+        shown = is_told(kind, shares, rows, hidden, least)
+        summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if shown else NOTHING
     return summary
 
 

@@ -15,6 +15,7 @@ from evenly.encoding import MISSING as NO_VALUE
 from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behind, sides
 from evenly.metrics.fairness import View, view
 from evenly.metrics.groups import Wholes
+from evenly.metrics.metric import SIDES
 from evenly.report.by_group import FEW
 
 Array = np.ndarray
@@ -40,8 +41,9 @@ def selection_ratio(seen: View) -> Array:
 
 
 IMPACT = Metric(
-    "impact_ratio", "disparate impact", "P₀(ŷ=1) / P₁(ŷ=1)", "0 or more", 0, selection_ratio, "none of the privileged is selected"
+    "impact_ratio", "disparate impact", "P₀(ŷ=1) / P₁(ŷ=1)", "0 or more", 0, selection_ratio, SIDES, "none of the privileged is selected"
 )
+# Of evenly's own metrics. Those that users register are not in audits: which rates they need is not known.
 AGAINST: dict[str, Metric] = {**{name: GROUP_METRICS[name] for name in GAPS}, IMPACT.name: IMPACT}
 
 

@@ -43,6 +43,7 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
         from evenly.algorithms import METHODS
         from evenly.clients import PREPARES
         from evenly.metrics import EVERY_METRIC
+        from evenly.metrics.metric import RESTS_ON
         from evenly.notation import unknown
         from evenly.sampling import SAMPLINGS
         from evenly.terminal import part_table, reveals, sampling_reveals, settings_table, trial
@@ -62,6 +63,6 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
         elif name in EVERY_METRIC:
             metric = EVERY_METRIC[name]
             console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
-            console.print(metric.doc, highlight=False)
+            console.print(f"{metric.doc}\nComputed from {RESTS_ON[metric.rests_on]}.", highlight=False)
         else:
             raise unknown("method, sampling or metric", name, [*METHODS, *parts, *EVERY_METRIC])

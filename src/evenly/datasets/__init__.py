@@ -37,11 +37,12 @@ from evenly.datasets.synthetic_crowd import CARD as _SYNTHETIC_CROWD
 from evenly.datasets.synthetic_crowd import synthetic_crowd
 from evenly.datasets.vehicle import CARD as _VEHICLE
 from evenly.datasets.vehicle import vehicle
+from evenly.registry import add
 
 __all__ = [
     "DATASETS", "Content", "DataError", "DataFile", "DatasetCard", "MissingData", "Sizes", "acs_income", "adult", "adult_sex", "check",
     "cifar10", "cifar100", "cinic10", "compas", "data_folder", "fair_mnist_rotate", "fashion_mnist", "femnist", "fetch", "locate",
-    "mnist", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "synthetic_crowd",
+    "mnist", "register", "sent140", "shakespeare", "stackoverflow", "synthetic", "synthetic_census", "synthetic_crowd",
     "vehicle",
 ]  # fmt: skip
 
@@ -62,3 +63,8 @@ DATASETS: dict[str, DatasetCard] = {
         _FAIR_MNIST_ROTATE, _VEHICLE, _SHAKESPEARE, _CIFAR10, _CIFAR100, _CINIC10, _FEMNIST, _SENT140, _STACKOVERFLOW,
     )
 }  # fmt: skip
+
+
+def register(card: DatasetCard, *, replace: bool = False) -> None:
+    """Add a data set of your own, so that it can be named like any other."""
+    add("data set", DATASETS, card, replace=replace)

@@ -7,6 +7,7 @@ of results is never continued with other settings.
 import dataclasses
 import hashlib
 import json
+from collections import ChainMap
 from typing import Any
 
 from evenly.algorithms import Variant, variants
@@ -16,7 +17,7 @@ from evenly.sampling import SAMPLINGS
 from evenly.types import Select
 
 SCHEMA = 1
-ALL_MODELS = {**MODELS, **NETWORKS}
+ALL_MODELS = ChainMap(NETWORKS, MODELS)  # a view, not a copy
 
 
 class NewerError(ValueError):

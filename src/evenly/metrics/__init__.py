@@ -1,24 +1,44 @@
 """Metrics: pure functions of count tables."""
 
+from collections import ChainMap
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from evenly.metrics.bootstrap import Interval, over_clients
 from evenly.metrics.clients import METRICS, final_metrics, measure
+from evenly.metrics.declaration import check_declaration
 from evenly.metrics.equity import EQUITY_METRICS, measure_equity
 from evenly.metrics.fairness import GROUP_METRICS, measure_groups, pooled
 from evenly.metrics.front import on_front
 from evenly.metrics.groups import Rates, by_attribute, rates, rows_behind, sides
 from evenly.metrics.means import dual_weights, generalised_mean
-from evenly.metrics.metric import Metric
+from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS, OF_PEOPLE, RUN, Metric
 from evenly.metrics.paired import Paired, holm, paired, t_quantile
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, idle_rounds, run_metrics
 from evenly.metrics.spread import Spread, spread
 from evenly.metrics.tables import accuracy, examples, ratio, seated
+from evenly.registry import add, forget
 
-EVERY_METRIC: dict[str, Metric] = METRICS | GROUP_METRICS | EQUITY_METRICS | RUN_METRICS
+# A view of the four registries, not a copy: a metric that is added to one of them is in it at once. The last of these maps comes first.
+EVERY_METRIC: Mapping[str, Metric] = MappingProxyType(ChainMap(RUN_METRICS, EQUITY_METRICS, GROUP_METRICS, METRICS))
+
+REGISTRIES: dict[str, dict[str, Metric]] = {
+    **dict.fromkeys(OF_PEOPLE, GROUP_METRICS), **dict.fromkeys(OF_CLIENTS, METRICS), CLIENT_GROUPS: EQUITY_METRICS, RUN: RUN_METRICS,
+}  # fmt: skip
 
 __all__ = [
     "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread",
     "accuracy", "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "holm",
     "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients", "paired", "pooled", "rates", "ratio",
-    "representation_rates", "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
+    "register", "representation_rates", "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
 ]  # fmt: skip
+
+
+def register(metric: Metric, *, replace: bool = False) -> None:
+    """Add a metric of your own to the registry that fits what it rests on; it must keep to what it declares."""
+    check_declaration(metric)
+    if replace and metric.name in EVERY_METRIC and EVERY_METRIC[metric.name] is not metric:
+        for registry in (METRICS, GROUP_METRICS, EQUITY_METRICS, RUN_METRICS):
+            forget("metric", registry, metric.name)  # it may have rested on something else
+    add("metric", REGISTRIES[metric.rests_on], metric, taken=EVERY_METRIC, replace=replace)

@@ -7,7 +7,7 @@ and what is measured in them are returned in percent, variances in percent squar
 import numpy as np
 
 from evenly.federation import SPLITS
-from evenly.metrics.metric import Metric
+from evenly.metrics.metric import BEST_CLIENT, BEST_TENTH, CLIENTS, WORST_CLIENT, WORST_TENTH, Metric
 from evenly.metrics.tables import accuracy, examples
 from evenly.notation import unknown
 from evenly.types import Trace
@@ -125,21 +125,29 @@ def true_variance(a: Array, n: Array) -> float:
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("average", "average (data points)", "Σ nₖaₖ / Σ nₖ", "0 to 100 %", +1, mean_over_points),
-        Metric("average_devices", "average (clients)", "mean aₖ", "0 to 100 %", +1, mean_over_clients),
-        Metric("worst10", "worst 10 %", "mean of the lowest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, worst_tenth),
-        Metric("best10", "best 10 %", "mean of the highest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, best_tenth),
-        Metric("variance", "variance", "mean (aₖ − ā)²", "0 to 2500 %²", -1, variance),
-        Metric("variance_noise", "variance from sampling", "(m−1)/m · mean aₖ(1−aₖ)/(nₖ−1)", "0 to 2500 %²", 0, noise_floor),
-        Metric("variance_true", "variance less sampling", "max(0, variance − variance from sampling)", "0 to 2500 %²", -1, true_variance),
-        Metric("std", "standard deviation", "√variance", "0 to 50 %", -1, deviation),
-        Metric("angle", "angle to (1,…,1)", "arctan(std / mean)", "0 to 90°", -1, angle),
-        Metric("kl", "KL from uniform", "Σ pₖ ln(m pₖ), pₖ = aₖ/Σa", "0 to ln m", -1, divergence),
-        Metric("entropy", "entropy", "ln m − KL", "0 to ln m", +1, entropy),
-        Metric("gini", "Gini", "1 − Σ(2i−1)a₍ᵢ₎ / (m² ā)", "0 to 1 − 1/m", -1, gini),
-        Metric("jain", "Jain index", "(Σa)² / (m Σa²)", "1/m to 1", +1, jain),
-        Metric("min", "worst client", "min aₖ", "0 to 100 %", +1, lowest),
-        Metric("max", "best client", "max aₖ", "0 to 100 %", +1, highest),
+        Metric("average", "average (data points)", "Σ nₖaₖ / Σ nₖ", "0 to 100 %", +1, mean_over_points, CLIENTS),
+        Metric("average_devices", "average (clients)", "mean aₖ", "0 to 100 %", +1, mean_over_clients, CLIENTS),
+        Metric("worst10", "worst 10 %", "mean of the lowest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, worst_tenth, WORST_TENTH),
+        Metric("best10", "best 10 %", "mean of the highest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, best_tenth, BEST_TENTH),
+        Metric("variance", "variance", "mean (aₖ − ā)²", "0 to 2500 %²", -1, variance, CLIENTS),
+        Metric("variance_noise", "variance from sampling", "(m−1)/m · mean aₖ(1−aₖ)/(nₖ−1)", "0 to 2500 %²", 0, noise_floor, CLIENTS),
+        Metric(
+            "variance_true",
+            "variance less sampling",
+            "max(0, variance − variance from sampling)",
+            "0 to 2500 %²",
+            -1,
+            true_variance,
+            CLIENTS,
+        ),
+        Metric("std", "standard deviation", "√variance", "0 to 50 %", -1, deviation, CLIENTS),
+        Metric("angle", "angle to (1,…,1)", "arctan(std / mean)", "0 to 90°", -1, angle, CLIENTS),
+        Metric("kl", "KL from uniform", "Σ pₖ ln(m pₖ), pₖ = aₖ/Σa", "0 to ln m", -1, divergence, CLIENTS),
+        Metric("entropy", "entropy", "ln m − KL", "0 to ln m", +1, entropy, CLIENTS),
+        Metric("gini", "Gini", "1 − Σ(2i−1)a₍ᵢ₎ / (m² ā)", "0 to 1 − 1/m", -1, gini, CLIENTS),
+        Metric("jain", "Jain index", "(Σa)² / (m Σa²)", "1/m to 1", +1, jain, CLIENTS),
+        Metric("min", "worst client", "min aₖ", "0 to 100 %", +1, lowest, WORST_CLIENT),
+        Metric("max", "best client", "max aₖ", "0 to 100 %", +1, highest, BEST_CLIENT),
     )
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from evenly.metrics.clients import best_tenth, deviation, mean_over_clients, variance, worst_tenth
-from evenly.metrics.metric import Metric
+from evenly.metrics.metric import CLIENT_GROUPS, Metric
 from evenly.metrics.tables import ratio
 
 Array = np.ndarray
@@ -61,14 +61,19 @@ def over_groups(summary: Callable[[Array, Array], float], accuracies: Any, clien
 
 NOBODY, PERCENT = "no client has rows", "0 to 100 %"
 
+
+def _metric(name: str, title: str, formula: str, extent: str, better: int, summary: Callable[[Array, Array], float]) -> Metric:
+    return Metric(name, title, formula, extent, better, partial(over_groups, summary), CLIENT_GROUPS, NOBODY)
+
+
 EQUITY_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("group_average", "average (groups)", "mean ā_q", PERCENT, +1, partial(over_groups, mean_over_clients), NOBODY),
-        Metric("group_worst10", "worst 10 % of groups", "lowest tenth of ā_q", PERCENT, +1, partial(over_groups, worst_tenth), NOBODY),
-        Metric("group_best10", "best 10 % of groups", "highest tenth of ā_q", PERCENT, +1, partial(over_groups, best_tenth), NOBODY),
-        Metric("group_variance", "variance over groups", "variance of ā_q", "0 to 2500 %²", -1, partial(over_groups, variance), NOBODY),
-        Metric("group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, partial(over_groups, deviation), NOBODY),
+        _metric("group_average", "average (groups)", "mean ā_q", PERCENT, +1, mean_over_clients),
+        _metric("group_worst10", "worst 10 % of groups", "lowest tenth of ā_q", PERCENT, +1, worst_tenth),
+        _metric("group_best10", "best 10 % of groups", "highest tenth of ā_q", PERCENT, +1, best_tenth),
+        _metric("group_variance", "variance over groups", "variance of ā_q", "0 to 2500 %²", -1, variance),
+        _metric("group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, deviation),
     )
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics.groups import Rates, rates, sides
-from evenly.metrics.metric import Metric
+from evenly.metrics.metric import GROUPS, ROWS, SIDES, Metric
 from evenly.metrics.tables import ratio
 from evenly.types import Trace
 
@@ -153,29 +153,35 @@ NOBODY, UNIT, PERCENT = "there are no rows", "0 to 1", "0 to 100 %"
 GROUP_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("accuracy", "accuracy", "right / rows", PERCENT, +1, partial(overall, "accuracy"), NOBODY),
-        Metric("precision", "precision", "TP / (TP + FP)", PERCENT, +1, partial(overall, "precision"), "nobody is predicted favourable"),
-        Metric("spd", "SPD", "P₀(ŷ=1) − P₁(ŷ=1)", "−1 to 1", 0, statistical_parity, NO_ROWS),
-        Metric("eod", "EOD", "TPR₀ − TPR₁", "−1 to 1", 0, equal_opportunity, NO_LABEL),
-        Metric("aod", "AOD", "½ [(FPR₀ − FPR₁) + (TPR₀ − TPR₁)]", "−1 to 1", 0, average_odds, NO_ODDS),
-        Metric("acc_diff", "accuracy difference", "accuracy₀ − accuracy₁", "−1 to 1", 0, accuracy_difference, NO_ROWS),
-        Metric("f1_diff", "F1 difference (DI)", "F1₀ − F1₁", "−1 to 1", 0, f1_difference, NO_F1),
-        Metric("spd_abs", "|SPD|", "|SPD|", UNIT, -1, partial(size_of, "spd"), NO_ROWS),
-        Metric("eod_abs", "|EOD|", "|EOD|", UNIT, -1, partial(size_of, "eod"), NO_LABEL),
-        Metric("aod_abs", "|AOD|", "|AOD|", UNIT, -1, partial(size_of, "aod"), NO_ODDS),
-        Metric("acc_diff_abs", "|accuracy difference|", "|accuracy difference|", UNIT, -1, partial(size_of, "acc_diff"), NO_ROWS),
-        Metric("f1_diff_abs", "|F1 difference|", "|F1 difference|", UNIT, -1, partial(size_of, "f1_diff"), NO_F1),
-        Metric("odds_diff", "equalised odds difference", "max(|TPR₀ − TPR₁|, |FPR₀ − FPR₁|)", UNIT, -1, odds_difference, NO_ODDS),
-        Metric("spd_range", "range of selection rate", "max P_g(ŷ=1) − min", UNIT, -1, partial(range_of, "selection_rate"), FEW_GROUPS),
-        Metric("eod_range", "range of TPR", "max TPR_g − min TPR_g", UNIT, -1, partial(range_of, "tpr"), FEW_LABELS),
-        Metric("odds_range", "range of odds", "max(range of TPR, range of FPR)", UNIT, -1, odds_range, FEW_ODDS),
-        Metric("acc_range", "range of accuracy", "max accuracy_g − min", UNIT, -1, partial(range_of, "accuracy"), FEW_GROUPS),
-        Metric("worst_accuracy", "worst group's accuracy", "min accuracy_g", PERCENT, +1, partial(worst_of, "accuracy"), NOBODY),
-        Metric("worst_tpr", "worst group's TPR", "min TPR_g", PERCENT, +1, partial(worst_of, "tpr"), "nobody is labelled favourable"),
-        Metric("worst_selection", "lowest selection rate", "min P_g(ŷ=1)", PERCENT, 0, partial(worst_of, "selection_rate"), NOBODY),
-        Metric("fas_abs", "FAS", "accuracy · (1 − (|EOD| + |SPD| + |AOD| + |accuracy difference|)/4)", UNIT, +1, fas_abs, NO_ODDS),
-        Metric("fas_thesis", "FAS (thesis)", "the same with the signed accuracy difference", "0 to 1.25", +1, fas_thesis, NO_ODDS),
-        Metric("representation", "share of the unprivileged", "rows₀ / rows", PERCENT, 0, representation, NOBODY),
+        Metric("accuracy", "accuracy", "right / rows", PERCENT, +1, partial(overall, "accuracy"), ROWS, NOBODY),
+        Metric(
+            "precision", "precision", "TP / (TP + FP)", PERCENT, +1, partial(overall, "precision"), ROWS, "nobody is predicted favourable"
+        ),
+        Metric("spd", "SPD", "P₀(ŷ=1) − P₁(ŷ=1)", "−1 to 1", 0, statistical_parity, SIDES, NO_ROWS),
+        Metric("eod", "EOD", "TPR₀ − TPR₁", "−1 to 1", 0, equal_opportunity, SIDES, NO_LABEL),
+        Metric("aod", "AOD", "½ [(FPR₀ − FPR₁) + (TPR₀ − TPR₁)]", "−1 to 1", 0, average_odds, SIDES, NO_ODDS),
+        Metric("acc_diff", "accuracy difference", "accuracy₀ − accuracy₁", "−1 to 1", 0, accuracy_difference, SIDES, NO_ROWS),
+        Metric("f1_diff", "F1 difference (DI)", "F1₀ − F1₁", "−1 to 1", 0, f1_difference, SIDES, NO_F1),
+        Metric("spd_abs", "|SPD|", "|SPD|", UNIT, -1, partial(size_of, "spd"), SIDES, NO_ROWS),
+        Metric("eod_abs", "|EOD|", "|EOD|", UNIT, -1, partial(size_of, "eod"), SIDES, NO_LABEL),
+        Metric("aod_abs", "|AOD|", "|AOD|", UNIT, -1, partial(size_of, "aod"), SIDES, NO_ODDS),
+        Metric("acc_diff_abs", "|accuracy difference|", "|accuracy difference|", UNIT, -1, partial(size_of, "acc_diff"), SIDES, NO_ROWS),
+        Metric("f1_diff_abs", "|F1 difference|", "|F1 difference|", UNIT, -1, partial(size_of, "f1_diff"), SIDES, NO_F1),
+        Metric("odds_diff", "equalised odds difference", "max(|TPR₀ − TPR₁|, |FPR₀ − FPR₁|)", UNIT, -1, odds_difference, SIDES, NO_ODDS),
+        Metric(
+            "spd_range", "range of selection rate", "max P_g(ŷ=1) − min", UNIT, -1, partial(range_of, "selection_rate"), GROUPS, FEW_GROUPS
+        ),
+        Metric("eod_range", "range of TPR", "max TPR_g − min TPR_g", UNIT, -1, partial(range_of, "tpr"), GROUPS, FEW_LABELS),
+        Metric("odds_range", "range of odds", "max(range of TPR, range of FPR)", UNIT, -1, odds_range, GROUPS, FEW_ODDS),
+        Metric("acc_range", "range of accuracy", "max accuracy_g − min", UNIT, -1, partial(range_of, "accuracy"), GROUPS, FEW_GROUPS),
+        Metric("worst_accuracy", "worst group's accuracy", "min accuracy_g", PERCENT, +1, partial(worst_of, "accuracy"), GROUPS, NOBODY),
+        Metric(
+            "worst_tpr", "worst group's TPR", "min TPR_g", PERCENT, +1, partial(worst_of, "tpr"), GROUPS, "nobody is labelled favourable"
+        ),
+        Metric("worst_selection", "lowest selection rate", "min P_g(ŷ=1)", PERCENT, 0, partial(worst_of, "selection_rate"), GROUPS, NOBODY),
+        Metric("fas_abs", "FAS", "accuracy · (1 − (|EOD| + |SPD| + |AOD| + |accuracy difference|)/4)", UNIT, +1, fas_abs, SIDES, NO_ODDS),
+        Metric("fas_thesis", "FAS (thesis)", "the same with the signed accuracy difference", "0 to 1.25", +1, fas_thesis, SIDES, NO_ODDS),
+        Metric("representation", "share of the unprivileged", "rows₀ / rows", PERCENT, 0, representation, SIDES, NOBODY),
     )
 }
 

@@ -1,14 +1,40 @@
 """What a reader needs to know of a metric; the registries of client and of group metrics are made of these."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+ROWS, SIDES, GROUPS = "rows", "sides", "groups"
+CLIENTS, WORST_TENTH, BEST_TENTH = "clients", "worst tenth", "best tenth"
+WORST_CLIENT, BEST_CLIENT, SOME_CLIENTS = "worst client", "best client", "some clients"
+CLIENT_GROUPS, RUN = "client groups", "run"
+RESTS_ON = {
+    ROWS: "all rows together",
+    SIDES: "the unprivileged and the privileged, each pooled",
+    GROUPS: "every single group of people",
+    CLIENTS: "the accuracies of all clients",
+    WORST_TENTH: "the worst-served tenth of the clients",
+    BEST_TENTH: "the best-served tenth of the clients",
+    WORST_CLIENT: "the worst-served client",
+    BEST_CLIENT: "the best-served client",
+    SOME_CLIENTS: "one or a few of the clients, whichever they are",
+    CLIENT_GROUPS: "the accuracies of groups of clients",
+    RUN: "the run itself: its traffic and its models",
+}
+OF_PEOPLE = (ROWS, SIDES, GROUPS)
+FEW_CLIENTS = (WORST_TENTH, BEST_TENTH, WORST_CLIENT, BEST_CLIENT, SOME_CLIENTS)
+OF_CLIENTS = (CLIENTS, *FEW_CLIENTS)
 
 
-class Metric(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Metric:
     """A metric and what a reader needs to know of it. `better` is +1 if larger is better, -1 if smaller is fairer, 0 neither.
 
-    >>> Metric("eod", "EOD", "TPR₀ − TPR₁", "−1 to 1", 0, abs).direction
+    `rests_on`, one of `RESTS_ON`, says what the value is computed from. It has no default, because it decides whether the metric is
+    hidden where nothing may rest on few people (`--min-cell`).
+
+    >>> Metric("eod", "EOD", "TPR₀ − TPR₁", "−1 to 1", 0, abs, "sides").direction
     'closer to 0 is fairer'
     """
 
@@ -18,7 +44,18 @@ class Metric(NamedTuple):
     range: str
     better: int
     function: Callable[..., Any]
+    rests_on: str = ""
     undefined: str = ""  # when it has no value, in words; "": the documentation finds out by trying
+
+    def __post_init__(self) -> None:
+        if self.rests_on not in RESTS_ON:
+            known = "; ".join(f"{name!r}, {words}" for name, words in RESTS_ON.items())
+            raise ValueError(
+                f"Metric {self.name!r}: rests_on must say what the value is computed from, because that decides what is hidden under "
+                f"--min-cell, got {self.rests_on!r}. Known: {known}."
+            )
+        if self.better not in (-1, 0, 1):
+            raise ValueError(f"Metric {self.name!r}: better must be 1 (higher), -1 (lower) or 0 (neither), got {self.better!r}.")
 
     @property
     def direction(self) -> str:

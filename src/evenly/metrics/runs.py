@@ -6,7 +6,7 @@ import numpy as np
 
 from evenly.metrics.communication import MIB
 from evenly.metrics.matching import group_accuracy
-from evenly.metrics.metric import Metric
+from evenly.metrics.metric import RUN, Metric
 from evenly.types import Trace
 
 
@@ -56,12 +56,14 @@ ONE = "there is one model for all"
 RUN_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("upload", "upload (MiB)", "bytes sent / 2²⁰", "0 or more", -1, upload, "never"),
-        Metric("download", "download (MiB)", "bytes received / 2²⁰", "0 or more", -1, download, "never"),
-        Metric("models_used", "models in use", "different models that serve clients", "1 to the number of models", 0, models_used, ONE),
+        Metric("upload", "upload (MiB)", "bytes sent / 2²⁰", "0 or more", -1, upload, RUN, "never"),
+        Metric("download", "download (MiB)", "bytes received / 2²⁰", "0 or more", -1, download, RUN, "never"),
+        Metric(
+            "models_used", "models in use", "different models that serve clients", "1 to the number of models", 0, models_used, RUN, ONE,
+        ),
         Metric(
             "group_inference", "clients in their group", "clients served by the model of their group / clients", "0 to 100 %", +1,
-            group_inference, f"{ONE}, or the data do not say the groups",
+            group_inference, RUN, f"{ONE}, or the data do not say the groups",
         ),
     )
 }  # fmt: skip

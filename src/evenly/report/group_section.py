@@ -1,5 +1,6 @@
 """The section on groups: who is compared with whom, the metrics per method, the rates per group, and each attribute."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -36,6 +37,7 @@ FURTHER = {  # a table each: more columns than these do not fit
     "Single groups: the best against the worst.": ("spd_range", "eod_range", "odds_range", "acc_range", "worst_tpr", "worst_selection"),
     "Scores and shares.": ("precision", "fas_abs", "fas_thesis", "representation"),
 }
+MOST_COLUMNS = 7
 DRAWN = ("accuracy", "selection_rate", "tpr")
 MOST_LISTED = 40
 UNITS = "Shares in percent, differences between groups as fractions: unprivileged minus privileged, both pooled. "
@@ -127,7 +129,7 @@ def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: 
     kept = {label: values[label] for label in choice.coloured}
     further = [
         method_table(table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld)
-        for title, names in FURTHER.items()
+        for title, names in _further().items()
     ]
     parts.append(folded("More group metrics", *further, _formulas()))
     if split == CENTRAL and any(_tested(run.trace, "test") for run in comparison.runs):
@@ -142,6 +144,14 @@ def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: 
 def _intervals(comparison: Comparison, grouping: Grouping, choice: Choice, split: str, withheld: frozenset[str]) -> Intervals:
     found = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
     return {label: {name: ends for name, ends in own.items() if name not in withheld} for label, own in found.items()}
+
+
+def _further() -> dict[str, tuple[str, ...]]:
+    """The tables of further metrics; those that are registered besides evenly's own come last."""
+    listed = {*MAIN, *itertools.chain(*FURTHER.values())}
+    others = [name for name in GROUP_METRICS if name not in listed]
+    tables = [tuple(others[i : i + MOST_COLUMNS]) for i in range(0, len(others), MOST_COLUMNS)]
+    return FURTHER | {f"Other metrics{f', continued ({i + 1})' if i else ''}.": names for i, names in enumerate(tables)}
 
 
 def _formulas() -> Html:

@@ -4,7 +4,7 @@ from evenly.experiment.results import Comparison
 from evenly.report.by_group import groupings, rows_shown
 from evenly.report.choice import Choice
 from evenly.report.disclosure import Hidden, hidden_words
-from evenly.report.hiding import MANY, hidden_clients, hidden_groups
+from evenly.report.hiding import MANY, hidden_clients, hidden_groups, withheld_client_metrics
 from evenly.report.markup import Html, element, section, unbroken
 
 WHY = (
@@ -20,6 +20,8 @@ def hidden_section(comparison: Comparison, choice: Choice) -> Html:
     if choice.least < 2:
         return Html("")
     items = [hidden_words([hidden_clients(comparison, choice.split, choice.least)], choice.least, what="client", whom="rows")]
+    if withheld := withheld_client_metrics(comparison, choice.split, choice.hidden, choice.least):
+        items.append(f"Withheld, because a hidden client could be read off: {', '.join(sorted(withheld))}.")
     for grouping in groupings(comparison.federation):
         found = hidden_groups(comparison, rows_shown(comparison), choice.least, grouping.attribute)
         cells = Hidden(found.cells[:, 1:], found.small[:, 1:], {})

@@ -8,19 +8,16 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS, Attribute, Federation
-from evenly.metrics import by_attribute, pooled, sides
+from evenly.metrics import GROUP_METRICS, METRICS, accuracy, by_attribute, examples, pooled, sides
+from evenly.metrics.clients import tenth
+from evenly.metrics.metric import BEST_CLIENT, BEST_TENTH, GROUPS, OF_CLIENTS, SIDES, SOME_CLIENTS, WORST_CLIENT, WORST_TENTH
 from evenly.report.disclosure import Hidden, hide, is_safe, small_cells
 from evenly.types import Trace
 
-# What is made of every single group, and of the two sides: one of them hidden makes all of these tell too much.
-OF_GROUPS = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
-OF_SIDES = (
-    "spd", "eod", "aod", "acc_diff", "f1_diff", "spd_abs", "eod_abs", "aod_abs", "acc_diff_abs", "f1_diff_abs", "odds_diff", "fas_abs",
-    "fas_thesis", "representation",
-)  # fmt: skip
 ALL_ROWS, POSITIVE, NEGATIVE = range(3)
 MANY = 100  # hidden clients: more than could be solved for from a method's figures, curves and bars over all clients
 RESTS_ON = {"accuracy": ALL_ROWS, "selection_rate": ALL_ROWS, "tpr": POSITIVE, "fpr": NEGATIVE}
+ENDS = {WORST_TENTH: 1, WORST_CLIENT: 1, BEST_TENTH: -1, BEST_CLIENT: -1}  # where among the clients in order of accuracy these lie
 
 
 class HiddenGroups(NamedTuple):
@@ -52,6 +49,37 @@ def without_clients(comparison: Comparison, hidden: Collection[int]) -> Comparis
     return comparison._replace(runs=[run._replace(trace=_without(run.trace, list(hidden))) for run in comparison.runs])
 
 
+def withheld_client_metrics(comparison: Comparison, split: str, hidden: Collection[int], least: int) -> frozenset[str]:
+    """Client metrics that a hidden client could be read off, of all runs: none where hidden clients do not count in any figure."""
+    if len(hidden) <= MANY:
+        return frozenset()
+    cells = np.isin(np.arange(comparison.federation.clients), list(hidden))
+    tables = [run.trace.tables[-1, SPLITS.index(split)] for run in comparison.runs]
+    seen = [(accuracy(table), examples(table)) for table in tables]
+    safe = {kind: all(is_told(kind, a, n, cells, least) for a, n in seen) for kind in OF_CLIENTS}
+    return frozenset(metric.name for metric in METRICS.values() if not safe[metric.rests_on])
+
+
+def is_told(rests_on: str, shares: np.ndarray, rows: np.ndarray, hidden: np.ndarray, least: int) -> bool:
+    """Whether a client metric may be shown, by the clients that it rests on and which of them are hidden. [clients] each"""
+    known = np.isfinite(shares)
+    if rests_on == SOME_CLIENTS:
+        return not (hidden & known).any()
+    behind = clients_behind(rests_on, shares)
+    return bool(rows[behind].sum() >= least and is_safe(hidden[behind], rows[behind], least))
+
+
+def clients_behind(rests_on: str, shares: np.ndarray) -> np.ndarray:
+    """The clients that a client metric is computed from: all that have an accuracy, or the few at one end.
+
+    >>> clients_behind("worst client", np.array([0.9, np.nan, 0.2])).tolist()
+    [2]
+    """
+    order = np.argsort(shares, kind="stable")[: int(np.isfinite(shares).sum())]
+    number = tenth(len(order)) if rests_on in (WORST_TENTH, BEST_TENTH) else 1
+    return order[:: ENDS[rests_on]][:number] if rests_on in ENDS else order
+
+
 def _without(trace: Trace, hidden: list[int]) -> Trace:
     tables, losses = trace.tables.copy(), trace.losses.copy()
     tables[:, :, hidden], losses[:, :, hidden] = 0, np.nan
@@ -69,11 +97,17 @@ def hidden_groups(comparison: Comparison, split: str, least: int, attribute: Att
         also = np.array([told(np.array(attribute.of_group) == value) for value in range(len(attribute.values))])
         counts = _counts(by_attribute(tables, attribute), federation.favourable)
         cells = _of_line(counts, least, also) if least > 1 else np.zeros(counts.shape, bool)
-        return HiddenGroups(cells, small_cells(counts, least), frozenset((*OF_GROUPS, *OF_SIDES) if cells.any() else ()))
+        return HiddenGroups(cells, small_cells(counts, least), _withheld(groups=cells.any(), sides=cells.any()))
     unprivileged = np.isin(np.arange(len(counts)), federation.unprivileged)
     both = _counts(sides(tables, federation.unprivileged), federation.favourable)
     few = small_cells(both, least).any() or told(unprivileged).any() or told(~unprivileged).any()
-    return HiddenGroups(cells, small_cells(counts, least), frozenset((OF_GROUPS if cells.any() else ()) + (OF_SIDES if few else ())))
+    return HiddenGroups(cells, small_cells(counts, least), _withheld(groups=cells.any(), sides=few))
+
+
+def _withheld(*, groups: bool | np.bool_, sides: bool | np.bool_) -> frozenset[str]:
+    """The metrics that would give hidden cells away, by what they declare that they rest on: single groups, or the two sides."""
+    kinds = {kind for kind, hidden in ((GROUPS, groups), (SIDES, sides)) if hidden}
+    return frozenset(metric.name for metric in GROUP_METRICS.values() if metric.rests_on in kinds)
 
 
 def _told(cells: np.ndarray, counts: np.ndarray, least: int, line: np.ndarray) -> np.ndarray:

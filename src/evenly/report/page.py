@@ -8,7 +8,8 @@ import numpy as np
 from evenly.experiment.reproduce import Line
 from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL
-from evenly.metrics import METRICS
+from evenly.metrics import EVERY_METRIC
+from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.beside import beside
 from evenly.report.by_group import with_groups
 from evenly.report.chart_sections import charts
@@ -17,7 +18,7 @@ from evenly.report.document import contents, document
 from evenly.report.facts import data_card, excluded, settings
 from evenly.report.group_section import group_section
 from evenly.report.hidden_section import hidden_section
-from evenly.report.hiding import hidden_clients, hidden_groups, without_clients
+from evenly.report.hiding import hidden_clients, hidden_groups, withheld_client_metrics, without_clients
 from evenly.report.left_out_section import left_out_section
 from evenly.report.markup import Html, join
 from evenly.report.opening import opening
@@ -84,10 +85,10 @@ def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int
     split = clients_split(comparison)
     hidden = np.flatnonzero(hidden_clients(comparison, split, least).cells).tolist() if least > 1 else ()
     clients = without_clients(comparison, hidden)
-    values = final_values(clients, split)
+    values = final_values(clients, split, withheld_client_metrics(clients, split, hidden, least))
     choice, whole = choose(comparison, values, least), with_groups(comparison, values, least)
     drawn, groups = charts(comparison, clients, whole, choice), group_section(comparison, choice)
-    told_not = {*_unnamed(comparison, choice), *(() if clients is comparison else METRICS), *_withheld(comparison, least)}
+    told_not = {*_unnamed(comparison, choice), *(() if clients is comparison else _of_clients()), *_withheld(comparison, least)}
     sections = {
         "results": results(clients, values, choice),
         "paper": beside([line for line in lines or [] if line.metric not in told_not]),
@@ -103,6 +104,11 @@ def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int
         "hidden": hidden_section(comparison, choice),
     }
     return Built(opening(comparison, values, choice), sections, drawn.specs | groups.specs)
+
+
+def _of_clients() -> list[str]:
+    """Metrics made of clients or of groups of them: a paper's figures beside these are of all clients, hidden ones included."""
+    return [metric.name for metric in EVERY_METRIC.values() if metric.rests_on in (*OF_CLIENTS, CLIENT_GROUPS)]
 
 
 def _unnamed(comparison: Comparison, choice: Choice) -> set[str]:

@@ -3,8 +3,10 @@
 The command line and the page both show this table, so it knows nothing of either.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import dataclasses
+from collections import ChainMap
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -16,7 +18,11 @@ from evenly.metrics import EVERY_METRIC, GROUP_METRICS, Metric, Spread, accuracy
 MAIN_METRICS = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "variance_true")
 UNDEFINED = "n/a"
 SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
-COLUMNS = EVERY_METRIC | {CENTRAL: GROUP_METRICS["accuracy"]._replace(name=CENTRAL, title="accuracy on the central test set")}
+# A view of the registries, not a copy: what is added to them has a column.
+COLUMNS: Mapping[str, Metric] = ChainMap(
+    {CENTRAL: dataclasses.replace(GROUP_METRICS["accuracy"], name=CENTRAL, title="accuracy on the central test set")},
+    cast("dict[str, Metric]", EVERY_METRIC),
+)
 
 Values = dict[str, dict[int, dict[str, float]]]  # label -> seed -> metric -> value, after the last round
 
@@ -63,8 +69,8 @@ def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: st
     return Table(split, chosen, rows, max((len(seeds) for seeds in values.values()), default=0))
 
 
-def final_values(comparison: Comparison, split: str = "test") -> Values:
-    """Every metric of every run after its last round. All that a table needs; measured once.
+def final_values(comparison: Comparison, split: str = "test", withheld: Collection[str] = ()) -> Values:
+    """Every metric of every run after its last round. All that a table needs; measured once. Those that are withheld are undefined.
 
     Where only a central test set is held out, the accuracy on it is among them, under "central".
     """
@@ -75,7 +81,8 @@ def final_values(comparison: Comparison, split: str = "test") -> Values:
     for run in comparison.runs:
         tables = run.trace.tables[-1, SPLITS.index(split)]
         central = {CENTRAL: float(100 * accuracy(run.trace.central[-1]))} if alone else {}
-        values[run.label][run.seed] = measure(accuracy(tables), examples(tables)) | central
+        found = measure(accuracy(tables), examples(tables)) | dict.fromkeys(withheld, float("nan"))
+        values[run.label][run.seed] = found | central
     return values
 
 

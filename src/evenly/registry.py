@@ -1,0 +1,56 @@
+"""Registries: dictionaries from a name to what it stands for. Users add methods, metrics and data sets of their own to them.
+
+`evenly.register` is the one way to do so; each registry's own `register` checks what is particular to it and comes here.
+"""
+
+import re
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Protocol, TypeVar
+
+NAME = re.compile(r"[A-Za-z][\w-]*")
+
+
+class Named(Protocol):
+    """What a registry holds: it knows its own name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
+
+_own: set[tuple[str, str]] = set()  # kind and name of what users added
+
+
+def add(kind: str, registry: MutableMapping[str, T], thing: T, *, taken: Mapping[str, Any] | None = None, replace: bool = False) -> None:
+    """Put something into a registry under its own name, which must be free there and among those `taken`.
+
+    The very same object may come twice. With `replace`, what a user added before is replaced; what is part of evenly never is.
+
+    >>> from types import SimpleNamespace
+    >>> add("method", {}, SimpleNamespace(name="2fast"))
+    Traceback (most recent call last):
+    ValueError: The name of a method must begin with a letter and have only letters, digits, - and _, got '2fast'.
+    """
+    name = thing.name
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError(f"The name of a {kind} must begin with a letter and have only letters, digits, - and _, got {name!r}.")
+    present = (taken if taken is not None else registry).get(name)
+    if present is thing:
+        return
+    if present is not None and not (replace and is_own(kind, name)):
+        why = "registered before: pass replace=True to replace it" if is_own(kind, name) else "part of evenly"
+        raise ValueError(f"There is already a {kind} {name!r}, which is {why}. Otherwise choose another name.")
+    registry[name] = thing
+    _own.add((kind, name))
+
+
+def is_own(kind: str, name: str) -> bool:
+    """Whether a user added it."""
+    return (kind, name) in _own
+
+
+def forget(kind: str, registry: MutableMapping[str, Any], name: str) -> None:
+    """Take away what a user added, where it is in this registry."""
+    if is_own(kind, name) and registry.pop(name, None) is not None:
+        _own.discard((kind, name))
