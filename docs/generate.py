@@ -225,7 +225,8 @@ def catalogue() -> str:
     methods = [[f"[{m.title}]({m.name}.md)", f"`{m.name}`", m.formula, m.reference] for m in METHODS.values()]
     samplings = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in SAMPLINGS.items()]
     prepares = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in PREPARES.items()]
-    optimisers = [[f"`{name}`", options(known)] for name, (_, known) in OPTIMISERS.items()]
+    sides = {True: "server", False: "server, local"}
+    optimisers = [[f"`{n}`", sides[known.server_only], known.doc, options(known.settings)] for n, known in OPTIMISERS.items()]
     return "\n\n".join([
         table(["method", "written", "formula", "reference"], methods),
         "## Sampling: `+name`",
@@ -236,7 +237,7 @@ def catalogue() -> str:
         "## What clients do once, before the first round: `+name`",
         table(["name", "what it does", "settings"], prepares),
         "## Optimisers: `+server-name` or `+local-name`",
-        table(["name", "settings"], optimisers),
+        table(["name", "for", "what it is", "settings"], optimisers),
     ])  # fmt: skip
 
 

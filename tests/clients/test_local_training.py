@@ -135,7 +135,7 @@ def test_an_optax_factory_can_be_given():
 @pytest.mark.parametrize(
     "settings, sentence",
     [
-        ({"kind": "sdg"}, r"The optimiser must be one of sgd, momentum, adam, yogi, adagrad, got 'sdg'\."),
+        ({"kind": "sdg"}, r"The optimiser must be one of sgd, momentum, adam, yogi, adagrad, fedadam, fedyogi, fedadagrad, got 'sdg'\."),
         ({"kind": "momentum", "options": {"b1": 0.1}}, r"momentum has no setting 'b1'; it has learning_rate, momentum\."),
         ({"learning_rate": 0.0}, r"learning_rate must be above 0, got 0\.0\."),
     ],

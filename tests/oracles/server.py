@@ -51,3 +51,36 @@ def q_fedavg(w, trained, F, q, L, scaled=True, guard=0.0):
     """q-FFL, Algorithm 1 and 4. The paper prints Delta w_k = w - w_k; the authors' code has L (w - w_k): `scaled`."""
     d = [(L if scaled else 1.0) * (w - trained[k]) for k in range(len(F))]
     return q_fedsgd(w, F, d, q, L, guard)
+
+
+def reddi(kind, w, changes, rate, beta1, beta2, tau):
+    """Reddi et al., Algorithm 2: the models after each round, whose mean changes are given. v starts at tau^2."""
+    m, v, models = np.zeros_like(w), np.full_like(w, tau**2), []
+    for delta in changes:
+        m = beta1 * m + (1 - beta1) * delta
+        if kind == "fedadagrad":
+            v = v + delta**2
+        elif kind == "fedyogi":
+            v = v - (1 - beta2) * delta**2 * np.sign(v - delta**2)
+        else:
+            v = beta2 * v + (1 - beta2) * delta**2
+        w = w + rate * m / (np.sqrt(v) + tau)
+        models.append(w)
+    return np.array(models)
+
+
+def optaxs(kind, w, changes, rate, b1, b2, eps):
+    """optax's Adam, Yogi and Adagrad as its documentation has them; a change is a gradient with the other sign."""
+    start = {"adam": 0.0, "yogi": 1e-6, "adagrad": 0.1}[kind]
+    m, v, models = np.full_like(w, start), np.full_like(w, start), []
+    for t, delta in enumerate(changes, start=1):
+        g = -delta
+        if kind == "adagrad":
+            v = v + g**2
+            w = w - rate * g / np.sqrt(v + eps)
+        else:
+            m = b1 * m + (1 - b1) * g
+            v = b2 * v + (1 - b2) * g**2 if kind == "adam" else v - (1 - b2) * np.sign(v - g**2) * g**2
+            w = w - rate * (m / (1 - b1**t)) / (np.sqrt(v / (1 - b2**t)) + eps)
+        models.append(w)
+    return np.array(models)

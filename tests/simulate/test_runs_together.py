@@ -30,7 +30,7 @@ def agree(together: list, alone: list, tolerance: float = 1e-6) -> None:
         "q-fedavg(q=[0, 1, 5])",
         "fedavg(learning_rate=[0.1, 0.3])",
         "q-fedsgd(q=[1, 2], learning_rate=0.3)",
-        "q-fedavg(q=[0, 1])+local-momentum(learning_rate=0.05)+server-adam(learning_rate=0.05)",
+        "q-fedavg(q=[0, 1])+local-momentum(learning_rate=0.05)+server-fedadam(learning_rate=0.05)",
         "fedprox(mu=[0, 0.5])+local-adam(learning_rate=0.02)+server-momentum(learning_rate=0.5)",
     ],
 )

@@ -35,7 +35,7 @@ from evenly.clients import PREPARES
 from evenly.clients.alone import TrainingAlone
 from evenly.clients.edge_popup import EdgePopup
 from evenly.clients.local_training import LocalTraining
-from evenly.clients.optimiser import OPTIMISERS, Optimiser
+from evenly.clients.optimiser import Optimiser, optimiser_parts
 from evenly.clients.personal import PersonalTraining
 from evenly.clients.server import OptimisedServer
 from evenly.notation import Composition, Part, expand, parse, show, unknown
@@ -137,14 +137,13 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
             select = _built(SAMPLINGS[part.name], part)
         elif part.name in PREPARES:
             prepare = _built(PREPARES[part.name], part)
-        elif kind == "server" and name in OPTIMISERS:
+        elif part.name not in optimiser_parts():
+            raise unknown("part", part.name, [*SAMPLINGS, *PREPARES, *optimiser_parts()])
+        elif kind == "server":
             server = OptimisedServer(optimiser=_optimiser(name, part.settings))
-        elif kind == "local" and name in OPTIMISERS:
+        else:
             local = _optimiser(name, part.settings)
             shared = {**shared, **{k: v for k, v in part.settings.items() if k == "learning_rate"}}
-        else:
-            known = [*SAMPLINGS, *PREPARES, *(f"{k}-{o}" for k in ("server", "local") for o in OPTIMISERS)]
-            raise unknown("part", part.name, known)
     built = method.build(head.settings, common=shared, select=select, server=server, prepare=prepare, label=show(composition))
     if local is None:
         return built

@@ -1,29 +1,100 @@
-"""Any optax optimiser, with its settings as leaves so that a new learning rate does not recompile.
+"""Optimisers for clients and servers, with their settings as leaves so that a new learning rate does not recompile.
+
+There are two families. `sgd`, `momentum`, `adam`, `yogi` and `adagrad` are optax's. `fedadam`, `fedyogi` and `fedadagrad` are the
+servers of Reddi et al., "Adaptive Federated Optimization" (ICLR 2021), Algorithm 2. With D the change that the rule decided,
+
+    m <- beta1 m + (1 - beta1) D,    w+ = w + rate m / (sqrt(v) + tau),    and v, which starts at tau^2, becomes
+
+    fedadagrad  v + D^2
+    fedyogi     v - (1 - beta2) D^2 sign(v - D^2)
+    fedadam     beta2 v + (1 - beta2) D^2.
+
+optax differs from that. Its adam and yogi divide m and v by 1 - beta^t, which corrects the bias of averages that start at 0; its
+yogi starts both of them at 1e-6; its adagrad starts v at 0.1 and divides by sqrt(v + eps), and it has no m.
 
 optax closes over its hyper-parameters. Here they are numbers in a record and the transformation is rebuilt from them
 inside the traced step, which costs nothing once compiled.
 """
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Tree
+from evenly.types import Array, Tree
 
 Factory = Callable[..., optax.GradientTransformation]
 
-# Defaults of the adaptive ones are those of FedOpt (Reddi et al., 2021), whose eps is much larger than Adam's usual one.
-OPTIMISERS: dict[str, tuple[Factory, dict[str, float]]] = {
-    "sgd": (optax.sgd, {}),
-    "momentum": (optax.sgd, {"momentum": 0.9}),
-    "adam": (optax.adam, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}),
-    "yogi": (optax.yogi, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}),
-    "adagrad": (optax.adagrad, {"eps": 1e-3}),
+
+class Moments(NamedTuple):
+    """What a server of Reddi et al. keeps: the average change m and the scale v, of each parameter."""
+
+    mean: Tree
+    scale: Tree
+
+
+def fedopt(
+    grown: Callable[[Array, Array, Array], Array], learning_rate: Any, *, beta1: Any, tau: Any, beta2: Any = 0.0
+) -> optax.GradientTransformation:
+    """Reddi et al., Algorithm 2; `grown` makes the next v of v, the squared change and beta2."""
+
+    def init(model: Tree) -> Moments:
+        zeros = jax.tree.map(jnp.zeros_like, model)
+        return Moments(zeros, jax.tree.map(lambda zero: zero + jnp.asarray(tau, zero.dtype) ** 2, zeros))
+
+    def update(gradient: Tree, state: Moments, model: Tree | None = None) -> tuple[Tree, Moments]:
+        mean = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mean, gradient)
+        scale = jax.tree.map(lambda v, g: grown(v, g * g, beta2), state.scale, gradient)
+        return jax.tree.map(lambda m, v: -learning_rate * m / (jnp.sqrt(v) + tau), mean, scale), Moments(mean, scale)
+
+    return optax.GradientTransformation(init, update)  # pyright: ignore[reportArgumentType]
+
+
+def adagrad_scale(v: Array, square: Array, beta2: Array) -> Array:
+    return v + square
+
+
+def yogi_scale(v: Array, square: Array, beta2: Array) -> Array:
+    return v - (1 - beta2) * square * jnp.sign(v - square)
+
+
+def adam_scale(v: Array, square: Array, beta2: Array) -> Array:
+    return beta2 * v + (1 - beta2) * square
+
+
+class Known(NamedTuple):
+    """An optimiser that the notation names: how it is made, its settings besides the learning rate, and what it is."""
+
+    make: Factory
+    settings: dict[str, float]
+    doc: str
+    server_only: bool = False
+
+
+# Settings of the adaptive ones are those of Reddi et al., whose tau (optax: eps) is much larger than Adam's usual one.
+FEDOPT = {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3}
+OPTIMISERS: dict[str, Known] = {
+    "sgd": Known(optax.sgd, {}, "the change times the learning rate"),
+    "momentum": Known(optax.sgd, {"momentum": 0.9}, "optax's SGD with momentum; at the server, FedAvgM"),
+    "adam": Known(optax.adam, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}, "optax's Adam, with bias correction"),
+    "yogi": Known(optax.yogi, {"b1": 0.9, "b2": 0.99, "eps": 1e-3}, "optax's Yogi, with bias correction; averages start at 1e-6"),
+    "adagrad": Known(optax.adagrad, {"eps": 1e-3}, "optax's Adagrad: eps inside the root; squares start at 0.1"),
+    "fedadam": Known(partial(fedopt, adam_scale), FEDOPT, "Reddi et al.'s FedAdam, without bias correction", True),
+    "fedyogi": Known(partial(fedopt, yogi_scale), FEDOPT, "Reddi et al.'s FedYogi, without bias correction", True),
+    "fedadagrad": Known(
+        partial(fedopt, adagrad_scale), {"beta1": 0.0, "tau": 1e-3}, "Reddi et al.'s FedAdagrad: tau outside the root", True
+    ),
 }
+
+
+def optimiser_parts() -> list[str]:
+    """How the notation names optimisers, of servers and of clients."""
+    servers = [f"server-{name}" for name in OPTIMISERS]
+    return servers + [f"local-{name}" for name, known in OPTIMISERS.items() if not known.server_only]
 
 
 @record
@@ -35,13 +106,19 @@ class Optimiser:
     options: dict[str, Any] = leaf(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require(not isinstance(self.learning_rate, str | bool), f"learning_rate must be a number, got {self.learning_rate!r}.")
         if is_number(self.learning_rate):
             require(self.learning_rate > 0, f"learning_rate must be above 0, got {self.learning_rate}.")
         if isinstance(self.kind, str):
             require(self.kind in OPTIMISERS, f"The optimiser must be one of {', '.join(OPTIMISERS)}, got {self.kind!r}.")
-            known = OPTIMISERS[self.kind][1]
-            for name in self.options if isinstance(self.options, dict) else ():
+            known = OPTIMISERS[self.kind].settings
+            for name, value in self.options.items() if isinstance(self.options, dict) else ():
                 require(name in known, f"{self.kind} has no setting {name!r}; it has {', '.join(['learning_rate', *known])}.")
+                require(not isinstance(value, str | bool), f"{self.kind}: {name} must be a number, got {value!r}.")
+                if is_number(value) and name in ("beta1", "beta2"):
+                    require(0 <= value < 1, f"{self.kind}: {name} must be at least 0 and below 1, got {value}.")
+                if is_number(value) and name == "tau":
+                    require(value > 0, f"{self.kind}: tau must be above 0, got {value}.")
 
     def init(self, model: Tree) -> Tree:
         return self._transformation().init(model)
@@ -52,5 +129,7 @@ class Optimiser:
         return jax.tree.map(lambda m, u: jnp.asarray(m + u, m.dtype), model, updates), state
 
     def _transformation(self) -> optax.GradientTransformation:
-        factory, defaults = OPTIMISERS[self.kind] if isinstance(self.kind, str) else (self.kind, {})
-        return factory(self.learning_rate, **{**defaults, **self.options})
+        if not isinstance(self.kind, str):
+            return self.kind(self.learning_rate, **self.options)
+        known = OPTIMISERS[self.kind]
+        return known.make(self.learning_rate, **{**known.settings, **self.options})

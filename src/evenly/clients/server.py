@@ -13,7 +13,7 @@ from evenly.types import Array, Server, Tree
 
 @record
 class OptimisedServer:
-    """Let an optimiser move the model along the change that the rule decided (FedOpt: FedAdam, FedYogi, FedAvgM)."""
+    """Let an optimiser move the model along the change that the rule decided (FedOpt: FedAdam, FedYogi, FedAdagrad, FedAvgM)."""
 
     optimiser: Optimiser
 

@@ -13,7 +13,7 @@ def list_all() -> None:
     """Show every method, sampling, model, data set, metric and experiment."""
     with sentences():
         from evenly.clients import PREPARES
-        from evenly.clients.optimiser import OPTIMISERS
+        from evenly.clients.optimiser import optimiser_parts
         from evenly.datasets import DATASETS
         from evenly.experiment.config import packaged
         from evenly.experiment.plan import ALL_MODELS
@@ -26,7 +26,7 @@ def list_all() -> None:
         parts = {
             "sampling": SAMPLINGS,
             "before the first round": PREPARES,
-            "server and local optimisers": [f"{side}-{name}" for side in ("server", "local") for name in OPTIMISERS],
+            "server and local optimisers": optimiser_parts(),
             "models": ALL_MODELS,
             "data sets": [*DATASETS, "any .csv or .parquet file"],
             "metrics": EVERY_METRIC,

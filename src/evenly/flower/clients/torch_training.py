@@ -202,7 +202,7 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 def optimiser_of(work: LocalTraining) -> MakeOptimiser:
     """PyTorch's optimiser of the same name and arithmetic."""
     kind = work.optimiser
-    options = {**(OPTIMISERS[kind][1] if isinstance(kind, str) else {}), **work.options}
+    options = {**(OPTIMISERS[kind].settings if isinstance(kind, str) else {}), **work.options}
     if kind in ("sgd", "momentum"):
         return lambda parameters, rate: torch.optim.SGD(parameters, rate, momentum=float(options.get("momentum", 0.0)))
     if kind == "adam":
