@@ -4,10 +4,12 @@ import errno
 import html
 import json
 import os
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from evenly.cli import app
@@ -53,6 +55,29 @@ def sentence(result):
     assert result.stderr.count("error: ") == 1
     assert "Traceback" not in result.output
     return last
+
+
+def paths(command, path=()):
+    """Every command and group of commands, as the words that lead to it."""
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from paths(below, (*path, name))
+
+
+@pytest.mark.parametrize("path", [*paths(typer.main.get_command(app))], ids=" ".join)
+def test_help_is_plain_text_and_every_summary_fits_its_line(path):
+    """Help printed `\\[default: ...]` with a backslash, and the list of commands cut most summaries off."""
+    result = runner.invoke(app, [*path, "--help"], env={"COLUMNS": "80"})
+    assert result.exit_code == 0
+    assert "\\" not in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+    _, _, summaries = result.output.partition("Commands:")
+    assert not re.search(r"\.\.\.|…", summaries)
+    assert all(line.endswith(".") for line in summaries.splitlines() if line)
+
+
+def test_help_shows_defaults():
+    assert "[default: 0.1]" in run("compare", "--help").output
 
 
 def test_compare_writes_rows_traces_models_and_report(small):

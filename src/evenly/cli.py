@@ -5,16 +5,10 @@ from typing import Annotated
 import typer
 
 from evenly import __version__
-from evenly.commands import audit, compare, data, diff, doctor, export, flower, listing, report, reproduce, run, tune, watch
+from evenly.commands import Commands, audit, compare, data, diff, doctor, export, flower, listing, report, reproduce, run, tune, watch
 from evenly.compiling import set_flags
 
-app = typer.Typer(
-    help="Fair federated learning: train one model that works for every client, and see whom it fails.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = Commands("Fair federated learning: train one model that works for every client, and see whom it fails.")
 
 app.command()(compare.compare)
 app.command()(run.run)

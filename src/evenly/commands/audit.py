@@ -32,7 +32,7 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="Folder for the report; by default results/audit- and the file's name.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Audit a model's predictions: how evenly it serves clients and groups of people. Writes a report that holds no rows."""
+    """Audit how evenly predictions serve clients and groups. Writes a report that holds no rows."""
     with sentences():
         columns = [column.strip() for column in (sensitive or "").split(",") if column.strip()]
         folder = out or Path("results") / f"audit-{predictions.name.partition('.')[0]}"

@@ -52,7 +52,7 @@ def compare(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Train several methods on the same data, clients and batches, and write one report."""
+    """Train several methods on the same data and write one report. All of them see the same clients and batches."""
     with sentences():
         from evenly.experiment.plan import Plan
 

@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
+from evenly.commands import Commands
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
     from evenly.datasets import DataFile, DatasetCard
     from evenly.federation import Federation
 
-app = typer.Typer(help="Show, fetch and check data sets.", no_args_is_help=True)
+app = Commands("Show, fetch and check data sets.")
 Name = Annotated[str, typer.Argument(help="A data set; `evenly data list` shows them.")]
 
 
@@ -36,7 +37,7 @@ def list_all() -> None:
 def describe(
     name: Annotated[str, typer.Argument(help="A data set, with settings as elsewhere: adult-sex(partition=cov-same-size).")],
 ) -> None:
-    """Explain one data set: provenance, licence, files and, where they are here, its clients and groups."""
+    """Explain one data set: provenance, licence and files. Where its files are here, also its clients and groups."""
     with sentences():
         from evenly.experiment.sources import load
         from evenly.notation import parse_one

@@ -13,7 +13,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON on 
 
 
 def doctor(as_json: Json = False) -> None:
-    """Show versions, devices, folders and data sets, train a little, and say what is wrong; exit code 1 if something is."""
+    """Check the installation: versions, devices, folders, data sets. Trains a small model; the exit code is 1 if something is wrong."""
     with sentences():
         from evenly.commands.checkup import look
 

@@ -26,7 +26,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="File to write; csv and latex are printed by default.")] = None,
     metrics: Annotated[str, typer.Option(help="Columns of the LaTeX table, separated by commas; by default the main ones.")] = "",
 ) -> None:
-    """Write results as tidy rows, or as a LaTeX table: mean ± standard deviation over seeds, the best in bold."""
+    """Write results as tidy rows or as a LaTeX table. The table has mean ± standard deviation over seeds, the best in bold."""
     with sentences():
         from evenly.writing import write_whole
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from evenly.commands import Commands
 from evenly.commands.options import Client, Favourable, Label, Sensitive, Unprivileged
 from evenly.commands.running import this_command
 from evenly.mistakes import sentences
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from evenly.flower.deploy.following import Stand
     from evenly.flower.deploy.loopback import Loopback
 
-app = typer.Typer(help="Real federations with Flower: an app, a trial on this machine, certificates and keys.", no_args_is_help=True)
+app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
 Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
 
 
@@ -38,7 +39,7 @@ def new(
     method: Method = None,
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 5,
 ) -> None:
-    """Write a small Flower app, on your own table or on a synthetic federation. Nothing is overwritten."""
+    """Write a Flower app for your table or for synthetic data. Nothing is overwritten."""
     with sentences(), _flower():
         from evenly.flower.new_app import write_synthetic_app, write_table_app
 
@@ -69,7 +70,7 @@ def up(
     method: Method = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results and logs; by default a new one in the app's results/.")] = None,
 ) -> None:
-    """Run an app as a real federation on this machine: SuperLink, SuperNodes, TLS and keys; afterwards nothing is left running."""
+    """Run an app as a real federation on this machine. It has a SuperLink, SuperNodes, TLS and keys; afterwards nothing is left running."""
     with sentences(), _flower():
         from evenly.flower.deploy.app import read_app
         from evenly.flower.deploy.loopback import Loopback
@@ -91,7 +92,7 @@ def certificates(
     host: Annotated[list[str], typer.Option(help="Name or address under which clients reach the SuperLink. May be given several times.")],
     days: Annotated[int, typer.Option(help="How long the SuperLink's certificate is valid.", min=1)] = 397,
 ) -> None:
-    """Make a certificate for a SuperLink, and an authority that signs it unless one is in the folder already."""
+    """Make a certificate for a SuperLink. The authority that signs it is made too, unless one is in the folder already."""
     with sentences(), _flower():
         from evenly.flower.deploy.certificates import make_certificates
 

@@ -10,7 +10,7 @@ from evenly.mistakes import sentences
 
 
 def list_all() -> None:
-    """Show every method, sampling, model, data set, metric and experiment."""
+    """List methods, samplings, models, data sets and metrics. Experiments of papers are listed too."""
     with sentences():
         from evenly.clients import PREPARES
         from evenly.clients.optimiser import optimiser_parts
@@ -38,7 +38,7 @@ def list_all() -> None:
 
 
 def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")]) -> None:
-    """Explain one method, sampling or metric: formula, settings, what clients reveal."""
+    """Explain one method, sampling or metric. Shows the formula, the settings and what clients reveal."""
     with sentences():
         from evenly.algorithms import METHODS
         from evenly.clients import PREPARES

@@ -29,7 +29,7 @@ def report(
     format: Annotated[Format | None, typer.Option("--format", help="Of the figures; svg unless given.")] = None,
     min_cell: Annotated[int, typer.Option("--min-cell", help="Hide what rests on fewer people than that; 0 hides nothing.", min=0)] = 0,
 ) -> None:
-    """Write the report of finished results again, its charts as files, or a version that hides small numbers."""
+    """Write the report of finished results again. Its charts can be saved as files, and small numbers hidden."""
     with sentences():
         from evenly.experiment.folder import read_plan
         from evenly.experiment.study import StudyPlan

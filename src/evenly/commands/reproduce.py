@@ -28,7 +28,7 @@ def reproduce(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment of a paper, or all of them, and print the paper's figures beside ours."""
+    """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper to run all of them."""
     with sentences():
         from evenly.experiment.config import of_paper
 

@@ -31,7 +31,7 @@ def run(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment of your own from a TOML file; the same command goes on where it was stopped."""
+    """Run an experiment from a TOML file. The same command resumes it after an interruption."""
     with sentences():
         from evenly.commands.experiment import about, run_experiment
         from evenly.experiment.config import read
@@ -55,7 +55,7 @@ def resume(
     log: LogTo = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with whatever a folder holds, from where it was stopped; what is finished is not trained again."""
+    """Resume the interrupted experiment, study or search of a folder. What is finished is not trained again."""
     with sentences():
         from evenly.commands.experiment import run_experiment
         from evenly.commands.running import this_command

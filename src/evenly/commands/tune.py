@@ -74,7 +74,7 @@ def tune(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Choose a method's settings on validation rows; test rows are read once, of what is chosen.
+    """Choose a method's settings on validation rows. Test rows are read once, for the chosen settings.
 
     Without further options q is chosen as q-FFL does: the least variance whose average stays within a point of q = 0.
     """

@@ -14,7 +14,7 @@ def watch(
     port: Annotated[int, typer.Option(help="Port on this machine; 0: any that is free.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Follow an experiment on a page of this machine: progress, time left, and every method's figures so far."""
+    """Follow a running experiment on a page of this machine. It shows progress, time left and every method's figures so far."""
     with sentences():
         from evenly.watch import Watch
 
