@@ -11,6 +11,7 @@ from evenly.experiment.reproduce import Line
 from evenly.federation import SPLITS, Attribute
 from evenly.metrics import Spread, by_attribute, pooled
 from evenly.records import replace
+from evenly.report.by_group import group_rates, groupings
 from evenly.report.charts import lorenz, weight_history
 from evenly.report.client_groups import client_groups
 from evenly.report.hiding import hidden_clients, hidden_groups, without_clients
@@ -68,6 +69,16 @@ def test_no_rate_of_a_group_rests_on_few_people(found):
     assert "worst_accuracy" in hidden.withheld  # it may be the hidden group's
     specs = json.dumps(build(found, least=LEAST).specs["chart-groups-tpr"])
     assert "hidden: too few people" in specs
+
+
+def test_accuracy_is_hidden_where_it_could_tell_hidden_labels(found):
+    """Of a group that the model never selects, accuracy is the share of people without the favourable label."""
+    grouping, hidden = groupings(found.federation)[0], hidden_groups(found, "test", LEAST)
+    partly = ~hidden.cells[:, 0] & hidden.cells[:, 1:].any(1)
+    assert partly.any()
+    for label in {run.label for run in found.runs}:
+        rates = {name: group_rates(found, grouping, label, "test", name, hidden) for name in ("accuracy", "selection_rate")}
+        assert all(rates["accuracy"][g].hidden and not rates["selection_rate"][g].hidden for g in np.flatnonzero(partly))
 
 
 def test_totals_of_sides_and_attributes_give_no_group_away(found):

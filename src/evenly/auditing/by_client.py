@@ -30,8 +30,7 @@ class ClientView(NamedTuple):
     hidden: Hidden
     summary: dict[str, Estimate]  # every metric of `METRICS`
     counted: int  # clients that the summary is of: all, or without the hidden ones where these could be solved for
-    few: int  # clients with fewer than 30 rows
-    median: float  # rows of a client
+    few: int  # clients with fewer than 30 rows, of those that are shown
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
 
     @property
@@ -64,8 +63,7 @@ def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: in
         hidden=hidden,
         summary=_summary(shares[counts], rows[counts], hidden.cells[counts], least),
         counted=int(counts.sum()),
-        few=int((rows < few).sum()),
-        median=float(np.median(rows)),
+        few=int((~hidden.cells & (rows < few)).sum()),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe, rate_ends, resampled
-from evenly.auditing.hiding import FAVOURABLE, Veil, label_counts
+from evenly.auditing.hiding import FAVOURABLE, Veil, both_shown, label_counts, shown_rates
 from evenly.auditing.hiding import veil as veil_of
 from evenly.auditing.scores import Curves
 from evenly.auditing.within import Within, within
@@ -29,7 +29,11 @@ RATES = {
 GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")  # of the registry, every group in turn being the unprivileged one
 RANGES = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
 OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")  # what needs no favourable label
-NEEDS = {"eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr")}  # rates that must not be hidden on either side
+NEEDS = {  # rates that must not be hidden on either side
+    "spd": ("selection_rate",), "impact_ratio": ("selection_rate",), "acc_diff": ("accuracy",),
+    "eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr"),
+}  # fmt: skip
+LABELS = {"tpr": 1, "fpr": 0}  # the label of those whom a rate is a share of
 DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}  # gaps that are one rate less another
 MOST_COMPARED = 40  # groups of one column that are each compared with all others: the largest
 
@@ -75,7 +79,7 @@ def group_view(
 
     `wanted` says whether there is a favourable label. Without `unprivileged`, that is the group that is favoured least.
     """
-    shown = _shown(veil, wanted)
+    shown = shown_rates(veil, wanted)
     table = units.sum(0)
     found = _rates(units, shown)
     compared = np.array([name != NO_VALUE for name in names])
@@ -83,11 +87,11 @@ def group_view(
     return GroupView(
         title=title,
         names=tuple(names),
-        rows=np.where(shown["accuracy"], table.sum((1, 2)), 0),
+        rows=np.where(veil.groups.cells, 0, table.sum((1, 2))),
         veil=veil,
         rates=found,
-        against=_against(units, among_others(names, veil), shown, wanted, least, lowest),
-        ranges=_ranges(units, {rate: mask & compared for rate, mask in shown.items()}, wanted),
+        against=_against(units, among_others(names, veil), shown, ~veil.groups.cells, least, lowest),
+        ranges=_ranges(units, {rate: mask & compared for rate, mask in shown.items()}, ~veil.groups.cells & compared),
         unprivileged=lowest,
         chosen=unprivileged is None,
     )
@@ -98,8 +102,8 @@ def with_clients(found: GroupView, units: Array, hidden: Array, least: int) -> G
     if found.unprivileged is None or "spd" not in found.against:
         return found
     others = among_others(found.names, found.veil)
-    if found.veil.groups.cells[found.unprivileged]:
-        return found
+    if not both_shown(found.veil)[[found.unprivileged, *np.flatnonzero(~others)]].all():
+        return found  # the labels of all clients together would tell those that are hidden
     place = int(others[: found.unprivileged].sum())
     return found._replace(within=within(sides(units[:, others], (place,)), units[:, ~others].sum(1), hidden, least))
 
@@ -114,23 +118,16 @@ def among_others(names: Sequence[str], veil: Veil) -> Array:
 
 def intersections(title: str, names: Sequence[str], units: Array, *, wanted: bool, veil: Veil, compared: Array) -> GroupView:
     """The view of intersections: rates and ranges. Everybody against all others would be long and say little."""
-    shown = _shown(veil, wanted)
-    rows = np.where(shown["accuracy"], units.sum((0, 2, 3)), 0)
-    ranges = _ranges(units, {rate: mask & compared for rate, mask in shown.items()}, wanted)
+    shown = shown_rates(veil, wanted)
+    rows = np.where(veil.groups.cells, 0, units.sum((0, 2, 3)))
+    ranges = _ranges(units, {rate: mask & compared for rate, mask in shown.items()}, ~veil.groups.cells & compared)
     return GroupView(title, tuple(names), rows, veil, _rates(units, shown), {}, ranges)
 
 
 def overall(units: Array, *, wanted: bool, least: int) -> dict[str, Estimate]:
     """The rates of everybody together, in percent, from tables [units, 1, labels, outcomes]."""
-    found = _rates(units, _shown(veil_of(units.sum(0), least), wanted))
+    found = _rates(units, shown_rates(veil_of(units.sum(0), least), wanted))
     return {name: rate[0] for name, rate in found.items()}
-
-
-def _shown(veil: Veil, wanted: bool) -> dict[str, Array]:
-    """Which groups each rate may be shown for."""
-    group, unfavourable, favourable = ~veil.groups.cells, ~veil.labels.cells[:, 0], ~veil.labels.cells[:, 1]
-    own = {"tpr": favourable, "fpr": unfavourable, "base_rate": favourable & unfavourable}
-    return {rate: group & own[rate] if rate in own else group for rate in _names(RATES, wanted)}
 
 
 def _names(known: Sequence[str] | dict[str, Any], wanted: bool) -> list[str]:
@@ -158,22 +155,22 @@ def _stacked(tables: Array, names: Sequence[str]) -> Array:
 
 
 def _against(
-    units: Array, compared: Array, shown: dict[str, Array], wanted: bool, least: int, first: int
+    units: Array, compared: Array, shown: dict[str, Array], groups: Array, least: int, first: int
 ) -> dict[str, tuple[Estimate, ...]]:
     """Every group that is shown, `first` and otherwise the largest, against all other people whose value is known."""
     rows = units.sum((0, 2, 3))
-    weight = np.where(compared & shown["accuracy"], rows, 0)
+    weight = np.where(compared & groups, rows, 0)
     largest = [g for g in dict.fromkeys([first, *np.argsort(-weight, kind="stable")[:MOST_COMPARED].tolist()]) if weight[g]]
     known = units[:, compared]
     place = np.cumsum(compared) - 1  # of each group among those that are compared
-    found: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, wanted)}
+    found: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, len(shown) > 1)}
     for g in largest:
         pair = sides(known, (int(place[g]),))  # [units, 2, labels, outcomes]: the group and all others
         value, (low, high) = _measured(pair.sum(0), tuple(found)), _ends(pair, tuple(found))
         for i, name in enumerate(found):
             # Everybody's rates less those of both sides are the rates of people on neither.
             apart = [g, *np.flatnonzero(~compared).tolist()]
-            may = _enough(label_counts(pair.sum(0)), name, least) and all(shown[rate][apart].all() for rate in NEEDS.get(name, ()))
+            may = _enough(label_counts(pair.sum(0)), name, least) and all(shown[rate][apart].all() for rate in NEEDS[name])
             if may and np.isfinite(value[i]):
                 found[name][g] = Estimate(float(value[i]), float(low[i]), float(high[i]), int(rows[g]))
     return {name: tuple(column) for name, column in found.items()}
@@ -194,8 +191,8 @@ def _ends(pair: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
 
 def _enough(pair: Array, name: str, least: int) -> bool:
     """Whether both sides have enough people for this metric to be shown: `pair` counts [side, label]."""
-    labels = [1] if NEEDS.get(name) == ("tpr",) else [0, 1]
-    return bool((pair.sum(1) >= least).all() and (name not in NEEDS or (pair[:, labels] >= least).all()))
+    labels = [LABELS[rate] for rate in NEEDS[name] if rate in LABELS]
+    return bool((pair.sum(1) >= least).all() and (pair[:, labels] >= least).all())
 
 
 def _measured(pairs: Array, names: Sequence[str]) -> Array:
@@ -204,12 +201,12 @@ def _measured(pairs: Array, names: Sequence[str]) -> Array:
     return np.stack([AGAINST[name].function(seen) for name in names], axis=-1)
 
 
-def _ranges(units: Array, shown: dict[str, Array], wanted: bool) -> dict[str, Estimate]:
+def _ranges(units: Array, shown: dict[str, Array], groups: Array) -> dict[str, Estimate]:
     """The best of the shown groups against the worst, by the registry's own functions."""
-    names = _names(RANGES, wanted)
+    names = _names(RANGES, len(shown) > 1)
     value = _ranged(units.sum(0), names, shown)
     interval = resampled(units, partial(_ranged, names=names, shown=shown))
-    rows = int(units[:, shown["accuracy"]].sum())
+    rows = int(units[:, groups].sum())
     return {
         name: Estimate(float(v), float(low), float(high), rows) if np.isfinite(v) else NOTHING
         for name, v, low, high in zip(names, value, interval.low, interval.high, strict=True)

@@ -10,13 +10,14 @@ from evenly.auditing.by_group import GroupView, among_others, group_view, inters
 from evenly.auditing.columns import Coded
 from evenly.auditing.counting import Counts, Rows, counted
 from evenly.auditing.estimates import Estimate
-from evenly.auditing.hiding import Veil, both_shown, can_cross, crossed, veil
+from evenly.auditing.hiding import Gap, Veil, Veils, both_shown, can_cross, gaps_expose, label_counts, veils
 from evenly.auditing.labels import Judged, favourable_of, judged, outcomes
 from evenly.auditing.people import NO_VALUE, People, named, people
 from evenly.auditing.result import About, Audit
 from evenly.auditing.scores import Scores, curves, score_figures, scored, scores
 from evenly.metrics import by_attribute
 from evenly.report.by_group import FEW
+from evenly.report.disclosure import hide, small_cells
 from evenly.sensitive import Attribute
 
 Array = np.ndarray
@@ -48,7 +49,7 @@ class Prepared(NamedTuple):
     counts: Counts
     people: People
     scores: Scores | None
-    wanted: bool  # whether there is a favourable label
+    wanted: bool  # whether there is a favourable label, which enough people have and enough do not
     least: int
 
 
@@ -60,7 +61,9 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
     made = _prepared(table, judgement, who, favourable, wanted.least)
     sides = named(wanted.unprivileged, who.parts)
     clients = _clients(table.client, made, wanted.anonymous)
-    views = [_column(made, attribute, sides.get(attribute.name), clients) for attribute in who.groups.attributes]
+    attributes = who.groups.attributes
+    hidden = veils(made.counts.groups, attributes, made.least, wanted=made.wanted)
+    columns = [_column(made, a, own, sides.get(a.name), clients) for a, own in zip(attributes, hidden.single, strict=True)]
     whole = overall(made.counts.units.sum(1, keepdims=True), wanted=made.wanted, least=made.least)
     return Audit(
         about=About(
@@ -68,15 +71,15 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
             rows=len(made.rows.label),
             columns=_roles(table),
             labels=judgement.labels,
-            favourable=None if favourable is None else judgement.labels[favourable],
+            favourable=judgement.labels[favourable] if favourable is not None and made.wanted else None,
             least=wanted.least,
             anonymous=wanted.anonymous,
         ),
         whole=whole | _whole_scores(made),
         clients=clients,
-        groups=tuple(view for view, _ in views),
-        crossed=_crossed(made, [own for _, own in views]),
-        notes=(*judgement.notes, *_notes(who, favourable), *who.notes),
+        groups=_guarded(made, columns, hidden, clients),
+        crossed=None if hidden.crossed is None else _crossed(made, hidden.crossed),
+        notes=(*judgement.notes, *_notes(made, hidden, None if favourable is None else judgement.labels[favourable]), *who.notes),
     )
 
 
@@ -106,7 +109,8 @@ def _prepared(table: Table, judgement: Judged, who: People, favourable: int | No
             f"Column {table.score[0]!r} must be the score of one label, but there are {len(judgement.labels)}: name the favourable."
         )
     found = None if table.score is None else scores(*table.score, label)
-    return Prepared(rows, counts, who, found, favourable is not None, least)
+    enough = favourable is not None and not small_cells(label_counts(counts.groups.sum(0)), least).any()
+    return Prepared(rows, counts, who, found if enough else None, enough, least)
 
 
 def _clients(column: Coded | None, made: Prepared, anonymous: bool) -> ClientView | None:
@@ -116,49 +120,58 @@ def _clients(column: Coded | None, made: Prepared, anonymous: bool) -> ClientVie
     if made.scores is None:
         return found
     own = scored(made.scores, made.rows.client, found.clients)
-    shown = ~found.hidden.cells
-    return found._replace(scores=score_figures(own, shown, shown, made.least))
+    counts = label_counts(made.counts.clients.sum(1))
+    labels = hide(counts, made.least, sums=[0, 1], also=found.hidden.cells[:, None] & (counts > 0)).cells
+    return found._replace(scores=score_figures(own, ~found.hidden.cells & ~labels.any(1), made.least))
 
 
-def _column(made: Prepared, attribute: Attribute, unprivileged: int | None, clients: ClientView | None) -> tuple[GroupView, Veil]:
+def _column(made: Prepared, attribute: Attribute, own: Veil, unprivileged: int | None, clients: ClientView | None) -> GroupView:
     """One sensitive column on its own."""
     units = by_attribute(made.counts.units, attribute)
-    own = veil(units.sum(0), made.least)
     view = group_view(
         attribute.name, attribute.values, units, wanted=made.wanted, least=made.least, veil=own, unprivileged=unprivileged
     )  # fmt: skip
     if clients is not None and 1 < clients.clients == len(units):
         view = with_clients(view, units, clients.hidden.cells, made.least)
     if made.scores is None:
-        return view, own
+        return view
     part = next(part for part in made.people.parts if part.name == attribute.name)
     found = scored(made.scores, part.codes, len(part.values))
-    figures = score_figures(found, ~own.groups.cells, both_shown(own), made.least)
-    # The bins of a group together tell how many of its people have each label.
-    drawn = curves(found, both_shown(own) & ~own.groups.cells, among_others(part.values, own), made.least)
-    return view._replace(scores=figures, curves=drawn), own
+    # The bins of a group together tell how many of its people have each label, and scores of 0 and 1 tell it from their mean.
+    shown = both_shown(own) & ~own.groups.cells
+    drawn = curves(found, shown, among_others(part.values, own), made.least)
+    return view._replace(scores=score_figures(found, shown, made.least), curves=drawn)
 
 
-def _crossed(made: Prepared, single: Sequence[Veil]) -> GroupView | None:
-    """The intersections of several columns; nothing of one, or where there are too many to be guarded."""
+def _guarded(made: Prepared, views: Sequence[GroupView], hidden: Veils, clients: ClientView | None) -> tuple[GroupView, ...]:
+    """The views without gaps within clients where these would give hidden counts away."""
+    attributes, gaps = made.people.groups.attributes, []
+    for attribute, view in zip(attributes, views, strict=True):
+        if view.within is not None and view.unprivileged is not None:
+            of_group, others = np.array(attribute.of_group), among_others(view.names, view.veil)
+            own = of_group == view.unprivileged
+            gaps.append(Gap(own, others[of_group] & ~own, np.array([gap.known for gap in view.within.spd])))
+    if clients is None or not gaps_expose(made.counts.units, attributes, hidden, clients.hidden, gaps, made.least):
+        return tuple(views)
+    return tuple(view._replace(within=None) for view in views)
+
+
+def _crossed(made: Prepared, own: Veil) -> GroupView:
+    """The intersections of several columns."""
     groups = made.people.groups
-    if len(groups.attributes) < 2 or not can_cross(groups.attributes):
-        return None
-    own = crossed(made.counts.groups, groups.attributes, single, made.least)
     compared = np.array([all(a.values[a.of_group[g]] != NO_VALUE for a in groups.attributes) for g in range(len(groups.names))])
     title = " and ".join(made.people.names)
     view = intersections(title, groups.names, made.counts.units, wanted=made.wanted, veil=own, compared=compared)
     if made.scores is None:
         return view
     found = scored(made.scores, groups.group, len(groups.names))
-    return view._replace(scores=score_figures(found, ~own.groups.cells, both_shown(own), made.least))
+    return view._replace(scores=score_figures(found, ~own.groups.cells & both_shown(own), made.least))
 
 
 def _whole_scores(made: Prepared) -> dict[str, Estimate]:
     if made.scores is None:
         return {}
-    everybody = np.ones(1, bool)
-    return {name: found[0] for name, found in score_figures(scored(made.scores, None, 1), everybody, everybody, made.least).items()}
+    return {name: found[0] for name, found in score_figures(scored(made.scores, None, 1), np.ones(1, bool), made.least).items()}
 
 
 def _roles(table: Table) -> dict[str, str]:
@@ -173,11 +186,21 @@ def _roles(table: Table) -> dict[str, str]:
     return {role: name for role, name in found.items() if name}
 
 
-def _notes(who: People, favourable: int | None) -> list[str]:
+def _notes(made: Prepared, hidden: Veils, favourable: str | None) -> list[str]:
     """What the reader must know of choices that were made for the table."""
-    notes = []
-    if favourable is None and who.parts:
+    notes, attributes = [], made.people.groups.attributes
+    if favourable is None and attributes:
         notes.append("There are more than two labels and none is named as favourable: groups are compared by accuracy only.")
-    if len(who.parts) > 1 and not can_cross(who.groups.attributes):
+    if favourable is not None and not made.wanted:
+        notes.append(
+            f"Fewer than {made.least} people have the label “{favourable}”, or fewer than {made.least} have another: "
+            "only accuracy is shown, since every other figure would rest on them."
+        )
+    if hidden.solvable:
+        notes.append(
+            "Intersections of the sensitive columns are not shown: small numbers that are hidden would follow from them by calculation, "
+            "or there are too many to make sure that none does."
+        )
+    if len(attributes) > 1 and not can_cross(attributes):
         notes.append("The sensitive columns have too many combinations of values to look at their intersections; each is shown on its own.")
     return notes

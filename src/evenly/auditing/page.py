@@ -9,7 +9,7 @@ from evenly.auditing.page_parts import Part, apart
 from evenly.auditing.page_scores import score_section
 from evenly.auditing.result import Audit
 from evenly.auditing.scores import SCORES
-from evenly.auditing.words import interval_words
+from evenly.auditing.words import interval_words, protection_words
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.report.document import contents, document
 from evenly.report.grid import Column, grid
@@ -91,7 +91,8 @@ def _about(audit: Audit) -> Html:
         ("Not shown are figures on", least),
         *([("Names of clients", "replaced by numbers, the largest client first")] if about.anonymous else []),
     ]
-    parts = [definitions(pairs), element("p", None, unbroken(f"{interval_words(audit)} {ROWS}"))]
+    texts = f"{interval_words(audit)} {ROWS}", protection_words(about.least)
+    parts = [definitions(pairs), *(element("p", None, unbroken(text)) for text in texts)]
     if about.command:
         parts += [element("h3", None, "The command"), element("pre", {"tabindex": "0"}, element("code", None, about.command))]
     return section("about", "About this audit", *parts, folded("How the figures are computed", _formulas(audit)))

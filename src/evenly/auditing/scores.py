@@ -85,13 +85,13 @@ def scored(scores: Scores, group: Array | None, groups: int) -> Scored:
     )  # fmt: skip
 
 
-def score_figures(found: Scored, shown: Array, by_label: Array, least: int) -> dict[str, tuple[Estimate, ...]]:
-    """AUC, calibration error and bias of the groups that are shown; AUC only where enough people have each label.
+def score_figures(found: Scored, shown: Array, least: int) -> dict[str, tuple[Estimate, ...]]:
+    """AUC, calibration error and bias of the groups whose numbers of people with each label may be shown; AUC only where both are enough.
 
-    `shown` and `by_label` say which groups, and which groups' labels, may be shown.
+    All three rest on the labels: with scores of 0 and 1, bias and selection rate tell how many people have the favourable label.
     """
     fewest = np.minimum(found.favourable, found.rows - found.favourable)
-    ranked = shown & by_label & (fewest >= least)
+    ranked = shown & (fewest >= least)
     nothing = np.full(len(found.rows), np.nan)
     return {
         "auc": estimates(np.where(ranked, found.auc, np.nan), found.auc_low, found.auc_high, found.rows),

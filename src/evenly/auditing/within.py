@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe
-from evenly.auditing.hiding import FAVOURABLE
+from evenly.auditing.hiding import FAVOURABLE, label_counts
 from evenly.metrics import rates, ratio
 from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval, resampled
 from evenly.report.disclosure import hide
@@ -33,18 +33,21 @@ def within(pairs: Array, rest: Array, hidden: Array, least: int) -> Within:
     `rest` [clients, labels, outcomes] counts people on neither side, who would follow from their client's total.
     """
     seen = rates(pairs, FAVOURABLE)
-    people, labelled = pairs.sum((2, 3)), pairs[:, :, FAVOURABLE].sum(-1)
-    shown = _both(np.column_stack([people, rest.sum((1, 2))]), hidden, least)
-    spd = _gaps(seen.selection_rate, people, shown)
-    with_label = np.column_stack([labelled, rest[:, FAVOURABLE].sum(-1)])
-    return Within(spd, _gaps(seen.tpr, labelled, _both(with_label, ~shown, least)), _mean(spd))
+    counts = label_counts(np.concatenate([pairs, rest[:, None]], axis=1))  # [clients, sides and rest, labels]
+    shown = _told_apart(counts, hidden, least)
+    spd, eod = _gaps(seen.selection_rate, counts[:, :2].sum(-1), shown), _gaps(seen.tpr, counts[:, :2, FAVOURABLE], shown)
+    return Within(spd, eod, _mean(spd))
 
 
-def _both(counts: Array, gone: Array, least: int) -> Array:
-    """Clients in which both sides may be shown: neither is small, nor does one, or the rest, follow from the totals of clients
-    and of groups. `counts` is [clients, 3]: the two sides and the rest."""
-    cells = hide(counts, least, sums=[0, 1], also=np.repeat(gone[:, None], 3, axis=1) & (counts > 0)).cells
-    return ~gone & ~cells.any(1) & (counts[:, :2] > 0).all(1)
+def _told_apart(counts: Array, gone: Array, least: int) -> Array:
+    """Clients in which both sides may be shown: no side is small, nor has it few people with one label, nor does such a number
+    follow from the totals of clients and of groups.
+
+    The selection rates of both sides with the accuracy of their client could tell the labels, so these must not be hidden.
+    """
+    people = hide(counts.sum(-1), least, sums=[0, 1], also=gone[:, None] & (counts.sum(-1) > 0)).cells
+    labels = hide(counts, least, sums=[0, 1, 2], also=people[..., None] & (counts > 0)).cells
+    return ~gone & ~labels.any((1, 2)) & (counts[:, :2].sum(-1) > 0).all(1)
 
 
 def _gaps(share: Array, rows: Array, shown: Array) -> tuple[Estimate, ...]:

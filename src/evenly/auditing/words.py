@@ -38,6 +38,20 @@ def cautions(audit: Audit) -> list[str]:
     return found
 
 
+def protection_words(least: int) -> str:
+    """What hiding protects, and what it does not."""
+    if least <= 1:
+        return "Nothing is hidden: a figure may rest on one person."
+    return (
+        f"Protected are numbers from 1 to {least - 1}: of people by client, by group, by intersection, by label within a group, and of "
+        "groups within a client. None of them is shown, and none follows exactly from the figures together; where there are few enough "
+        "cells, integer programming made sure of that. Not protected are bounds, which always follow: a hidden group has at most as many "
+        "people as its total leaves. Nor is a share of enough people hidden because it is small: 2 % of 100 people are two of them. "
+        "Somebody who knows more, from elsewhere or from a second audit of nearly the same table, can work out more. "
+        "If that is too much, raise --min-cell."
+    )
+
+
 def interval_words(audit: Audit) -> str:
     """How the intervals of groups were found."""
     if audit.clients is not None and audit.clients.clients >= LEAST_CLIENTS:
@@ -192,7 +206,9 @@ def _hidden(audit: Audit) -> str:
     views = [*audit.groups, *([audit.crossed] if audit.crossed else [])]
     groups = hidden_words([view.veil.groups for view in views], least, what="group")
     partly = sum(int(_partly(view.veil.groups, view.veil.labels)) for view in views)
-    rates = f"Of {partly} more groups, rates that rest on fewer than {least} people with one label are not shown." if partly else ""
+    more = "1 more group" if partly == 1 else f"{partly:,} more groups"
+    why = f"rates that rest on fewer than {least} people with one label are not shown, nor accuracy, which could tell how many these are"
+    rates = f"Of {more}, {why}." if partly else ""
     return " ".join(filter(None, [clients, groups, rates]))
 
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = np.ndarray
+Axes = int | tuple[int, ...]  # summed over together
+Line = tuple[int | slice, ...]  # the index of the cells of one total
 MOST_SOLVED = 400  # hidden cells up to which the totals are solved for them
 
 
@@ -24,15 +26,15 @@ class Hidden(NamedTuple):
 
     cells: Array  # [...] bool: not to be shown
     small: Array  # [...] bool: hidden for their own sake; the other hidden cells are so for the sake of these
-    totals: dict[int, Array]  # by axis that is summed over: the sums that would give a cell away and must be withheld too
+    totals: dict[Axes, Array]  # by axes that are summed over: the sums that would give a cell away and must be withheld too
 
     @property
     def any(self) -> bool:
         return bool(self.cells.any())
 
 
-def hide(counts: Any, least: int, *, sums: Sequence[int] = (), also: Any = None) -> Hidden:
-    """The cells of a table that may not be shown. `sums` are the axes over which totals are shown as well.
+def hide(counts: Any, least: int, *, sums: Sequence[Axes] = (), also: Any = None) -> Hidden:
+    """The cells of a table that may not be shown. `sums` are the axes over which totals are shown as well, each one or several.
 
     `also` marks cells that are hidden for other reasons; they are protected in the same way. With `least` at 1 or less nothing
     is small. Cells that count nobody are never small.
@@ -48,9 +50,9 @@ def hide(counts: Any, least: int, *, sums: Sequence[int] = (), also: Any = None)
     small = small_cells(counts, least)
     guarded = small | (np.zeros(counts.shape, bool) if also is None else np.asarray(also, bool))
     cells = guarded.copy()
-    while any(_protect(cells, counts, least, axis) for axis in sums) or _join(cells, counts, least, sums, guarded):
+    while any(_protect(cells, counts, least, axes) for axes in sums) or _join(cells, counts, least, sums, guarded):
         pass  # a cell hidden for its row may stand alone in its column
-    return Hidden(cells, small, {axis: _withheld(cells, counts, least, axis) for axis in sums})
+    return Hidden(cells, small, {axes: _withheld(cells, counts, least, axes) for axes in sums})
 
 
 def small_cells(counts: Any, least: int) -> Array:
@@ -63,25 +65,35 @@ def small_cells(counts: Any, least: int) -> Array:
     return (counts > 0) & (counts < least)
 
 
-def _protect(cells: Array, counts: Array, least: int, axis: int) -> bool:
+def _line(place: Sequence[int], axes: Axes) -> Line:
+    """The line of a cell: all cells that are summed with it."""
+    summed = (axes,) if isinstance(axes, int) else axes
+    return tuple(slice(None) if axis in summed else int(at) for axis, at in enumerate(place))
+
+
+def _lines(shape: tuple[int, ...], axes: Axes) -> list[Line]:
+    summed = (axes,) if isinstance(axes, int) else axes
+    return [_line(place, axes) for place in np.ndindex(*(1 if axis in summed else size for axis, size in enumerate(shape)))]
+
+
+def _protect(cells: Array, counts: Array, least: int, axes: Axes) -> bool:
     """Hide more of every line until its total gives nothing away, in place; whether anything changed."""
-    lines, own = np.moveaxis(cells, axis, -1), np.moveaxis(counts, axis, -1)  # views
     changed = False
-    for at in np.ndindex(lines.shape[:-1]):
-        while not is_safe(lines[at], own[at], least):
-            free = np.flatnonzero(~lines[at] & (own[at] > 0))
+    for line in _lines(cells.shape, axes):
+        own, people = cells[line], counts[line]  # views
+        while not is_safe(own, people, least):
+            free = np.argwhere(~own & (people > 0))
             if not len(free):
                 break
-            lines[at][free[np.argmin(own[at][free])]] = changed = True
+            own[tuple(free[np.argmin(people[tuple(free.T)])])] = changed = True
     return changed
 
 
-def _join(cells: Array, counts: Array, least: int, sums: Sequence[int], guarded: Array) -> bool:
+def _join(cells: Array, counts: Array, least: int, sums: Sequence[Axes], guarded: Array) -> bool:
     """Hide one more cell beside one that all totals together would tell, in place; whether there was one to hide."""
     for at in solved(cells, counts, least, sums):
-        lines = ((*at[:axis], slice(None), *at[axis + 1 :]) for axis in sums)
         told = np.zeros(cells.shape, bool)
-        for line in lines:
+        for line in (_line(at, axes) for axes in sums):
             told[line] |= is_safe(cells[line], counts[line], least)
         free = np.argwhere(told & ~cells & (counts > 0))
         if guarded[at] and len(free):
@@ -90,7 +102,7 @@ def _join(cells: Array, counts: Array, least: int, sums: Sequence[int], guarded:
     return False
 
 
-def solved(cells: Array, counts: Array, least: int, sums: Sequence[int]) -> list[tuple[int, ...]]:
+def solved(cells: Array, counts: Array, least: int, sums: Sequence[Axes]) -> list[tuple[int, ...]]:
     """Hidden cells that count somebody and follow from the totals over several axes together, as long as there are few hidden.
 
     >>> blocks = np.kron(np.eye(2), np.ones((2, 2))).astype(bool)  # in each block what is added here can be taken away there
@@ -101,13 +113,11 @@ def solved(cells: Array, counts: Array, least: int, sums: Sequence[int]) -> list
     places = np.argwhere(cells & (counts > 0))
     if len(sums) < 2 or not 0 < len(places) <= MOST_SOLVED:
         return []
-    equations: dict[tuple[int, tuple[int, ...]], Array] = {}
+    equations: dict[str, Array] = {}
     for j, place in enumerate(places.tolist()):
-        for axis in sums:
-            line = (*place[:axis], slice(None), *place[axis + 1 :])
+        for line in (_line(place, axes) for axes in sums):
             if is_safe(cells[line], counts[line], least):  # else its total is withheld
-                key = axis, tuple(place[:axis] + place[axis + 1 :])
-                equations.setdefault(key, np.zeros(len(places)))[j] = 1
+                equations.setdefault(str(line), np.zeros(len(places)))[j] = 1
     if not equations:
         return []
     _, sizes, directions = np.linalg.svd(np.stack(list(equations.values())), full_matrices=False)
@@ -121,12 +131,9 @@ def is_safe(hidden: Array, counts: Array, least: int) -> bool:
     return not counted.any() or (int(counted.sum()) > 1 and counts[counted].sum() >= least)
 
 
-def _withheld(cells: Array, counts: Array, least: int, axis: int) -> Array:
-    lines, own = np.moveaxis(cells, axis, -1), np.moveaxis(counts, axis, -1)
-    found = np.zeros(lines.shape[:-1], bool)
-    for at in np.ndindex(found.shape):
-        found[at] = not is_safe(lines[at], own[at], least)
-    return found
+def _withheld(cells: Array, counts: Array, least: int, axes: Axes) -> Array:
+    gone = [not is_safe(cells[line], counts[line], least) for line in _lines(cells.shape, axes)]
+    return np.array(gone, bool).reshape(counts.sum(axes).shape)
 
 
 def hidden_words(hidden: Sequence[Hidden], least: int, *, what: str = "cell", whom: str = "people") -> str:

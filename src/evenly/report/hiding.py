@@ -16,7 +16,8 @@ from evenly.types import Trace
 
 ALL_ROWS, POSITIVE, NEGATIVE = range(3)
 MANY = 100  # hidden clients: more than could be solved for from a method's figures, curves and bars over all clients
-RESTS_ON = {"accuracy": ALL_ROWS, "selection_rate": ALL_ROWS, "tpr": POSITIVE, "fpr": NEGATIVE}
+# The cells that a rate tells something of. Accuracy and selection rate together would tell how many people have each label.
+RESTS_ON = {"accuracy": (ALL_ROWS, POSITIVE, NEGATIVE), "selection_rate": (ALL_ROWS,), "tpr": (POSITIVE,), "fpr": (NEGATIVE,)}
 ENDS = {WORST_TENTH: 1, WORST_CLIENT: 1, BEST_TENTH: -1, BEST_CLIENT: -1}  # where among the clients in order of accuracy these lie
 
 

@@ -1,0 +1,105 @@
+"""No small count that an audit hides can be worked out from what it shows: integer programming finds several answers for each."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import evenly
+from evenly.auditing.hiding import veils
+from evenly.auditing.inference import MOST_CELLS, Sum, recovered
+from evenly.sensitive import Attribute
+from tests.auditing.attack import Attack, Bound
+
+LEAST = 10
+COLUMNS = ["sex", "race"]
+
+
+def hostile(seed: int) -> pd.DataFrame:
+    """A random table of few people, many of them in small groups: rare labels, models that select nobody or are always right."""
+    draw = np.random.default_rng(seed)
+    rows, sexes, races = draw.integers(60, 400), draw.integers(2, 4), draw.integers(2, 5)
+    sex, race = (draw.choice(size, rows, p=draw.dirichlet(np.full(size, 2))) for size in (sexes, races))
+    rare, right = draw.beta(1, 2) * draw.uniform(0.3, 1, sexes), draw.uniform(0.5, 1.1)
+    label = (draw.random(rows) < rare[sex]).astype(int)
+    label[:2] = 0, 1
+    chosen = np.where(draw.random(rows) < right, label, 1 - label)
+    chosen = np.where(race == 0, 0, chosen) if seed % 4 == 0 else chosen * (draw.random(rows) < 0.2) if seed % 4 == 1 else chosen
+    frame = pd.DataFrame({"sex": [f"s{i}" for i in sex], "race": [f"r{i}" for i in race], "y": label, "p": chosen})
+    if seed % 3 == 0:
+        frame.loc[draw.random(rows) < 0.08, "race"] = None
+    return frame.assign(site=[f"k{i}" for i in draw.integers(0, draw.integers(2, 7), rows)])
+
+
+def attacked(seed: int) -> list[Bound]:
+    frame, client = hostile(seed), "site" if seed % 2 else None
+    found = evenly.audit(frame, label="y", prediction="p", sensitive=COLUMNS, client=client, min_cell=LEAST)
+    return Attack(frame, COLUMNS, client, found.table).run(LEAST)
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4, 5, 13, 16])
+def test_integer_programming_recovers_no_small_count(seed: int):
+    """In each of these tables some were recovered while accuracy and selection rate stood beside hidden label counts."""
+    bounds = attacked(seed)
+    assert bounds
+    assert not [bound for bound in bounds if bound.recovered]
+
+
+@pytest.mark.slow
+def test_integer_programming_recovers_no_small_count_of_many_tables():
+    bounds = [bound for seed in range(100, 190) for bound in attacked(seed)]
+    assert len(bounds) > 500
+    assert not [bound for bound in bounds if bound.recovered]
+
+
+def test_the_attack_finds_what_is_given_away():
+    """With every figure shown, most small counts are known: an attack that found none would prove nothing."""
+    frame = hostile(5)
+    found = evenly.audit(frame, label="y", prediction="p", sensitive=COLUMNS, min_cell=0)
+    bounds = Attack(frame, COLUMNS, None, found.table).run(LEAST)
+    assert sum(bound.recovered for bound in bounds) > len(bounds) / 2
+
+
+def test_a_group_of_which_nobody_is_selected_does_not_tell_its_labels_by_its_errors():
+    rows = [("f", 0, 0)] * 40 + [("f", 1, 0)] * 4 + [("m", 0, 0)] * 30 + [("m", 1, 0)] * 8 + [("x", 0, 1)] * 20 + [("x", 1, 1)] * 20
+    frame = pd.DataFrame(rows, columns=["sex", "y", "p"])
+    view = evenly.audit(frame, label="y", prediction="p", sensitive="sex").groups[0]
+    f = view.names.index("f")
+    assert not view.rates["accuracy"][f].known  # 40 of 44 right, none selected: four have the favourable label
+    assert not view.against["acc_diff"][f].known
+    assert view.rates["selection_rate"][f].value == 0
+
+
+def test_what_is_hidden_of_a_column_does_not_follow_from_its_intersections():
+    """The label counts of a value that is hidden for another's sake are hidden in all of its intersections."""
+    draw = np.random.default_rng(1)
+    sex, race = (Attribute(name, ("a", "b", "c"), of) for name, of in (("sex", (0, 0, 0, 1, 1, 1, 2, 2, 2)), ("race", (0, 1, 2) * 3)))
+    tables = draw.integers(15, 40, (9, 2, 2))
+    tables[:3, 1] = [[1, 1], [1, 0], [0, 1]]  # four people with sex a have the favourable label
+    found = veils(tables, (sex, race), LEAST, wanted=True)
+    hidden = np.flatnonzero(found.single[0].labels.cells[:, 1])
+    assert len(hidden) > 1
+    assert found.crossed is not None
+    assert found.crossed.labels.cells[np.isin(sex.of_group, hidden), 1].all()
+
+
+def test_too_few_people_with_one_label_leave_accuracy_only():
+    frame = pd.DataFrame({"sex": ["f", "m"] * 100, "y": [1] * 6 + [0] * 194, "p": [0, 1] * 100})
+    found = evenly.audit(frame, label="y", prediction="p", sensitive="sex")
+    assert set(found.table["metric"]) <= {"accuracy", "acc_diff", "acc_range", "worst_accuracy"}
+    assert any("Fewer than 10 people have the label “1”" in warning for warning in found.warnings)
+
+
+def test_scores_of_0_and_1_do_not_tell_hidden_labels():
+    """The mean of such scores is the selection rate, so their bias would tell how many people have the favourable label."""
+    frame = hostile(7).assign(s=lambda table: table["p"])
+    found = evenly.audit(frame, label="y", prediction="p", score="s", sensitive=COLUMNS)
+    for view in (*found.groups, *([found.crossed] if found.crossed else [])):
+        hidden = view.veil.labels.cells.any(-1)
+        assert not any(view.scores[name][g].known for name in ("auc", "ece", "bias") for g in np.flatnonzero(hidden))
+
+
+def test_more_cells_than_can_be_solved_count_as_recovered():
+    counts, all_kinds = np.ones((MOST_CELLS + 1, 4), int), np.ones(4, bool)
+    secret = Sum(np.arange(len(counts)) == 0, all_kinds)
+    assert recovered(counts, [], [secret]) == [True]
+    assert recovered(counts[:10], [], [Sum(secret.cells[:10], all_kinds)]) == [False]
