@@ -152,8 +152,10 @@ def test_own_models_must_give_scores_per_row(apply: Any, shape: str, tiny: Feder
 def test_a_model_with_the_wrong_number_of_classes_is_refused(tiny: Federation):
     with pytest.raises(ValueError, match="Custom has 4 classes, but the data have 3 labels"):
         check_task(by_hand(4), tiny)
-    with pytest.raises(TypeError, match="dot_general"):
+    with pytest.raises(ValueError, match=r"^Softmax expects 6 features, but rows of .* have 5\. Give it features=5\.$"):
         check_task(Softmax(features=6, classes=3), tiny)
+    with pytest.raises(ValueError, match=r"^Custom cannot be applied to rows of shape \[5\]: dot_general"):
+        check_task(Custom(initialise=lambda key: jnp.zeros((6, 3)), apply=lambda p, x: x @ p), tiny)
 
 
 class NotATree(Custom):

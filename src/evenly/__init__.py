@@ -1,11 +1,11 @@
 """Fair federated learning: one model that works for every client and every group, not only on average.
 
-import evenly
-
-federation = evenly.synthetic()
-task = evenly.models.Softmax(features=60, classes=10)
-(trace,) = evenly.simulate(task, federation, [evenly.algorithm("q-fedavg(q=1)")], rounds=200)
-evenly.final_metrics(trace, "test")["worst10"]
+>>> import evenly
+>>> federation = evenly.synthetic(clients=20)
+>>> task = evenly.models.Softmax(features=60, classes=10)
+>>> (trace,) = evenly.train(task, federation, "q-fedavg(q=1)", rounds=100)
+>>> round(evenly.final_metrics(trace, "test")["worst10"], 1)  # accuracy of the worst-served tenth of the clients, in percent
+62.8
 """
 
 from importlib import import_module
@@ -14,21 +14,27 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from evenly import algorithms as algorithms
+    from evenly import datasets as datasets
+    from evenly import metrics as metrics
     from evenly import models as models
+    from evenly import partitions as partitions
+    from evenly import sampling as sampling
+    from evenly import simulate as simulate
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
     from evenly.auditing import audit as audit
     from evenly.datasets import synthetic as synthetic
-    from evenly.experiment.tuning import tune as tune
     from evenly.federation import Federation as Federation
     from evenly.metrics import final_metrics as final_metrics
     from evenly.plugins import register as register
+    from evenly.report.tuning import tune as tune
     from evenly.saving import Model as Model
     from evenly.saving import from_trace as from_trace
     from evenly.saving import load as load
     from evenly.saving import save as save
     from evenly.simulate import companions as companions
-    from evenly.simulate import simulate as train  # noqa: F401
+    from evenly.simulate.train import train as train
     from evenly.types import Algorithm as Algorithm
     from evenly.types import Seeds as Seeds
     from evenly.types import Trace as Trace
@@ -38,17 +44,21 @@ _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
     "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
     "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
-    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate", "tune": "evenly.experiment.tuning",
+    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train", "tune": "evenly.report.tuning",
     "variants": "evenly.algorithms",
 }  # fmt: skip
-_RENAMED = {"train": "simulate"}  # evenly.simulate is the package; a function of that name would hide it
+_MODULES = ("algorithms", "datasets", "metrics", "models", "partitions", "sampling", "simulate")
 
-__all__ = ["models", *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "models":
-        return import_module("evenly.models")
+    if name in _MODULES:
+        return import_module(f"evenly.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'evenly' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), _RENAMED.get(name, name))
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

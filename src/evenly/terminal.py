@@ -135,9 +135,13 @@ def methods_table() -> Table:
 
 
 def reveals(method: Method) -> str:
-    """What the method makes clients say besides their update."""
-    needs = method.build({k: v[0] for k, v in method.defaults.items() if isinstance(v, list)}).rule.needs
-    return ", ".join(sorted(needs - {"square_norm", "chance"})) or "nothing"
+    """What the method makes clients say besides their update; of the update itself, the squared norm is part of it."""
+    return ", ".join(sorted(_needs(method))) or "nothing"
+
+
+def _needs(method: Method) -> frozenset[str]:
+    built = method.build({k: v[0] for k, v in method.defaults.items() if isinstance(v, list)})
+    return built.rule.needs - {"chance"}  # what the server draws is not revealed
 
 
 def sampling_reveals(select: Select) -> str:
@@ -147,7 +151,7 @@ def sampling_reveals(select: Select) -> str:
 
 def trial(method: Method) -> str:
     """A command that compares the method with FedAvg, on data with groups where it needs them."""
-    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & set(reveals(method).split(", "))
+    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(method)
     edges = "--model 'mlp(bias=false)' " if method.network else ""
     wanted = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
     return f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms {wanted}"

@@ -59,7 +59,9 @@ def test_a_local_optimiser_without_a_rate_keeps_the_common_one():
         ("fedavg+fraction(share=1.5)", r"fraction: share must be above 0 and at most 1, got 1\.5\."),
         ("fedavg+server-adam(b9=1)", r"adam has no setting 'b9'; it has learning_rate, b1, b2, eps\."),
         ("fedavg+server-sgd(learning_rate=0)", r"learning_rate must be above 0, got 0\."),
-        ("q-fedavg(q=[0, 1])", r"'q-fedavg\(q=\[0, 1\]\)' stands for 2 runs, but one was asked for; use variants\(\) for sweeps\."),
+        ("q-fedavg(q=[0, 1])", r"'q-fedavg\(q=\[0, 1\]\)' stands for 2 runs, but one is needed\. evenly\.variants.*"),
+        ("fedavg, ditto", r"'fedavg, ditto' stands for 2 runs, but one is needed\. .*"),
+        ("", r"A method is written like q-fedavg\(q=1\)\+uniform\(clients=10\), got ''\."),
         ("fedsgd+local-adam", r"fedsgd: clients take one full-gradient step and have no local optimiser, got 'local-adam'\..*"),
     ],
 )

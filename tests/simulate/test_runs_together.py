@@ -77,7 +77,7 @@ def test_different_rules_and_servers_in_one_program_equal_each_alone(simulated: 
 
 
 def test_algorithms_of_different_shape_are_refused(simulated: Simulated):
-    with pytest.raises(ValueError, match=r"^These algorithms differ in more than numbers .*; group them with companions\(\)\.$"):
+    with pytest.raises(ValueError, match=r"^These algorithms differ in more than numbers .*\. evenly\.train groups them by itself\.$"):
         simulate(simulated.task, simulated.federation, algorithms("fedavg, fedavg(epochs=2)"), 2)
 
 

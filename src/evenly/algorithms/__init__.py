@@ -1,6 +1,8 @@
-"""The registry of methods: one file each, one line each.
+"""The registry of methods: one file each, one line each. `variants` turns the notation into algorithms that can be run.
 
-`algorithms("q-fedavg(q=[0, 1])+uniform(clients=10)")` turns the notation into algorithms that can be run.
+>>> from evenly.algorithms import variants
+>>> [variant.label for variant in variants("q-fedavg(q=[0, 1])+uniform(clients=10)")]
+['q-fedavg(q=0)+uniform(clients=10)', 'q-fedavg(q=1)+uniform(clients=10)']
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -38,7 +40,7 @@ from evenly.clients.local_training import LocalTraining
 from evenly.clients.optimiser import Optimiser, optimiser_parts
 from evenly.clients.personal import PersonalTraining
 from evenly.clients.server import OptimisedServer
-from evenly.notation import Composition, Part, expand, parse, show, unknown
+from evenly.notation import Composition, Part, expand, parse, parse_list, show, unknown
 from evenly.records import replace
 from evenly.registry import add
 from evenly.sampling import SAMPLINGS
@@ -93,18 +95,25 @@ def register(method: Method, *, replace: bool = False) -> None:
 
 def algorithm(text: str, **common: Any) -> Algorithm:
     """One algorithm from its notation; `common` fills in settings that the notation leaves open and the method has."""
-    found = [member for variant in variants(parse(text), common) for member in variant.members]
+    if not isinstance(text, str):
+        raise TypeError(f"A method is written as text, such as 'q-fedavg(q=1)', got {type(text).__name__}.")
+    found = [member for variant in variants(text, common) for member in variant.members]
     if len(found) != 1:
-        raise ValueError(f"{text!r} stands for {len(found)} runs, but one was asked for; use variants() for sweeps.")
+        raise ValueError(
+            f"{text!r} stands for {len(found)} runs, but one is needed. evenly.variants({text!r}) has one entry for each, and "
+            "evenly.train takes those or the text itself."
+        )
     return found[0]
 
 
-def variants(composition: Composition, common: dict[str, Any] | None = None, select: Select | None = None) -> list[Variant]:
-    """Every algorithm that a composition stands for, sweeps expanded.
+def variants(composition: Composition | str, common: dict[str, Any] | None = None, select: Select | None = None) -> list[Variant]:
+    """Every algorithm that a composition stands for, or its notation, sweeps expanded. Notation may name several methods, with commas.
 
     `common` are settings for all methods (a learning rate, say): they apply where the method has them and the
     notation does not. `select` is the sampling where the notation names none.
     """
+    if isinstance(composition, str):
+        return [variant for own in parse_list(composition) or [parse(composition)] for variant in variants(own, common, select)]
     head, *rest = composition
     if head.name not in METHODS:
         raise unknown("method", head.name, METHODS)

@@ -80,6 +80,7 @@ def tune(
     """
     with sentences():
         from evenly.experiment.tuning_plan import planned
+        from evenly.report.tuning import write_tuning
 
         plan, number = planned(
             method or Q[0],
@@ -100,7 +101,7 @@ def tune(
         folder = out or folder_of(plan)
         with working_in(folder, again=folder):
             tuning = _searched(plan, number, folder, force)
-            rows = _write(tuning, folder)
+            rows = write_tuning(tuning, folder)
         _show(tuning, folder, rows, as_json)
 
 
@@ -118,25 +119,6 @@ def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tu
 
     with progress(Console(stderr=True), f"trying {number} settings on {len(plan.shared.seeds)} seeds") as report:
         return search(plan, number, folder, force=force, progress=report, command=this_command())
-
-
-def _write(tuning: "Tuning", folder: Path) -> list[dict[str, Any]]:
-    """The trials, the results of what was chosen, and both pages."""
-    from evenly.experiment import record
-    from evenly.experiment.files import write_rows
-    from evenly.experiment.store import Store
-    from evenly.experiment.tuning import CHOSEN
-    from evenly.experiment.tuning_files import write_trials
-    from evenly.report.page import write_report
-    from evenly.report.tuning import write_tuning_report
-
-    write_trials(tuning, folder)
-    rows = write_rows(Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final)
-    write_report(tuning.final, folder / CHOSEN / "report.html")
-    record.finish(folder / CHOSEN)
-    write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")
-    record.finish(folder)
-    return rows
 
 
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -50,18 +50,23 @@ def tune(
     out: str | Path | None = None,
     progress: Progress | None = None,
     trials: int | None = None,
+    finish: Callable[[Tuning, Path], Any] | None = None,
     **settings: Any,
 ) -> Tuning:
     """Search the settings that a method's notation leaves open, such as `q-fedavg(q=0.001..10:log)`; `planned` has the other options.
 
-    With a folder `out`, the search is kept there, and the same call goes on where it was stopped.
+    With a folder `out`, the search is kept there, and the same call goes on where it was stopped. `finish` is called with what was found
+    while the folder is held: `evenly.tune` writes its pages then.
     """
     plan, number = planned(method, source_of(data), trials=trials, **settings)
     if out is None:
         return search(plan, number, progress=progress)
     with held(Path(out)):
         sweep(Path(out))
-        return search(plan, number, Path(out), progress=progress)
+        tuning = search(plan, number, Path(out), progress=progress)
+        if finish:
+            finish(tuning, Path(out))
+        return tuning
 
 
 def search(

@@ -1,5 +1,6 @@
 """Whether a task fits a federation, found out from shapes alone before anything is trained."""
 
+from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -10,6 +11,7 @@ from evenly.models.skeleton import remembered, skeleton
 from evenly.types import Array, Task, Tree
 
 ROWS = 3
+PARTS = ("init", "losses", "penalty", "predict")
 
 
 @runtime_checkable
@@ -21,6 +23,13 @@ class Probabilistic(Protocol):
 
 def check_task(task: Task, federation: Federation) -> None:
     """Raise unless the task gives one loss and one class number per row, and as many classes as there are labels."""
+    _refuse_others(task)
+    features = getattr(task, "features", None)
+    if isinstance(features, int) and features != prod(federation.x.shape[1:]):
+        raise ValueError(
+            f"{type(task).__name__} expects {features} features, but rows of {federation.name or 'the data'} have "
+            f"{prod(federation.x.shape[1:])}. Give it features={prod(federation.x.shape[1:])}."
+        )
     _check(task, federation.x.shape[1:], federation.x.dtype, len(federation.labels))
 
 
@@ -33,14 +42,34 @@ def _check(task: Task, row: tuple[int, ...], dtype: Any, labels: int) -> None:
     if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(params)):
         raise TypeError(f"{name}: init must give arrays of floats only; keep anything else in fields of the task.")
     shard = _example(row, dtype)
-    losses = jax.eval_shape(task.losses, params, shard)
-    outcome = jax.eval_shape(task.predict, params, shard.x)
+    try:
+        losses = jax.eval_shape(task.losses, params, shard)
+        outcome = jax.eval_shape(task.predict, params, shard.x)
+    except Exception as error:  # whatever a model of one's own raises
+        raise ValueError(f"{name} cannot be applied to rows of shape {list(row)}: {error}") from error
     _require_shape(name, "losses", losses, jnp.floating)
     _require_shape(name, "predict", outcome, jnp.integer)
     if isinstance(task, Probabilistic):
         classes = jax.eval_shape(task.probabilities, params, shard.x).shape[1]
         if classes != labels:
             raise ValueError(f"{name} has {classes} classes, but the data have {labels} labels. Give it as many.")
+
+
+def _refuse_others(task: Any) -> None:
+    """Raise for what is often given in place of a task."""
+    missing = [part for part in PARTS if not hasattr(task, part)]
+    if not missing and not isinstance(task, type):
+        return
+    what = f"the class {task.__name__}" if isinstance(task, type) else f"{task!r:.60}" if isinstance(task, str) else type(task).__name__
+    family = {kind.__module__.partition(".")[0] for kind in (task if isinstance(task, type) else type(task)).__mro__}
+    hint = "Use one of evenly.models, such as evenly.models.Softmax(features=60, classes=10), or evenly.models.from_equinox for a network."
+    if isinstance(task, type) and not missing:
+        hint = f"Make one of it, with the sizes of your data: {task.__name__}(...)."
+    elif "torch" in family:
+        hint = f"PyTorch models train in real federations (docs/flower-clients.md); the simulator trains JAX models. {hint}"
+    elif "equinox" in family:
+        hint = "Wrap it: evenly.models.from_equinox(lambda key: YourModule(..., key=key))."
+    raise TypeError(f"The first argument must be a task: a model with {', '.join(PARTS)}. Got {what}. {hint}")
 
 
 def _example(row: tuple[int, ...], dtype: Any) -> Shard:

@@ -1,11 +1,17 @@
 """The page of a search: what was chosen and why, the front, how each setting matters, and the test rows of what was chosen."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from evenly.experiment import record
 from evenly.experiment.choose import judged_by
-from evenly.experiment.tuning import Tuning
+from evenly.experiment.files import write_rows
+from evenly.experiment.store import Store
+from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning
+from evenly.experiment.tuning import tune as searched
+from evenly.experiment.tuning_files import write_trials
 from evenly.experiment.tuning_plan import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.report.by_group import with_groups
@@ -16,6 +22,7 @@ from evenly.report.figures import Figure, figure_html, legend_of
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, definitions, element, join, section, unbroken
 from evenly.report.method_table import folded, key_of, method_table, title_of
+from evenly.report.page import write_report
 from evenly.report.table import SPLIT_WORDS, clients_split, final_values, format_value, headline, is_clear, known_of, table_of
 from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, short, trials_table
 from evenly.writing import write_whole
@@ -24,6 +31,42 @@ CONTENTS = {"front": "The front", "by-setting": "Settings", "test": "On test row
 
 CLIENTS, GROUPS = ("average", "worst10", "variance"), ("eod_abs", "spd_abs")
 UNITS = "Accuracies in percent, variances in percent squared. "
+
+
+def tune(
+    method: str = QFFL,
+    *,
+    data: str | dict[str, Any] = "synthetic",
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    trials: int | None = None,
+    **settings: Any,
+) -> Tuning:
+    """Choose the settings that a method's notation leaves open on validation rows, as `evenly tune` does.
+
+    Args:
+        method: The method with what to search, such as ``"q-fedavg(q=0.001..10:log)"``.
+        data: A data set with its settings, such as ``"synthetic(clients=20)"``, or what ``evenly.experiment.sources.table_source`` gives.
+        out: A folder for the trials, the results of what was chosen and both reports. The same call goes on where it was stopped.
+        progress: Called with the rounds done and the rounds in all.
+        trials: How many settings to try. By default 64, or all combinations where there are fewer.
+        settings: Further options of ``evenly.experiment.tuning_plan.planned``: objectives, keep, within, baseline, rounds, seeds and more.
+
+    Returns:
+        Every trial, the choice, and the chosen method beside the baseline on all rows.
+    """
+    return searched(method, data=data, out=out, progress=progress, trials=trials, finish=write_tuning, **settings)
+
+
+def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
+    """Write the trials, the results of what was chosen, and both pages; the rows of the results."""
+    write_trials(tuning, folder)
+    rows = write_rows(Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final)
+    write_report(tuning.final, folder / CHOSEN / "report.html")
+    record.finish(folder / CHOSEN)
+    write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")
+    record.finish(folder)
+    return rows
 
 
 def write_tuning_report(tuning: Tuning, path: Path, results: str) -> Path:

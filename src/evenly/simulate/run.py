@@ -102,7 +102,7 @@ def simulate(
     for algorithm in algorithms:
         beginning.refuse_without_validation(algorithm, federation)
     if len(companions(algorithms, task, join=True)) != 1:  # what was joined on a GPU may go on here
-        raise ValueError("These algorithms differ in more than numbers and cannot share a program; group them with companions().")
+        raise ValueError("These algorithms differ in more than numbers and cannot share a program. evenly.train groups them by itself.")
     seeds = seeds or Seeds()
     task = algorithms[0].task(task, seeds)
     panel = None if panel is None else _checked(panel, federation)

@@ -1,0 +1,135 @@
+"""Train algorithms of any kinds on a federation: `evenly.train`, which takes what people write and groups it into programs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenly.algorithms import Method, Variant, variants
+from evenly.federation import Federation
+from evenly.models import check_task
+from evenly.simulate.company import companions
+from evenly.simulate.observing import Observe
+from evenly.simulate.run import Progress, simulate
+from evenly.types import Algorithm, Seeds, Task, Trace
+
+Given = str | Algorithm | Variant
+Combine = Callable[[Sequence[Trace]], Trace]
+
+
+def train(
+    task: Task,
+    federation: Federation,
+    algorithms: Given | Iterable[Given],
+    rounds: int,
+    *,
+    seeds: Seeds | int | None = None,
+    evaluate_every: int = 0,
+    dropout: float = 0.0,
+    progress: Progress | None = None,
+    observe: Observe | None = None,
+    checkpoint: Path | None = None,
+    lanes: int = 0,
+    devices: int = 0,
+    stream: bool | None = None,
+    panel: np.ndarray | None = None,
+) -> list[Trace]:
+    """Train one or more algorithms on a federation and return one trace for each, in the order given.
+
+    All algorithms see the same clients and the same batches, so differences between their traces are due to the algorithms. Those that
+    differ only in numbers are compiled into one program and advance together; other programs follow one after another.
+
+    Args:
+        task: Model and loss, for example ``evenly.models.Softmax(features=60, classes=10)``.
+        federation: Clients and their data. See :class:`evenly.Federation`.
+        algorithms: An algorithm, its notation such as ``"q-fedavg(q=1)"``, or several of them. A sweep such as
+            ``"q-fedavg(q=[0, 1])"`` stands for several algorithms.
+        rounds: Number of communication rounds.
+        seeds: Seeds for data splits, initial model, client sampling and batches, or one number for all of them. Zero by default.
+        evaluate_every: Evaluate every so many rounds. With 0, evaluate only before the first and after the last round.
+        dropout: Probability that a chosen client does not return.
+        progress: Called with the rounds done and the rounds of all programs.
+        observe: Called with the traces so far at every evaluation; only where all algorithms share one program.
+        checkpoint: A file to save progress to. Called again with the same arguments, training continues from it. With several programs
+            each has a file of its own beside it.
+        lanes: Clients that train side by side on a device. 0 chooses.
+        devices: Devices that clients are spread over. 0 chooses.
+        stream: Whether data stay in host memory and only the rows in use are moved. None chooses.
+        panel: Numbers of the clients that are evaluated, where not all are.
+
+    Returns:
+        One trace for each algorithm. A method that combines several models, such as ``multi-q``, has one trace.
+
+    Raises:
+        TypeError: If an argument is of another kind, such as a table in place of a federation.
+        ValueError: If the task does not fit the federation, for example because of a wrong number of features.
+    """
+    _check_federation(federation)
+    check_task(task, federation)
+    if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer):
+        raise TypeError(f"rounds must be a whole number, got {rounds!r}.")
+    wanted = _wanted(algorithms)
+    members = [member for own, _ in wanted for member in own]
+    groups = companions(members, task) if members else [[]]
+    if observe and len(groups) > 1:
+        raise ValueError(f"observe needs algorithms that share one program, but these need {len(groups)}. Train them one at a time.")
+    found: dict[int, Trace] = {}
+    for number, group in enumerate(groups):
+        traces = simulate(
+            task, federation, [members[i] for i in group], int(rounds), seeds=Seeds.all(seeds) if isinstance(seeds, int) else seeds,
+            evaluate_every=evaluate_every, dropout=dropout, progress=progress and _part(progress, number, len(groups)), observe=observe,
+            checkpoint=checkpoint and _file(Path(checkpoint), number, len(groups)), lanes=lanes, devices=devices, stream=stream,
+            panel=panel,
+        )  # fmt: skip
+        found |= dict(zip(group, traces, strict=True))
+    ordered = iter(found[i] for i in range(len(members)))
+    return [_one([next(ordered) for _ in own], combine) for own, combine in wanted]
+
+
+def _check_federation(federation: Any) -> None:
+    if isinstance(federation, Federation):
+        return
+    hint = "See evenly.Federation.from_frame for tables, from_arrays for arrays, and evenly.datasets for data sets."
+    if hasattr(federation, "columns"):
+        names = [str(name) for name in list(federation.columns)[:3]]
+        client, label = (names[0], names[-1]) if names else ("...", "...")
+        hint = (
+            f"Make one of the table: evenly.Federation.from_frame(table, client={client!r}, label={label!r}), "
+            "with the columns that name the client and the label of each row."
+        )
+    elif isinstance(federation, str):
+        hint = f"Load the data set, such as evenly.datasets.DATASETS[{federation!r}].load(). {hint}"
+    raise TypeError(f"The second argument must be a Federation, got {type(federation).__name__}. {hint}")
+
+
+def _wanted(algorithms: Any) -> list[tuple[tuple[Algorithm, ...], Combine | None]]:
+    """The algorithms to train for each trace, and how several become one."""
+    several = [algorithms] if isinstance(algorithms, str | Algorithm | Variant | Method) else algorithms
+    if not isinstance(several, Iterable):
+        raise TypeError(f"algorithms must be an algorithm, its notation or a list of them, got {type(algorithms).__name__}.")
+    return [entry for one in several for entry in _entries(one)]
+
+
+def _entries(one: Any) -> list[tuple[tuple[Algorithm, ...], Combine | None]]:
+    if isinstance(one, Algorithm):
+        return [((one,), None)]
+    if isinstance(one, Variant):
+        return [(one.members, one.method.combine)]
+    if isinstance(one, str):
+        return [(variant.members, variant.method.combine) for variant in variants(one)]
+    example = one.name if isinstance(one, Method) else "q-fedavg(q=1)"
+    raise TypeError(f"An algorithm is needed, or its notation such as {example!r}, got {type(one).__name__}.")
+
+
+def _one(traces: list[Trace], combine: Combine | None) -> Trace:
+    return combine(traces) if combine else traces[0]
+
+
+def _part(progress: Progress, number: int, programs: int) -> Progress:
+    """Progress of one of several programs as part of all of them."""
+    return lambda done, of: progress(number * of + done, programs * of)
+
+
+def _file(path: Path, number: int, programs: int) -> Path:
+    return path if programs == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
