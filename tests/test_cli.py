@@ -182,7 +182,7 @@ def test_a_saved_model_predicts_new_rows(table, tmp_path):
         (["--data", "synthetic(kinds=iid)"], "Did you mean 'kind'"),
         (["--data", "nowhere.csv", "--client", "a", "--label", "b"], "There is no file 'nowhere.csv'"),
         (["--client", "hospital"], "for a table of your own"),
-        (["--data", "synthetic-census", "--unprivileged", "female"], "--favourable and --unprivileged are for a table of your own"),
+        (["--data", "synthetic-census", "--unprivileged", "female"], "--unprivileged is for a table of your own"),
         (["--learning-rate", "-1"], "learning_rate must be above 0"),
         (["--dropout", "2"], "dropout must be at least 0 and below 1"),
         (["--sampling", "uniform(clients=0)"], "clients must be a whole number of at least 1"),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from evenly.encoding import MISSING, Categorical, Column, Encoder, fit_encoder
 
 
-def fitted(frame: pd.DataFrame, training: list[int] | None = None, **options: Any) -> Encoder:
-    return fit_encoder(frame, list(frame.columns), np.arange(len(frame)) if training is None else np.array(training), **options)
+def fitted(frame: pd.DataFrame, training: list[int] | None = None) -> Encoder:
+    return fit_encoder(frame, list(frame.columns), np.arange(len(frame)) if training is None else np.array(training))
 
 
 def encoded(*values: Any, dtype: Any = None) -> tuple[tuple[str, ...], np.ndarray]:
@@ -94,11 +94,13 @@ def test_columns_are_found_by_name_and_others_ignored() -> None:
     np.testing.assert_array_equal(encoder.encode(frame.assign(z=0)[["z", "b", "a"]]), encoder.encode(frame))
 
 
-def test_scaling_comes_from_training_rows_and_features_from_the_whole_table() -> None:
-    frame = pd.DataFrame({"n": [0.0, 2.0, 100.0, None], "w": ["a", "a", "b", None]})
+def test_scaling_categories_and_missing_flags_come_from_training_rows_only() -> None:
+    """Test rows must not decide which features there are: a value that only they have is none of the categories."""
+    frame = pd.DataFrame({"n": [0.0, 2.0, 100.0, None], "w": ["a", "c", "b", None]})
     encoder = fitted(frame, [0, 1])
-    assert encoder.features == ("n", "n is missing", f"w={MISSING}", "w=a", "w=b")
-    np.testing.assert_array_equal(encoder.encode(frame)[:, 0], [-1, 1, 99, 0])
+    assert encoder.features == ("n", "w=a", "w=c")
+    np.testing.assert_array_equal(encoder.encode(frame), [[-1, 1, 0], [1, 0, 1], [99, 0, 0], [0, 0, 0]])
+    assert fitted(frame, [0, 3]).features == ("n", "n is missing", f"w={MISSING}", "w=a")
 
 
 @pytest.mark.parametrize(
@@ -135,24 +137,9 @@ def test_a_column_that_turned_into_words_is_refused() -> None:
         fitted(pd.DataFrame({"c": [1, 2]})).encode(pd.DataFrame({"c": ["a", "b"]}))
 
 
-def test_a_word_per_row_is_refused_unless_there_are_few() -> None:
-    names = pd.DataFrame({"name": [f"p{i}" for i in range(40)]})
-    with pytest.raises(ValueError, match=r"Column 'name' has 40 different words in 40 rows.*features="):
-        fitted(names)
-    assert len(fitted(names, chosen=True).features) == 40
-    assert len(fitted(names.head(20)).features) == 20
-
-
 def test_more_than_a_thousand_categories_are_refused_even_if_asked_for() -> None:
-    with pytest.raises(ValueError, match="1001 different words in 9009 rows"):
-        fitted(pd.DataFrame({"name": [f"p{i % 1001}" for i in range(9009)]}), chosen=True)
-
-
-def test_a_row_number_is_refused_unless_asked_for() -> None:
-    frame = pd.DataFrame({"id": np.random.default_rng(0).permutation(40) + 7})
-    with pytest.raises(ValueError, match=r"Column 'id' only numbers the rows.*features="):
-        fitted(frame)
-    assert fitted(frame, chosen=True).features == ("id",)
+    with pytest.raises(ValueError, match="1,001 different words in 9,009 training rows"):
+        fitted(pd.DataFrame({"name": [f"p{i % 1001}" for i in range(9009)]}))
 
 
 def test_a_table_is_required() -> None:
@@ -202,7 +189,7 @@ words = st.one_of(st.none(), st.text(max_size=3), st.booleans(), st.integers(0, 
 def test_encoding_never_gives_nan_or_infinity(rows: list[Any], more: list[Any], data: st.DataObject) -> None:
     frame = pd.DataFrame(rows, columns=pd.Index(["n", "w"]))
     training = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1))
-    encoder = fitted(frame, training, chosen=True)
+    encoder = fitted(frame, training)
     words_allowed = isinstance(encoder.columns[1], Categorical)
     new = pd.DataFrame({"n": [n for n, _ in more], "w": pd.Series([w if words_allowed else None for _, w in more], dtype=object)})
     for table in (frame, new):
@@ -212,6 +199,15 @@ def test_encoding_never_gives_nan_or_infinity(rows: list[Any], more: list[Any], 
 
 
 @given(st.permutations(range(8)), st.lists(words, min_size=8, max_size=8))
-def test_row_order_does_not_change_the_features(order: list[int], column: list[Any]) -> None:
+def test_row_order_does_not_change_the_features_of_the_same_training_rows(order: list[int], column: list[Any]) -> None:
     frame = pd.DataFrame({"w": pd.Series(column, dtype=object), "n": [1.0, None, *range(6)]})
-    assert fitted(frame, [0, 1, 2]).features == fitted(frame.iloc[order], [0, 1, 2]).features
+    moved = [order.index(row) for row in (0, 1, 2)]
+    assert fitted(frame, [0, 1, 2]).features == fitted(frame.iloc[order], moved).features
+
+
+@pytest.mark.parametrize("values", [[2.0**53, 1.0], pd.Series([2.0**60, None]), [1e300, "a"]])
+def test_floats_too_large_to_tell_apart_are_refused(values: Any) -> None:
+    with pytest.raises(ValueError, match="it holds whole numbers of at least 9,007,199,254,740,992 as floating"):
+        Column.of("Column 'site'", values).refuse_rounded()
+    for exact in ([2**60, 1], ["1e300"], [2.0**53 - 1], pd.Series([2**60, None], dtype="Int64")):
+        Column.of("site", exact).refuse_rounded()

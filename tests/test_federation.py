@@ -98,6 +98,7 @@ def test_only_intersections_that_occur_are_groups():
         ({}, {"sensitive": "gender"}, "must have the column 'gender'; it has 'site', 'y'"),
         ({"sex": "F"}, {}, "Column 'sex' must hold at least two values to make groups, but every row holds 'F'. Choose another"),
         ({"sex": range(60)}, {}, "Column 'sex' must have at most 50 different numbers to make groups, got 60. Cut it"),
+        ({"sex": [f"{i}.5" for i in range(60)]}, {}, "Column 'sex' must have at most 50 different numbers"),  # as a CSV file has them
         ({}, {"favourable": "Yes"}, "There is no label 'Yes'. Did you mean 'yes'. Known: no, yes"),
         ({}, {"sensitive": "sex", "unprivileged": "X"}, "There is no value 'X' in column 'sex'.*Known: F, M"),
         ({}, {"unprivileged": "F"}, r"several sensitive columns, unprivileged must be a dict such as {'sex': value}, got 'F'"),
@@ -137,7 +138,7 @@ def test_without_sensitive_columns_there_is_one_group():
     assert (federation.group == 0).all()
 
 
-def test_row_order_and_index_change_neither_features_nor_names():
+def test_row_order_and_index_do_not_change_names():
     frame = table()
     frame.loc[5, "job"] = None
     frame.loc[9, "job"] = "rare"
@@ -145,9 +146,6 @@ def test_row_order_and_index_change_neither_features_nor_names():
     first = federate(frame)
     for seed in range(5):
         other = federate(frame.sample(frac=1, random_state=seed), seed=seed)
-        assert other.encoder is not None
-        assert first.encoder is not None
-        assert other.encoder.features == first.encoder.features
         assert (other.names, other.labels, other.groups) == (first.names, first.labels, first.groups)
 
 
@@ -230,13 +228,22 @@ def test_gaps_in_client_label_and_sensitive_columns_are_refused(column: str, gap
     ("change", "options", "message"),
     [
         ({"y": "yes"}, {}, "Column 'y' must hold at least two classes, got only 'yes'"),
-        ({"y": np.linspace(0, 1, 60)}, {}, r"Column 'y' must hold classes .* row 1 \(counting from 0\) holds 0.0169"),
-        ({"sex": [f"{i}" for i in range(60)]}, {"features": ["y"]}, "features must not hold the label column 'y'"),
+        ({"y": np.arange(60) % 3 / 2}, {}, r"Column 'y' must hold classes .* row 1 \(counting from 0\) holds 0.5"),
+        (
+            {"y": range(20, 80)},
+            {},
+            r"'y' must hold classes, but it holds 60 different numbers from 20 to 79.*cut\(column, \[-inf, 39",
+        ),
+        ({"y": np.linspace(0, 1, 60)}, {}, "Column 'y' must hold classes, but it holds 60 different numbers from 0 to 1"),
+        ({}, {"features": ["y"]}, "features must not hold the label column 'y'"),
         ({}, {"label": "site"}, "The label 'site' must be a column of its own"),
         ({}, {"label": "income"}, "must have the column 'income'; it has 'site', 'y'"),
-        ({}, {"features": ["height"]}, "must have the column 'height'"),
+        ({}, {"features": ["aeg"]}, "There is no column 'aeg' for features. Did you mean 'age'"),
+        ({}, {"drop": "jobs"}, "There is no column 'jobs' for drop. Did you mean 'job'"),
+        ({}, {"drop": ["sex"]}, "drop must not hold 'sex', which is the sensitive column"),
+        ({}, {"drop": ["age"], "features": ["age"]}, "Column 'age' is in features and in drop"),
         ({}, {"features": []}, "at least one feature column"),
-        ({"id": [f"p{i}" for i in range(60)]}, {}, r"Column 'id' has 60 different words.*Drop it"),
+        ({"id": [f"p{i}" for i in range(60)]}, {}, r"'id' looks like an identifier \(60 different values in 60 rows\). Leave it out with"),
         ({}, {"shares": (0.9, 0.2)}, r"shares must be \(train, valid\)"),
     ],
 )
@@ -253,8 +260,40 @@ def test_empty_tables_duplicate_columns_and_other_objects_are_refused():
         federate(twice)
     with pytest.raises(TypeError, match="pandas DataFrame, got a dict"):
         federate(table().to_dict())
-    with pytest.raises(TypeError, match="Column 'when' holds dates"):
+    with pytest.raises(ValueError, match=r"'when' holds dates or times\. Leave it out with --drop when"):
         federate(table().assign(when=pd.Timestamp("2020-01-01")))
+    with pytest.raises(TypeError, match="Column 'when' holds dates"):
+        federate(table().assign(when=pd.Timestamp("2020-01-01")), features=["when"])
+
+
+def test_test_rows_do_not_decide_which_features_there_are():
+    """A category and a gap of test rows alone leave no feature; they would be seen before the test."""
+    frame = table().assign(part=["train"] * 40 + ["test"] * 20)
+    frame.loc[50, "job"], frame.loc[51, "age"] = "astronaut", None
+    federation = federate(frame, split="part")
+    assert federation.encoder is not None
+    assert federation.encoder.features == ("age", "job=cook", "job=nurse")
+    assert federation.x[50, 1:].tolist() == [0, 0]
+
+
+def test_columns_are_dropped_and_what_is_not_used_is_known():
+    federation = federate(table().assign(id=range(60)), drop="id")
+    assert federation.encoder is not None
+    assert (federation.encoder.features, federation.encoder.unused) == (("age", "job=cook", "job=nurse"), ("id",))
+    chosen = federate(table().assign(id=range(60)), features=["id", "age"]).encoder
+    assert chosen is not None
+    assert (chosen.features, chosen.unused) == (("id", "age"), ("job",))
+
+
+def test_text_with_very_many_categories_is_warned_about_with_its_count():
+    many = table().assign(ward=[f"ward {i % 57}" for i in range(60)])
+    with pytest.raises(ValueError, match="'ward' looks like an identifier"):
+        federate(many)
+    large = pd.concat([many] * 5, ignore_index=True)
+    with pytest.warns(UserWarning, match="'ward' holds 57 different words, each a 0/1 feature of its own. Merge rare words, or add ward"):
+        federate(large)
+    with pytest.warns(UserWarning, match=r"'age' holds 5. different words.*Nearly all of them are numbers: is a missing value marked"):
+        federate(large.assign(age=np.where(np.arange(300) == 3, "?", (np.arange(300) % 53).astype(str))), drop=["ward"])
 
 
 def arrays(**changes: Any) -> Federation:

@@ -194,6 +194,24 @@ def test_a_table_is_found_beside_its_file_and_from_anywhere_afterwards(table, mo
     assert "site" not in run("export", "../out", "--format", "latex").stdout
 
 
+def test_the_plan_says_what_became_of_each_column_and_a_file_may_drop_some(table):
+    own, file = table / "study" / "own.csv", table / "study" / "mine.toml"
+    frame = pd.read_csv(own).assign(
+        person_id=range(100, 160), day=[f"2024-01-{i % 28 + 1:02d}" for i in range(60)], ward=["heart", "lung"] * 30
+    )
+    frame.loc[:30, "x"] = None
+    frame.to_csv(own, index=False)
+    said = sentence(run("run", file, "--plan", code=2))
+    assert "2 columns of the table cannot be features: 'person_id' looks like an identifier (60 different numbers in 60 rows)" in said
+    assert "'day' holds dates or times as text. Leave them out with --drop person_id,day" in said
+    file.write_text(file.read_text().replace('favourable = "yes"\n', 'favourable = "yes"\ndrop = ["person_id", "day"]\n'))
+    said = " ".join(run("run", file, "--plan").stdout.split())
+    for line in ("numbers x", "one-hot ward (2)", "x: the mean of the training rows, and a 0/1 feature says so", "not used person_id, day"):
+        assert line in said
+    file.write_text(file.read_text().replace("drop = [", "features = [").replace('"day"', '"dya"'))
+    assert "There is no column 'dya' for features. Did you mean 'day'?" in sentence(run("run", file, "--plan", code=2))
+
+
 def test_a_table_that_has_changed_is_not_mixed_with_older_results(table, monkeypatch):
     monkeypatch.chdir(table)
     run("run", "study/mine.toml", "--out", "out")

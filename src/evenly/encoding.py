@@ -3,18 +3,20 @@
 The rules, which `docs/data.md` explains to users:
 
 - numbers and booleans are standardised with the mean and deviation of the training rows; a missing value becomes the
-  mean (0 after scaling), and where the table had missing values a 0/1 feature says so;
-- any other column becomes one 0/1 feature per category of the table; a missing value is a category of its own where
-  the table had one; a category that the table never had is all zeros;
-- dates, lists, infinities and columns with a different word in almost every row are refused.
+  mean (0 after scaling), and where training rows have missing values a 0/1 feature says so;
+- any other column becomes one 0/1 feature per category of the training rows; a missing value is a category of its own where
+  training rows have one; a category that no training row has is all zeros;
+- dates, lists, infinities and more than a thousand categories are refused; `evenly.columns` says which columns are used at all.
 
-Which features there are follows from the whole table, not from the training rows: it is the same for every row order
-and every split. Tables are anything with `columns`, `frame[name]` and pandas' `isna`; pandas is not imported here.
+Only whether a column holds numbers or words is decided by its type, and so by all rows. Everything else comes from the training
+rows: two splits of a table with rare categories can have different features. Tables are anything with `columns`, `frame[name]` and
+pandas' `isna`; pandas is not imported here.
 """
 
 import datetime
 import numbers
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -24,7 +26,10 @@ from evenly.records import record, static
 
 MISSING = "(missing)"
 MOST_CATEGORIES = 1000
+MANY_CATEGORIES = 50  # of one column, beyond which there is a warning
 FEW_CATEGORIES = 20  # never suspected of being one per row
+EXACT = 2**53  # from here on a floating-point number stands for several whole numbers
+WHOLE = re.compile(r"-?\d+\.0+")
 FARTHEST = 1e6  # deviations from the mean; values beyond are cut there, so that float32 cannot overflow
 
 
@@ -51,17 +56,24 @@ class Column(NamedTuple):
             return np.array([_is_missing(v) for v in self.values], bool)
         return np.isnan(self.values) if kind == "f" else np.isnat(self.values) if kind in "Mm" else np.zeros(len(self.values), bool)
 
+    def holds_dates(self) -> bool:
+        """Whether some values are dates, times or durations by their type."""
+        code = getattr(self.values.dtype, "kind", "O")
+        if code in "iufb" or str(self.values.dtype) == "category":
+            return False
+        return code in "Mm" or any(issubclass(t, datetime.date | datetime.time | datetime.timedelta | np.datetime64) for t in self._types())
+
     def holds_numbers(self) -> bool:
         """Whether the column holds numbers (or booleans) rather than words. Refuses what is neither."""
         code = getattr(self.values.dtype, "kind", "O")
         if code in "iufb" or str(self.values.dtype) == "category":
             return code in "iufb"
-        found = set(map(type, self._objects()[~self.missing()]))
-        if code in "Mm" or any(issubclass(t, datetime.date | datetime.time | datetime.timedelta | np.datetime64) for t in found):
+        if self.holds_dates():
             raise TypeError(
                 f"{self.what} holds dates or times, which have no single best number. Make a number of them first "
                 "(for example frame[column].dt.year, or days since a start), or leave the column out."
             )
+        found = self._types()
         for t in found:
             if issubclass(t, complex | np.complexfloating | list | tuple | dict | set | np.ndarray):
                 raise TypeError(f"{self.what} must hold numbers or words, but some rows hold a {t.__name__}. Unpack it or leave it out.")
@@ -87,6 +99,9 @@ class Column(NamedTuple):
         words[missing] = MISSING
         return words
 
+    def _types(self) -> set[type]:
+        return set(map(type, self._objects()[~self.missing()]))
+
     def _objects(self) -> np.ndarray:
         # Iterating over pandas' own arrays is ten times slower than over objects.
         return np.asarray(self.values, dtype=object)
@@ -97,6 +112,17 @@ class Column(NamedTuple):
         if gone.any():
             raise ValueError(
                 f"{self.what} must be filled in every row; row {int(gone.argmax())} (counting from 0) is empty. Fill or drop such rows."
+            )
+
+    def refuse_rounded(self) -> None:
+        """Raise if the values are to be told apart but are floating-point numbers so large that neighbours are the same."""
+        types = {float} if getattr(self.values.dtype, "kind", "O") == "f" else self._types()
+        if not any(issubclass(t, float | np.floating) for t in types):
+            return
+        if any(isinstance(v, float | np.floating) and abs(v) >= EXACT for v in self._objects()[~self.missing()]):
+            raise ValueError(
+                f"{self.what} must tell values apart, but it holds whole numbers of at least {EXACT:,} as floating-point numbers, which "
+                "are not exact: neighbours may be one already. Read or save the column as text or as integers."
             )
 
     def classes(self) -> tuple[tuple[str, ...], np.ndarray]:
@@ -133,7 +159,7 @@ class Numeric:
 
 @record
 class Categorical:
-    """The categories one column had in the table."""
+    """The categories that one column has in the training rows."""
 
     name: str | int = static()
     categories: tuple[str, ...] = static()
@@ -154,6 +180,7 @@ class Encoder:
     """The features of a table, in order."""
 
     columns: tuple[Numeric | Categorical, ...] = static()
+    unused: tuple[str | int, ...] = static(default=())  # columns of the table that are neither features nor have another meaning
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -165,16 +192,12 @@ class Encoder:
         return np.concatenate([c.encode(column_of(frame, c.name)) for c in self.columns], axis=1)
 
 
-def fit_encoder(frame: Any, names: Sequence[Any], training: np.ndarray, *, chosen: bool = False) -> Encoder:
-    """Choose the features from the whole table and the scaling from the training rows.
-
-    `chosen` says that a person listed these columns; those taken only because they are there are also checked for being
-    an identifier of the row.
-    """
+def fit_encoder(frame: Any, names: Sequence[Any], training: np.ndarray, unused: Sequence[Any] = ()) -> Encoder:
+    """Choose the features and their scaling from the training rows of these columns."""
     if not names:
         raise ValueError("The table must have at least one feature column besides client, label, sensitive and split columns; it has none.")
     check_table(frame, names)
-    return Encoder(columns=tuple(_fit_column(name, column_of(frame, name), training, chosen) for name in names))
+    return Encoder(columns=tuple(_fit_column(name, column_of(frame, name), training) for name in names), unused=tuple(unused))
 
 
 def column_of(frame: Any, name: Any) -> Column:
@@ -195,18 +218,18 @@ def check_table(frame: Any, names: Sequence[Any]) -> None:
             raise ValueError(f"Column names must be different, but {name!r} occurs {columns.count(name)} times. Rename or drop one.")
 
 
-def _fit_column(name: Any, column: Column, training: np.ndarray, chosen: bool) -> Numeric | Categorical:
+def _fit_column(name: Any, column: Column, training: np.ndarray) -> Numeric | Categorical:
     if not column.holds_numbers():
-        categories = tuple(sorted(set(column.words())))
-        _refuse_many(column, len(categories), len(column.values), chosen)
+        categories = tuple(sorted(set(column.words()[training])))
+        if len(categories) > MOST_CATEGORIES:
+            raise ValueError(
+                f"{column.what} has {len(categories):,} different words in {len(training):,} training rows; at most {MOST_CATEGORIES:,} "
+                "can be features. Leave it out, or merge its categories."
+            )
         return Categorical(name=name, categories=categories)
     raw = column.numbers()
-    if not chosen and _counts_rows(raw):
-        raise ValueError(
-            f"{column.what} only numbers the rows, so it cannot be a feature. Drop it, or list the columns to use in features=."
-        )
     mean, deviation = _moments(raw[training])
-    return Numeric(name=name, mean=mean, deviation=deviation, flag_missing=bool(np.isnan(raw).any()))
+    return Numeric(name=name, mean=mean, deviation=deviation, flag_missing=bool(np.isnan(raw[training]).any()))
 
 
 def _moments(raw: np.ndarray) -> tuple[float, float]:
@@ -219,17 +242,13 @@ def _moments(raw: np.ndarray) -> tuple[float, float]:
     return float(peak * scaled.mean()), float(peak * scaled.std()) or 1.0
 
 
-def _refuse_many(column: Column, categories: int, rows: int, chosen: bool) -> None:
-    if categories > MOST_CATEGORIES or (not chosen and categories > max(FEW_CATEGORIES, rows / 2)):
-        raise ValueError(
-            f"{column.what} has {categories} different words in {rows} rows, too many to learn from (an identifier, or free text?). "
-            "Drop it, merge its categories, make it numbers if it holds numbers, or list the columns to use in features=."
-        )
+def whole_words(words: list[str]) -> list[str]:
+    """Whole numbers that were written with a decimal point, as programs do where a column has gaps, without it.
 
-
-def _counts_rows(raw: np.ndarray) -> bool:
-    """Whether a column is a row number: n different whole numbers without a gap."""
-    return len(raw) > FEW_CATEGORIES and bool((np.diff(np.sort(raw)) == 1).all() and (raw == np.floor(raw)).all())
+    >>> whole_words(["1.0", "2.0"]), whole_words(["1.0", "2.5"])
+    (['1', '2'], ['1.0', '2.5'])
+    """
+    return [word.partition(".")[0] for word in words] if words and all(map(WHOLE.fullmatch, words)) else words
 
 
 def _is_pandas(values: Any) -> bool:
@@ -247,9 +266,13 @@ def _word(value: Any) -> str:
     return str(int(value)) if isinstance(value, float | np.floating) and value.is_integer() else str(value)
 
 
-def _sort_key(names: set[str]) -> Any:
+def are_numbers(names: Iterable[str]) -> bool:
+    """Whether all of these words are finite numbers."""
     try:
-        values = {name: Decimal(name) for name in names}
+        return all(Decimal(name).is_finite() for name in names)
     except InvalidOperation:
-        return str
-    return (lambda name: (values[name], name)) if all(v.is_finite() for v in values.values()) else str
+        return False
+
+
+def _sort_key(names: set[str]) -> Any:
+    return (lambda name: (Decimal(name), name)) if are_numbers(names) else str

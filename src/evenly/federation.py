@@ -1,18 +1,18 @@
 """A federation: every example once, and for each client the numbers of its rows."""
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.columns import Choice, feature_columns, many_categories
 from evenly.encoding import Column, Encoder, check_table, column_of, fit_encoder
-from evenly.randomness import Draws
 from evenly.records import record, replace, static
-from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_of, refuse_measurement
+from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_of, refuse_measurement, refuse_quantity
+from evenly.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
 
-SPLITS = ("train", "valid", "test")
-CENTRAL = "central"
 NATURAL, DRAWN = "natural", "drawn with the data"  # the data name their clients; or every client's rows are drawn for it
 CHECKED_ROWS = 2**16
 
@@ -25,31 +25,6 @@ class Shard(NamedTuple):
     group: Any  # [n]
     weight: Any  # [n], 1 unless rows were reweighed
     mask: Any  # [n], 0 marks padding
-
-
-class Ragged(NamedTuple):
-    """One list of row numbers per client, laid end to end."""
-
-    rows: np.ndarray  # int32 [total]
-    offsets: np.ndarray  # int64 [clients + 1]
-
-    @property
-    def counts(self) -> np.ndarray:
-        return np.diff(self.offsets)
-
-    def of(self, client: int) -> np.ndarray:
-        return self.rows[self.offsets[client] : self.offsets[client + 1]]
-
-    def only(self, clients: np.ndarray) -> "Ragged":
-        """The lists of these clients, in their order."""
-        counts = self.offsets[clients + 1] - self.offsets[clients]
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Ragged(self.rows[np.repeat(self.offsets[clients] - offsets[:-1], counts) + np.arange(offsets[-1])], offsets)
-
-    @staticmethod
-    def from_lists(lists: Sequence[np.ndarray]) -> "Ragged":
-        offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])]).astype(np.int64)
-        return Ragged(np.concatenate(lists).astype(np.int32) if lists else np.zeros(0, np.int32), offsets)
 
 
 class Census(NamedTuple):
@@ -158,6 +133,7 @@ class Federation:
         favourable: Any = None,
         unprivileged: Any = None,
         features: str | Sequence[str] | None = None,
+        drop: str | Sequence[str] = (),
         split: str | None = None,
         shares: tuple[float, float] = (0.8, 0.1),
         seed: int = 0,
@@ -165,36 +141,61 @@ class Federation:
     ) -> "Federation":
         """A federation from a table with one row per example.
 
-        Sensitive columns define the groups (several: their intersections) and are not features unless `features` names
-        them. `split` names a column that says "train", "valid", "test" or "central" for every row; without it rows are
-        drawn as in `from_arrays`. How columns become numbers is described in `evenly.encoding`.
+        Features are the columns in `features`, or without it all others but those in `drop`; dates and identifiers are then
+        refused by name, and text with very many categories is warned about. Sensitive columns define the groups (several: their
+        intersections) and are not features unless `features` names them. `split` names a column that says "train", "valid",
+        "test" or "central" for every row; without it rows are drawn as in `from_arrays`. How columns become numbers is described
+        in `evenly.encoding`, which of them do in `evenly.columns`.
 
         `favourable` is the label that people want to get, label number 1 unless one is named; all others are unfavourable.
         `unprivileged` is the value of the sensitive column whose people a model is expected to serve worse; without it that
         is group number 0. With several columns it is a dict from columns to values: the first of them decides which groups
         are unprivileged, and every attribute keeps its own unprivileged value.
         """
-        sensitive = _listed(sensitive)
-        roles = [client, label, *sensitive, *([] if split is None else [split])]
-        check_table(frame, roles)
-        _check_roles(frame, client, label, sensitive, split)
-        chosen = [c for c in frame.columns if c not in roles] if features is None else list(dict.fromkeys(_listed(features)))
-        if label in chosen:
-            raise ValueError(f"features must not hold the label column {label!r}: the model would read the answer. Leave it out.")
-        columns = {c: column_of(frame, c) for c in sensitive}
-        for column in columns.values():
-            refuse_measurement(column)
+        source = Source(frame, client, label, tuple(_listed(sensitive)), split)
+        choice = Choice(None if features is None else _listed(features), _listed(drop))
+        federation = source.federation(choice, Wanted(favourable, unprivileged), shares=shares, seed=seed, name=name)
+        for sentence in many_categories(federation.encoder) if federation.encoder else ():
+            warnings.warn(sentence, stacklevel=2)
+        return federation
+
+
+class Source(NamedTuple):
+    """A table, and which of its columns are not features."""
+
+    frame: Any
+    client: Any
+    label: Any
+    sensitive: tuple[Any, ...] = ()
+    split: Any = None
+
+    @property
+    def roles(self) -> dict[Any, str]:
+        split = {} if self.split is None else {self.split: "split"}
+        return {**dict.fromkeys(self.sensitive, "sensitive"), self.client: "client", self.label: "label", **split}
+
+    def federation(self, choice: Choice, wanted: "Wanted", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
+        """The federation of the table; see `Federation.from_frame`."""
+        check_table(self.frame, list(self.roles))
+        _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
+        sides, names = self.sides(), feature_columns(self.frame, self.roles, choice)
+        blank = np.zeros((len(self.frame), 1), np.float32)
+        made = _federation(sides, x=blank, wanted=wanted, shares=shares, seed=seed, name=name)
+        unused = [column for column in self.frame.columns if column not in self.roles and column not in names]
+        encoder = fit_encoder(self.frame, names, made.train.rows, unused)
+        return replace(made, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}")
+
+    def sides(self) -> "Sides":
         sides = Sides(
-            label=column_of(frame, label),
-            client=column_of(frame, client),
-            sensitive=columns,
-            split=None if split is None else column_of(frame, split),
+            label=column_of(self.frame, self.label),
+            client=column_of(self.frame, self.client),
+            sensitive={name: column_of(self.frame, name) for name in self.sensitive},
+            split=None if self.split is None else column_of(self.frame, self.split),
         )
-        blank = np.zeros((len(frame), 1), np.float32)
-        wanted = Wanted(favourable, unprivileged)
-        federation = _federation(sides, x=blank, wanted=wanted, shares=shares, seed=seed, name=name)
-        encoder = fit_encoder(frame, chosen, federation.train.rows, chosen=features is not None)
-        return replace(federation, x=encoder.encode(frame), encoder=encoder, partition=f"column {client}")
+        refuse_quantity(sides.label)
+        for column in sides.sensitive.values():
+            refuse_measurement(column)
+        return sides
 
 
 class Sides(NamedTuple):
@@ -219,6 +220,7 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[fl
     groups = groups_of(sides.sensitive, wanted.unprivileged)
     kept = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
     sides.client.refuse_missing(kept)
+    sides.client.refuse_rounded()
     names, codes = Column(sides.client.what, sides.client.values[kept]).classes()
     owner = np.full(len(y), -1)
     owner[kept] = codes
@@ -242,58 +244,6 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[fl
         unprivileged=groups.unprivileged,
         favourable=favourable_label(wanted.favourable, labels),
     )
-
-
-def split_rows(owner: np.ndarray, clients: int, *, shares: tuple[float, float], seed: int) -> tuple[Ragged, Ragged, Ragged]:
-    """Shuffle each client's rows and cut them at floor(share * n), with at least one training row."""
-    first, second = shares
-    if not (0 < first <= 1 and second >= 0 and first + second <= 1 + 1e-9):
-        raise ValueError(f"shares must be (train, valid) with 0 < train and train + valid at most 1, got {shares}.")
-    draws = Draws(seed, "split")
-    order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(clients + 1))
-    rows = order[bounds[0] :].astype(np.int32)
-    edges = (bounds - bounds[0]).tolist()
-    for k in range(clients):
-        draws.at(k).shuffle(rows[edges[k] : edges[k + 1]])
-    return cut_rows(rows, np.diff(bounds), shares)
-
-
-def cut_rows(rows: np.ndarray, counts: np.ndarray, shares: tuple[float, float]) -> tuple[Ragged, Ragged, Ragged]:
-    """Rows that lie client by client, so many of each: cut at floor(share * n), with at least one training row."""
-    # Rounded first: 0.8 + 0.1 is a hair under 0.9 in binary and would cut one row early.
-    first, second = (np.floor(np.round(share * counts, 9)).astype(np.int64) for share in (shares[0], sum(shares)))
-    first = np.minimum(np.maximum(first, 1), counts)
-    second = np.maximum(first, second)
-    return dealt_rows(rows, (first, second - first, counts - second))
-
-
-def dealt_rows(rows: np.ndarray, counts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[Ragged, Ragged, Ragged]:
-    """Rows that lie client by client: of each client so many for training, then so many for validation, then so many for test."""
-    part = np.repeat(np.tile(np.arange(3, dtype=np.int8), len(counts[0])), np.stack(counts, axis=1).ravel())
-    train, valid, test = (
-        Ragged(rows[part == i].astype(np.int32), np.concatenate([[0], np.cumsum(own)]).astype(np.int64)) for i, own in enumerate(counts)
-    )
-    return train, valid, test
-
-
-def given_rows(owner: np.ndarray, names: Sequence[str], split: np.ndarray) -> tuple[Ragged, Ragged, Ragged]:
-    """The rows of each client by the split that each row names, in the table's order."""
-
-    def part(name: str) -> Ragged:
-        rows = np.flatnonzero(split == name)
-        rows = rows[np.argsort(owner[rows], kind="stable")]
-        counts = np.bincount(owner[rows], minlength=len(names))
-        return Ragged(rows.astype(np.int32), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
-
-    train, valid, test = (part(name) for name in SPLITS)
-    if (train.counts == 0).any():
-        idle = names[int((train.counts == 0).argmax())]
-        raise ValueError(
-            f"Every client must have a row with split 'train'; client {idle!r} has none. "
-            "Give it some, or mark its rows 'central' to only test on them."
-        )
-    return train, valid, test
 
 
 def _sensitive(group: Any) -> dict[Any, Column]:

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.encoding import Column
+from evenly.encoding import Column, are_numbers
 from evenly.notation import unknown
 from evenly.records import require
 
 MOST_CLASSES = 1000  # of labels, and of groups: counts are kept for every combination
 MOST_NUMBERS = 50  # of a table's column that are taken for groups; more are likely an age or an income
+MOST_LABEL_NUMBERS = 20  # of a table's column that are taken for classes
 
 
 class Attribute(NamedTuple):
@@ -98,12 +99,29 @@ def groups_of(columns: Mapping[str, Column], unprivileged: Any = None) -> Groups
 
 def refuse_measurement(column: Column) -> None:
     """Raise if a table's column looks like something measured, of which every value would be a group."""
-    found = len(column.classes()[0]) if column.holds_numbers() else 0
+    names = column.classes()[0]
+    found = len(names) if column.holds_numbers() or are_numbers(names) else 0
     require(
         found <= MOST_NUMBERS,
         f"{column.what} must have at most {MOST_NUMBERS} different numbers to make groups, got {found}. Cut it into classes first, "
-        "such as ages into '18 to 29' and so on; if the numbers are codes, write them as words.",
+        "such as ages into '18 to 29' and so on; if the numbers are codes, write them as words such as 'code 7'.",
     )
+
+
+def refuse_quantity(column: Column) -> None:
+    """Raise if a table's label looks like a quantity, of which every value would be a class."""
+    if not column.holds_numbers():
+        return
+    raw = column.numbers()
+    known = np.unique(raw[~np.isnan(raw)])
+    if len(known) > MOST_LABEL_NUMBERS:
+        third, two = (f"{edge:g}" for edge in np.quantile(raw[~np.isnan(raw)], [1 / 3, 2 / 3]))
+        raise ValueError(
+            f"{column.what} must hold classes, but it holds {len(known):,} different numbers from {known[0]:g} to {known[-1]:g}, so it "
+            f"seems to be a quantity. Make at most {MOST_LABEL_NUMBERS} classes of it first and name their column as the label, for "
+            f"example pandas.cut(column, [-inf, {third}, {two}, inf], labels=['low', 'middle', 'high']). If the numbers are codes of "
+            "classes, write them as words such as 'class 7'."
+        )
 
 
 def favourable_label(value: Any, labels: tuple[str, ...]) -> int:
@@ -114,6 +132,7 @@ def favourable_label(value: Any, labels: tuple[str, ...]) -> int:
 def _attribute(name: str, column: Column) -> Sensitive:
     column.refuse_missing()
     column.holds_numbers()  # refuses dates and lists
+    column.refuse_rounded()
     values, codes = column.classes()
     require(
         len(values) > 1,

@@ -1,10 +1,13 @@
 """A user's own table as a plan's data: what is not given leaves no key, and the order of the groups survives JSON."""
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from evenly.encoding import Column
 from evenly.experiment.plan import Plan
-from evenly.experiment.sources import load, table_source
+from evenly.experiment.sources import load, read_table, table_source
 
 
 @pytest.fixture
@@ -14,6 +17,58 @@ def path(tmp_path):
     file = tmp_path / "people.csv"
     frame.to_csv(file, index=False)
     return str(file)
+
+
+def written(tmp_path, text):
+    path = tmp_path / "own.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("header", ["site,y,x,y", "site,y,x, y", "\ufeffsite,y,x,site", '"y",y,site,x'])
+def test_duplicate_column_names_are_refused(tmp_path, header):
+    """A second column y was read as `y.1`, became a feature, and gave the label away."""
+    path = written(tmp_path, f"{header}\nn,0,1,0\ns,1,2,1\n")
+    with pytest.raises(ValueError, match=r"own.csv: column names must be different, but '(y|site)' occurs more than once"):
+        read_table(path)
+
+
+def test_duplicate_column_names_of_parquet_are_refused(tmp_path):
+    pq.write_table(pa.table([[1], [2]], names=["y", "y"]), tmp_path / "own.parquet")
+    with pytest.raises(ValueError, match=r"own.parquet: column names must be different, but 'y' occurs"):
+        read_table(tmp_path / "own.parquet")
+
+
+def test_rows_longer_than_the_header_are_refused(tmp_path):
+    """pandas took the first value of each row for its name, and every column held the values of the next."""
+    with pytest.raises(ValueError, match="as many values in a row as names in its header, which are 3; rows have more"):
+        read_table(written(tmp_path, "site,y,x\nn,0,1,0\ns,1,2,1\n"))
+
+
+def test_clients_and_groups_are_told_apart_as_they_are_written(tmp_path):
+    """Clients 007 and 7 were one, and so were whole numbers that are only different in their last digits."""
+    big = [str(2**60 + i) for i in range(4)]
+    rows = [f"{client},{group},{i % 2},{i}.5" for i, (client, group) in enumerate(zip(["007", "7", " 7", ""] * 4, big * 4, strict=True))]
+    path = written(tmp_path, "site,who,y,x\n" + "\n".join(row for row in rows if not row.startswith(",")) + "\n")
+    federation = load(table_source(str(path), client="site", label="y", sensitive="who"), 0)
+    assert federation.names == ("007", "7")
+    assert federation.groups == tuple(big[:3])
+    gap = written(tmp_path, "site,y\n1.0,a\n,b\n2.0,c\n")
+    assert read_table(gap, ["site"])["site"].fillna("none").tolist() == ["1", "none", "2"]  # as a program writes whole numbers beside gaps
+    pq.write_table(pa.table({"site": pa.array([2**60, None, 2**60 + 1])}), tmp_path / "own.parquet")
+    assert Column.of("site", read_table(tmp_path / "own.parquet")["site"]).words().tolist() == [str(2**60), "(missing)", str(2**60 + 1)]
+
+
+def test_features_and_dropped_columns_are_kept_in_the_plan(tmp_path):
+    path = written(tmp_path, "id,site,y,x,z\n" + "".join(f"p{i},{'ns'[i % 2]},{i % 3 % 2},{i / 7},{i / 3}\n" for i in range(40)))
+    with pytest.raises(ValueError, match=r"'id' looks like an identifier .* --drop id "):
+        load(table_source(str(path), client="site", label="y"), 0)
+    dropped = planned(table_source(str(path), client="site", label="y", drop="id, z"))
+    assert dropped["drop"] == ["id", "z"]
+    assert load(dropped, 0).encoder.features == ("x",)
+    assert load(planned(table_source(str(path), client="site", label="y", features=["z"])), 0).encoder.features == ("z",)
+    with pytest.raises(ValueError, match=r"There is no column 'zz' for features\. Did you mean 'z'"):
+        load(table_source(str(path), client="site", label="y", features="zz"), 0)
 
 
 def planned(data):

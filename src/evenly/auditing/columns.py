@@ -1,14 +1,12 @@
 """Columns as a few words and a number for each row, which is all that counting needs."""
 
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.encoding import Column
+from evenly.encoding import Column, whole_words
 
 MISSING = -1
-WHOLE = re.compile(r"-?\d+\.0+")
 
 
 class Coded(NamedTuple):
@@ -47,19 +45,15 @@ def of_values(name: str, values: Any, codes: np.ndarray) -> Coded:
         column.holds_numbers()  # refuses dates and lists
     except TypeError as error:
         raise ValueError(str(error)) from None
+    column.refuse_rounded()
     gone = column.missing()
     raw = [str(word).strip() for word in column.words()]
     empty = gone | np.array([not word for word in raw], bool)
-    known = _whole([word for word, without in zip(raw, empty, strict=True) if not without])
+    known = whole_words([word for word, without in zip(raw, empty, strict=True) if not without])
     words, places = Column.of(column.what, known).classes() if known else ((), np.zeros(0, np.int32))
     table = np.full(len(raw) + 1, MISSING, np.int32)  # the last entry serves rows without a value
     table[np.flatnonzero(~empty)] = places
     return Coded(name, words, table[np.where(codes < 0, len(raw), codes)])
-
-
-def _whole(words: list[str]) -> list[str]:
-    """Whole numbers that were written with a decimal point, as programs do where a column has gaps."""
-    return [word.partition(".")[0] for word in words] if words and all(map(WHOLE.fullmatch, words)) else words
 
 
 def from_pandas(frame: Any, name: Any) -> Coded:

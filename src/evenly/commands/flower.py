@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from evenly.commands import Commands
-from evenly.commands.options import Client, Favourable, Label, Sensitive, Unprivileged
+from evenly.commands.options import Client, Drop, Favourable, Features, Label, Sensitive, Unprivileged
 from evenly.commands.running import this_command
 from evenly.mistakes import sentences
 
@@ -36,6 +36,8 @@ def new(
     sensitive: Sensitive = None,
     favourable: Favourable = None,
     unprivileged: Unprivileged = None,
+    features: Features = None,
+    drop: Drop = None,
     method: Method = None,
     rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 5,
 ) -> None:
@@ -43,19 +45,22 @@ def new(
     with sentences(), _flower():
         from evenly.flower.new_app import write_synthetic_app, write_table_app
 
+        about = {
+            "client": client, "label": label, "sensitive": sensitive, "favourable": favourable, "unprivileged": unprivileged,
+            "features": features, "drop": drop,
+        }  # fmt: skip
         compared = []
         if data is None:
-            _refuse({"client": client, "label": label, "sensitive": sensitive, "favourable": favourable, "unprivileged": unprivileged})
+            _refuse(about)
             written = write_synthetic_app(folder, **({"method": method} if method else {}), rounds=rounds)
         else:
+            from evenly.commands.planned import facts_of
             from evenly.experiment.sources import load, table_source
 
-            source = table_source(
-                str(data), client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged
-            )
+            source = table_source(str(data), **about)
             columns = {name: source[name] for name in ("client", "label", "sensitive")}
             federation = load(source, 0)
-            compared = [_compared(federation)] if sensitive else []
+            compared = [*(f"{fact.about}: {fact.text}" for fact in facts_of(federation)), *([_compared(federation)] if sensitive else [])]
             written = write_table_app(folder, data, federation, **columns, method=method or "", rounds=rounds)
         console = Console(soft_wrap=True, highlight=False, markup=False)
         console.print("\n".join([*(f"Wrote {path}" for path in written), *compared]))

@@ -13,6 +13,8 @@ Favourable = Annotated[str | None, typer.Option(help="The label that people want
 Unprivileged = Annotated[
     list[str] | None, typer.Option(help="Value of the sensitive column whose people are expected to be served worse; or COLUMN=VALUE.")
 ]
+Features = Annotated[str | None, typer.Option(help="Columns to learn from, separated by commas; by default all others.")]
+Drop = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas, such as ids and dates.")]
 Rounds = Annotated[int, typer.Option(help="Rounds of training.")]
 Seeds = Annotated[int, typer.Option(help="How many seeds: splits, cohorts and batches drawn anew.")]
 LearningRate = Annotated[float, typer.Option(help="Local step size, where a method does not set its own.")]
@@ -34,9 +36,9 @@ def source(data: str, **columns: Any) -> dict[str, Any]:
 
     if is_table(data):
         return table_source(data, **columns)
-    if any(columns.values()):
-        *most, last = (f"--{name}" for name in columns)
-        raise ValueError(f"{', '.join(most)} and {last} are for a table of your own, but --data is {data!r}. Give a .csv or .parquet file.")
+    if given := [f"--{name}" for name, value in columns.items() if value]:
+        verb = "is" if len(given) == 1 else "are"
+        raise ValueError(f"{' and '.join(given)} {verb} for a table of your own, but --data is {data!r}. Give a .csv or .parquet file.")
     part = parse_one(data, "data set")
     return {"name": part.name, **part.settings}
 

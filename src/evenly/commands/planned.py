@@ -1,16 +1,19 @@
 """The plan that is shown before a long run, and alone by `--plan`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from evenly.columns import Fact, column_facts
 from evenly.experiment import record
 from evenly.experiment.estimate import Estimate, estimate
 from evenly.experiment.jobs import Setting
 from evenly.experiment.plan import Plan
 from evenly.experiment.store import slug
+from evenly.federation import Federation
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -24,17 +27,35 @@ def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: 
     many = len(plans) > 1
     parts = [estimate(plan, first, folder / "cells" / slug(name) if name else folder) for name, plan in plans.items()]
     one, done, total = parts[0], sum(part.finished for part in parts), sum(part.programs for part in parts)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    table = facts_table()
     study = f"{len(parts)} partitions, " if many else ""
     table.add_row("train", f"{study}{_count(one.methods, 'method')}, {_count(one.seeds, 'seed')}, {_count(one.rounds, 'round')}")
     table.add_row("programs", _programs(parts, done, total))
     table.add_row("data", f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of {_count(one.parameters, 'number')}")
+    _add(table, facts_of(first.federation))
     table.add_row("memory", _memory(one))
     table.add_row("time", _time(known.seconds if known else 0.0, done, total))
     table.add_row("into", str(folder))
     console.print(table, highlight=False)
+
+
+def facts_of(federation: Federation) -> list[Fact]:
+    """What became of the columns of a table of the user's own; nothing for other data."""
+    return column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
+
+
+def facts_table(facts: Sequence[Fact] = ()) -> Table:
+    """Lines of what something is about and what is said of it."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    _add(table, facts)
+    return table
+
+
+def _add(table: Table, facts: Sequence[Fact]) -> None:
+    for fact in facts:
+        table.add_row(fact.about, Text(fact.text, style="yellow" if fact.warning else ""))
 
 
 def _programs(parts: list[Estimate], done: int, total: int) -> str:

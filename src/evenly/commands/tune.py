@@ -11,7 +11,9 @@ from evenly.commands.options import (
     BatchSize,
     Client,
     Data,
+    Drop,
     Favourable,
+    Features,
     Force,
     Json,
     Label,
@@ -70,6 +72,8 @@ def tune(
     sensitive: Sensitive = None,
     favourable: Favourable = None,
     unprivileged: Unprivileged = None,
+    features: Features = None,
+    drop: Drop = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -84,7 +88,16 @@ def tune(
 
         plan, number = planned(
             method or Q[0],
-            source(data, client=client, label=label, sensitive=sensitive, favourable=favourable, unprivileged=unprivileged),
+            source(
+                data,
+                client=client,
+                label=label,
+                sensitive=sensitive,
+                favourable=favourable,
+                unprivileged=unprivileged,
+                features=features,
+                drop=drop,
+            ),
             searches=_searches(method, searches or [], grid),
             objectives=objective or ["variance"],
             keep=keep,
@@ -98,6 +111,7 @@ def tune(
             sampling=sampling,
             training={"learning_rate": learning_rate, "batch_size": batch_size},
         )
+        _show_data(plan)
         folder = out or folder_of(plan)
         with working_in(folder, again=folder):
             tuning = _searched(plan, number, folder, force)
@@ -111,6 +125,15 @@ def _searches(method: str, searches: list[str], grid: str) -> list[str]:
     if not (method or searches or values):
         values = Q[1]
     return [*searches, *([f"q=[{values}]"] if values else [])]
+
+
+def _show_data(plan: "TuningPlan") -> None:
+    """What became of the columns of a table, before anything is trained."""
+    from evenly.commands.planned import facts_of, facts_table
+    from evenly.experiment.sources import load
+
+    if "path" in plan.shared.data:
+        Console(stderr=True).print(facts_table(facts_of(load(plan.shared.data, plan.shared.seeds[0]))), highlight=False)
 
 
 def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tuning":

@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.datasets.card import DatasetCard, Sizes
-from evenly.federation import DRAWN, Federation, cut_rows
+from evenly.federation import DRAWN, Federation
 from evenly.partitions.rows import Rows, federate, numbered
 from evenly.randomness import generator
 from evenly.records import require
+from evenly.splits import cut_rows
 
 PLACES = 4  # dimensions in which clients differ in their features
 FEWEST = 2  # rows of a client

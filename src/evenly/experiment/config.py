@@ -126,6 +126,8 @@ class Table(BaseModel):
     sensitive: list[str] = []
     favourable: str | None = None
     unprivileged: list[str] = []  # values of the sensitive column, or COLUMN=VALUE
+    features: list[str] = []  # none: every column without another meaning that is not dropped
+    drop: list[str] = []
 
 
 def read(path: Path) -> Experiment:
@@ -151,8 +153,7 @@ def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
         table = Table.model_validate(data)
     except ValidationError as error:
         raise _mistake(error, path.name, Table, "data") from None
-    columns = table.model_dump(exclude={"path"}) | {"sensitive": ",".join(table.sensitive)}
-    return table_source(str(path.parent / table.path), **columns)
+    return table_source(str(path.parent / table.path), **table.model_dump(exclude={"path"}))
 
 
 def packaged() -> list[str]:

@@ -1,5 +1,6 @@
 """Where an experiment's data come from: a named data set, or a user's own table."""
 
+import csv
 import hashlib
 import inspect
 from collections.abc import Sequence
@@ -8,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from evenly.columns import Choice
 from evenly.datasets import DATASETS
-from evenly.federation import Federation, Ragged
+from evenly.encoding import whole_words
+from evenly.federation import Federation, Source, Wanted
 from evenly.notation import unknown
 from evenly.records import replace, require
+from evenly.splits import SHARES, Ragged
 
 HIDE_TEST = "hide_test"  # a key of a plan's `data`: no test rows at all, for whoever must not see them yet
 
@@ -40,22 +44,40 @@ def table_source(
     *,
     client: str | None,
     label: str | None,
-    sensitive: str | None = None,
+    sensitive: str | Sequence[str] | None = None,
     favourable: str | None = None,
     unprivileged: Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """A plan's `data` for a user's own file. Its contents are hashed, so that results never mix two versions of it."""
+    """A plan's `data` for a user's own file. Its contents are hashed, so that results never mix two versions of it.
+
+    `sensitive`, `features` and `drop` are lists of columns, or text with commas between them.
+    """
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"There is no file {path!r}. Give the path of a .csv or .parquet table, or the name of a data set.")
     if client is None or label is None:
         raise ValueError(f"A table needs --client and --label: the columns of {file.name} that name the client and the label.")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    columns = [column.strip() for column in (sensitive or "").split(",") if column.strip()]
+    columns = column_names(sensitive)
+    chosen = {option: column_names(names) for option, names in (("features", features), ("drop", drop)) if names}
     # What is not given has no key, so that results of plans from before there were such keys are still found.
     wanted = {"favourable": favourable} if favourable is not None else {}
     sides = {"unprivileged": _unprivileged(unprivileged, columns)} if unprivileged else {}
-    return {"path": str(file), "sha256": digest, "client": client, "label": label, "sensitive": columns, **wanted, **sides}
+    return {"path": str(file), "sha256": digest, "client": client, "label": label, "sensitive": columns, **wanted, **sides, **chosen}
+
+
+def column_names(given: str | Sequence[str] | None) -> list[str]:
+    """Names of columns from a list, or from text with commas between them; a name that holds a comma stands in double quotes.
+
+    >>> column_names('age, "a, b"')
+    ['age', 'a, b']
+    """
+    if not given or not isinstance(given, str):
+        return list(given or ())
+    names = next(csv.reader([given], skipinitialspace=True))
+    return [name for name in (names if '"' in given else map(str.strip, names)) if name]
 
 
 def _unprivileged(given: Sequence[str], columns: list[str]) -> list[list[str]]:
@@ -86,16 +108,11 @@ def is_table(name: str) -> bool:
 def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
     if "sha256" in data and hashlib.sha256(Path(data["path"]).read_bytes()).hexdigest() != data["sha256"]:
         raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
-    federation = Federation.from_frame(
-        read_table(Path(data["path"])),
-        client=data["client"],
-        label=data["label"],
-        sensitive=data["sensitive"],
-        favourable=data.get("favourable"),
-        unprivileged=dict(data["unprivileged"]) if "unprivileged" in data else None,
-        seed=split_seed,
-        name=Path(data["path"]).stem,
-    )
+    sensitive, path = tuple(data["sensitive"]), Path(data["path"])
+    source = Source(read_table(path, [data["client"], *sensitive]), data["client"], data["label"], sensitive)
+    wanted = Wanted(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None)
+    choice = Choice(data.get("features"), data.get("drop", ()))
+    federation = source.federation(choice, wanted, shares=SHARES, seed=split_seed, name=path.stem)
     several = bool(data["sensitive"]) and len(federation.labels) > 2
     require(
         not several or "favourable" in data,
@@ -106,13 +123,59 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
     return federation
 
 
-def read_table(path: Path) -> Any:
-    """A pandas table from a CSV or Parquet file, with errors that name the file."""
+def read_table(path: Path, text: Sequence[str] = ()) -> Any:
+    """A pandas table from a CSV or Parquet file, with errors that name the file.
+
+    Columns in `text` tell clients or people apart: of a CSV file they are read as text, so that 007 and 7 stay two clients, and
+    whole numbers of a Parquet file stay exact.
+    """
     import pandas as pd  # only here: the core runs without pandas
 
     try:
-        return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        return _parquet(path) if path.suffix == ".parquet" else _csv(path, text)
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8.") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, OSError, ValueError) as error:
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, OSError) as error:
         raise ValueError(f"{path.name} could not be read as a table: {error}") from None
+
+
+def _parquet(path: Path) -> Any:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    # Of its own pandas makes floating-point numbers of whole ones where a column has gaps, and large ones become the same.
+    kinds = [(sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)]
+    exact = {getattr(pa, f"{sign}int{bits}")(): pd.api.types.pandas_dtype(f"{sign.upper()}Int{bits}") for sign, bits in kinds}
+    try:
+        _refuse_twice(path, parquet.read_schema(path).names)
+        return parquet.read_table(path).to_pandas(
+            types_mapper=lambda kind: pd.api.types.pandas_dtype(exact[kind]) if kind in exact else None
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path.name} could not be read as Parquet: {str(error).partition(chr(10))[0]}") from None
+
+
+def _csv(path: Path, text: Sequence[str]) -> Any:
+    import pandas as pd
+
+    header = [str(name).removeprefix("\ufeff") for name in pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]]
+    _refuse_twice(path, header)
+    frame = pd.read_csv(path, dtype=dict.fromkeys(set(text) & set(header), str))
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for a row's name, and moves every column
+        raise ValueError(f"{path.name} must have as many values in a row as names in its header, which are {len(header)}; rows have more.")
+    for name in set(text) & set(header):
+        codes, words = pd.factorize(frame[name].str.strip().replace("", None))
+        frame[name] = np.array([*whole_words(list(words)), None], dtype=object)[codes]  # -1 is a missing value
+    return frame
+
+
+def _refuse_twice(path: Path, header: Sequence[str]) -> None:
+    """pandas would call a second column y `y.1`, and the label would be a feature."""
+    names = [name.strip() for name in header if name.strip()]
+    twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))
+    require(
+        not twice,
+        f"{path.name}: column names must be different, but {', '.join(map(repr, twice))} "
+        f"{'occurs' if len(twice) == 1 else 'occur'} more than once. Rename or remove the other column.",
+    )

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from evenly.encoding import Categorical, Column, Encoder, Numeric, check_table, column_of
-from evenly.federation import Federation, split_rows
+from evenly.federation import Federation
 from evenly.flower.clients.data import ClientData, rows
 from evenly.notation import unknown
 from evenly.records import require
+from evenly.splits import SHARES, split_rows
 from evenly.writing import write_whole
 
 FORMAT = 1
-SHARES = (0.8, 0.1)  # of training and validation rows, as everywhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,11 @@ class Schema:
     unprivileged: tuple[int, ...]
     favourable: int
     encoder: Encoder
+
+    @property
+    def told_apart(self) -> tuple[str, ...]:
+        """The columns that tell clients and people apart, for `read_table`."""
+        return (self.client, *self.sensitive)
 
     @property
     def features(self) -> int:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evenly.federation import Federation, Ragged, dealt_rows, split_rows
+from evenly.federation import Federation
 from evenly.partitions.rows import Rows, federate
 from evenly.randomness import generator
+from evenly.splits import Ragged, dealt_rows, split_rows
 
 
 def natural(

@@ -1,0 +1,226 @@
+"""Which columns of a table become features, which are refused, and what became of each.
+
+Columns that the user lists are taken as they are. Otherwise every column is a feature that has no other meaning (client, label,
+sensitive, split) and was not dropped, and those that cannot teach a model anything are refused together, in one sentence:
+
+- dates and times, also where they are written as text: each day would be a category of its own;
+- identifiers: text with almost as many different values as rows, and whole numbers that are all different and are called an
+  id, or that count the rows. Numbers with fractions are measurements and never taken for an identifier;
+- text with more categories than a model can learn from.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.encoding import (
+    FEW_CATEGORIES,
+    MANY_CATEGORIES,
+    MISSING,
+    MOST_CATEGORIES,
+    Categorical,
+    Column,
+    Encoder,
+    Numeric,
+    check_table,
+    column_of,
+)
+from evenly.notation import unknown
+from evenly.records import require
+
+MOSTLY = 0.9  # share of different values from which text is an identifier, and share of dates from which it is a date
+LOOKED_AT = 1000  # different values of a column that are tried as dates
+SHOWN = 12  # names in a line
+
+MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s?(z|[ap]m|utc|[+-]\d{2}:?\d{2}))*"
+FORMS = (
+    r"(19|20)\d\d(?P<s>[-/.])(?P<a>\d{1,2})(?P=s)(?P<b>\d{1,2})",  # 2024-01-31
+    r"(?P<a>\d{1,2})(?P<s>[-/])(?P<b>\d{1,2})(?P=s)(\d{4}|\d\d)",  # 31/01/2024, 1/31/24
+    r"(?P<a>\d{1,2})\.(?P<b>\d{1,2})\.(19|20)\d\d",  # 31.1.2024
+    rf"([a-z]{{3,9}},?\s)?(\d{{1,2}}[\s-]{MONTH}[,\s-]\s?\d{{2,4}}|{MONTH}\s\d{{1,2}},?\s\d{{4}})",  # 31 Jan 2024, January 31, 2024
+)
+DATES = [re.compile(rf"{form}([t\s]\s?{CLOCK})?", re.IGNORECASE) for form in FORMS] + [re.compile(CLOCK, re.IGNORECASE)]
+NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?", re.IGNORECASE)
+ID_WORDS = {"id", "ids", "identifier", "uuid", "guid", "key", "nr", "no", "num", "number", "index", "idx", "row", "mrn", "ssn", "pid"}
+ID_NAME = re.compile(
+    r"(patient|person|user|customer|client|subject|case|record|row|member|account|employee|student|visit|encounter|study|order)ids?",
+    re.IGNORECASE,
+)
+
+
+class Choice(NamedTuple):
+    """What the user says about features."""
+
+    features: Sequence[Any] | None = None  # these and no others; None: every column without another meaning
+    drop: Sequence[Any] = ()  # columns that are no features
+
+
+def feature_columns(frame: Any, roles: Mapping[Any, str], choice: Choice) -> list[Any]:
+    """The columns of a table that become features; `roles` says what the client, label, sensitive and split columns are.
+
+    Raises ValueError if a column is not there, has another meaning, or cannot be a feature.
+    """
+    columns = list(frame.columns)
+    check_table(frame, columns)
+    for option, names in (("features", choice.features or ()), ("drop", choice.drop)):
+        for name in names:
+            if name not in columns:
+                raise unknown("column", str(name), map(str, columns), f" for {option}")
+    for name in choice.drop:
+        require(name not in roles, f"drop must not hold {name!r}, which is the {roles.get(name)} column. Leave it out of drop.")
+        require(name not in (choice.features or ()), f"Column {name!r} is in features and in drop. Leave it out of one of them.")
+    if choice.features is not None:
+        for name in choice.features:
+            require(roles.get(name) != "label", f"features must not hold the label column {name!r}: the model would read the answer.")
+        return list(dict.fromkeys(choice.features))
+    names = [name for name in columns if name not in roles and name not in choice.drop]
+    refuse_unfit(frame, names, choice.drop)
+    return names
+
+
+def refuse_unfit(frame: Any, names: Sequence[Any], dropped: Sequence[Any] = ()) -> None:
+    """Raise, naming all of them at once, if some columns cannot be features."""
+    found = {name: why for name in names if (why := _unfit(name, column_of(frame, name)))}
+    if not found:
+        return
+    what = f"{len(found)} columns of the table cannot be features" if len(found) > 1 else "A column of the table cannot be a feature"
+    each = "; ".join(f"{str(name)!r} {why}" for name, why in found.items())
+    every = [*dropped, *found]
+    raise ValueError(
+        f"{what}: {each}. Leave {'them' if len(found) > 1 else 'it'} out with --drop {option_text(every)} "
+        f"(in Python and in experiment files: drop = {json.dumps(every, ensure_ascii=False)}), or name the columns to use with --features."
+    )
+
+
+def _unfit(name: Any, column: Column) -> str:
+    """Why a column cannot be a feature; nothing where it can."""
+    if column.holds_dates():
+        return "holds dates or times"
+    known = len(column.values) - int(column.missing().sum())
+    if column.holds_numbers():
+        return _numbering(str(name), column.numbers())
+    words = set(column.words()) - {MISSING}
+    if _are_dates(words):
+        return "holds dates or times as text"
+    count = f"({len(words):,} different values in {known:,} rows)"
+    if len(words) > max(FEW_CATEGORIES, known / 2) and _are_numbers(words):
+        return f"holds numbers that are written as text {count}; write them as plain numbers such as 1.5 to use them"
+    called_so = len(words) == known > 1 and is_id_name(str(name))
+    if called_so or len(words) >= max(FEW_CATEGORIES + 1, MOSTLY * known):
+        return f"looks like an identifier {count}"
+    if len(words) > MOST_CATEGORIES or len(words) > max(FEW_CATEGORIES, len(column.values) / 2):
+        return f"has too many categories to learn from {count}"
+    return ""
+
+
+def _numbering(name: str, raw: np.ndarray) -> str:
+    """Why a column of numbers is an identifier: it is called one and has no number twice, or it counts the rows."""
+    known = raw[~np.isnan(raw)]
+    if len(known) < 2 or (known != np.floor(known)).any() or len(np.unique(known)) < len(known):
+        return ""
+    if is_id_name(name):
+        return f"looks like an identifier ({len(known):,} different numbers in {len(known):,} rows)"
+    counts = len(raw) == len(known) > FEW_CATEGORIES and known.max() - known.min() == len(known) - 1
+    return "only numbers the rows" if counts else ""
+
+
+def _are_dates(words: set[Any]) -> bool:
+    """Whether nearly all of these words are dates or times."""
+    some = sorted(map(str, words))[:: max(1, len(words) // LOOKED_AT)]
+    return bool(some) and sum(_is_date(word.strip()) for word in some) >= MOSTLY * len(some)
+
+
+def _is_date(word: str) -> bool:
+    found = next((match for form in DATES if (match := form.fullmatch(word))), None)
+    parts = found.groupdict() if found else {}
+    low, high = sorted((int(parts["a"]), int(parts["b"]))) if "a" in parts else (1, 1)  # day and month, in any order
+    return found is not None and 1 <= low <= 12 and high <= 31
+
+
+def _are_numbers(words: Iterable[Any]) -> bool:
+    """Whether nearly all of these words are numbers, perhaps with a decimal comma or with another word among them."""
+    every = [str(word).replace(",", ".").strip() for word in words]
+    return sum(NUMBER.fullmatch(word) is not None for word in every) >= MOSTLY * len(every)
+
+
+def is_id_name(name: str) -> bool:
+    """Whether a column is called an identifier.
+
+    >>> [is_id_name(name) for name in ("patient_id", "patientID", "patientid", "Row", "paid", "covid", "age")]
+    [True, True, True, True, False, False, False]
+    """
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return any(word.lower() in ID_WORDS for word in words) or ID_NAME.fullmatch(re.sub(r"[\W_]", "", name)) is not None
+
+
+def option_text(names: Iterable[Any]) -> str:
+    """Columns as `--drop` and `--features` take them: separated by commas, in quotes where a name or the shell needs them.
+
+    >>> print(option_text(["age", "a, b"]))
+    'age,"a, b"'
+    """
+    doubled = [str(name).replace('"', '""') for name in names]
+    return shlex.quote(",".join(f'"{name}"' if set(name) & set(',"') or name != name.strip() else name for name in doubled))
+
+
+class Fact(NamedTuple):
+    """A line about the columns of a table."""
+
+    about: str
+    text: str
+    warning: bool = False
+
+
+def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
+    """What became of the columns of the table with these features: which are numbers and which categories, what is done about
+    missing and unknown values, and what is not used."""
+    numbers = [column for column in encoder.columns if isinstance(column, Numeric)]
+    words = [column for column in encoder.columns if isinstance(column, Categorical)]
+    averaged = [str(column.name) for column in numbers if column.flag_missing]
+    own = [str(column.name) for column in words if MISSING in column.categories]
+    facts = [
+        Fact("numbers", some(str(column.name) for column in numbers)),
+        Fact("one-hot", some(f"{column.name} ({len(column.categories)})" for column in words)),
+        Fact("missing", f"{some(averaged)}: the mean of the training rows, and a 0/1 feature says so" if averaged else ""),
+        Fact("missing", f"{some(own)}: a category of its own" if own else ""),
+        Fact("not used", some(map(str, encoder.unused))),
+        *(Fact("unknown", text) for text in _strangers(encoder, x)),
+        *(Fact("warning", text, warning=True) for text in many_categories(encoder)),
+    ]
+    return [fact for fact in facts if fact.text]
+
+
+def many_categories(encoder: Encoder) -> list[str]:
+    """A sentence for every column of text that became very many features."""
+    found = []
+    for column in encoder.columns:
+        if isinstance(column, Categorical) and len(column.categories) > MANY_CATEGORIES:
+            numbers = " Nearly all of them are numbers: is a missing value marked by a word?" if _are_numbers(column.categories) else ""
+            found.append(
+                f"Column {str(column.name)!r} holds {len(column.categories):,} different words, each a 0/1 feature of its own.{numbers} "
+                f"Merge rare words, or add {option_text([column.name])} to --drop."
+            )
+    return found
+
+
+def _strangers(encoder: Encoder, x: np.ndarray) -> list[str]:
+    """Rows that hold a category which no training row has."""
+    found, start = [], 0
+    for column in encoder.columns:
+        stop = start + len(column.features)
+        if isinstance(column, Categorical):
+            rows = int((x[:, start:stop].sum(1) == 0).sum())
+            found += [f"{column.name} in {rows:,} row{'' if rows == 1 else 's'}"] if rows else []
+        start = stop
+    return [f"{some(found)}: a value that no training row has counts as none of the categories"] if found else []
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
