@@ -19,7 +19,10 @@ from evenly.report import table as results
 from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of
 from evenly.report.by_group import rows_shown, with_groups
+from evenly.report.choice import choose
 from evenly.report.facts import divergence
+from evenly.report.whom import sentences
+from evenly.report.worst_served import whom_of
 from evenly.types import Select
 
 # Short names: the table must fit into eighty columns.
@@ -79,6 +82,13 @@ def results_table(comparison: Comparison) -> Table:
         cells = (Text(c.text, style="bold" if c.best else "underline" if c.near else "") for c in row.cells.values())
         table.add_row(row.label, *cells)
     return table
+
+
+def opening_of(comparison: Comparison) -> list[Text]:
+    """Whom the first method serves worst, in the sentences that open the report."""
+    values = results.final_values(comparison, results.clients_split(comparison))
+    whom = whom_of(comparison, values, choose(comparison, values))
+    return [] if whom is None else [Text(" ".join(sentences(whom)))]
 
 
 def warnings_of(comparison: Comparison, name: str = "") -> list[Text]:

@@ -21,11 +21,13 @@ def found():
 def test_the_sentences_name_whom_the_model_fails(found):
     text = " ".join(found.sentences)
     accuracy = found.whole["accuracy"]
-    assert (
-        f"The model is right for {accuracy.value:.1f} % of 3,000 people (95 % interval {accuracy.low:.1f} to {accuracy.high:.1f})." in text
+    right = f"right for {accuracy.value:.1f} % of 3,000 people (95 % interval {accuracy.low:.1f} to {accuracy.high:.1f})"
+    assert found.sentences[0] == (
+        f"The model is {right}; always predicting “1”, the most frequent label, would be right for {100 * predictions()['y'].mean():.1f} %."
     )
-    assert "For the tenth of clients that it serves worst (1 of 12 by hospital)" in text
-    assert "Served worst is hospital “hospital 00”" in text
+    assert "Of the clients, it serves hospital “hospital 00” worst: right for" in text
+    assert "Of the groups, it serves race “C” worst" in text
+    assert "For the tenth of clients that it serves worst" not in text  # a tenth of twelve is the one that is named
     assert re.search(r"People with sex “female” are predicted “1” \d+\.\d points less often than all others \(95 % interval −", text)
     assert "the extremes of 6 intersections" in text
     assert "The score's AUC is 0." in text

@@ -69,7 +69,7 @@ def test_a_search_says_that_what_it_chose_diverged(monkeypatch, tmp_path):
     trainer = Trainer()
     monkeypatch.setattr("evenly.experiment.tuning.execute", lambda *given, **options: broken(trainer(*given, **options)))
     monkeypatch.setattr("evenly.report.tuning.write_tuning", lambda tuning, folder: [])
-    options = f"--method q-fedavg(q=[1]) --rounds 10 --seeds 2 --out {tmp_path / 'found'}"
+    options = f"--data synthetic(clients=2) --method q-fedavg(q=[1]) --rounds 10 --seeds 2 --out {tmp_path / 'found'}"
     done = CliRunner().invoke(app, ["tune", *options.split()])
     assert done.exit_code == 0, done.output
     assert "! Training diverged under q-fedavg(q=1) in 2 of 2 seeds" in " ".join(done.stdout.split())

@@ -213,6 +213,8 @@ def test_an_experiments_title_and_notes_are_shown_and_escaped():
     outline(text)
 
 
-def test_without_a_title_the_name_is_the_heading(page):
-    assert "<h1>invented</h1>" in page
+def test_without_a_title_the_heading_says_the_data_and_the_question(page):
+    assert "<h1>Invented: which of 2 methods serves clients most evenly?</h1>" in page
+    assert "<title>Invented: which of 2 methods serves clients most evenly? · evenly</title>" in page
+    assert "<h1>Invented: whom does fedavg serve worst?</h1>" in render(comparison(("fedavg",), seeds=1))
     assert "About the experiment" not in page

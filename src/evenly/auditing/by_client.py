@@ -6,11 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.auditing.estimates import NOTHING, Estimate, estimates
-from evenly.metrics import METRICS, Interval, accuracy, examples, measure
+from evenly.auditing.hiding import FAVOURABLE, label_counts
+from evenly.metrics import METRICS, Interval, accuracy, examples, measure, rates
 from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval
 from evenly.metrics.metric import FEW_CLIENTS
 from evenly.randomness import generator
-from evenly.report.disclosure import Hidden, hide
+from evenly.report.disclosure import Hidden, hide, small_cells
 from evenly.report.hiding import clients_behind, is_told
 from evenly.report.served import wilson
 
@@ -32,6 +33,7 @@ class ClientView(NamedTuple):
     counted: int  # clients that the summary is of: all, or without the hidden ones where these could be solved for
     few: int  # clients with fewer than 30 rows, of those that are shown
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
+    worst_rates: Mapping[str, float] = {}  # true and false positive rate of the worst-served client, in percent
 
     @property
     def clients(self) -> int:
@@ -65,6 +67,21 @@ def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: in
         counted=int(counts.sum()),
         few=int((~hidden.cells & (rows < few)).sum()),
     )
+
+
+def with_rates(view: ClientView, tables: Array, least: int) -> ClientView:
+    """The view with the rates of the client that is served worst, from tables [clients, 1, labels, outcomes].
+
+    They tell how many of its people have each label, so these, and those of all other clients together, must not be few.
+    """
+    order = view.ordered()
+    if not view.listed or len(order) < 2:
+        return view
+    own, everybody = tables[order[0]], tables.sum(0)
+    if small_cells([label_counts(own), label_counts(everybody - own)], least).any():
+        return view
+    found = rates(own, FAVOURABLE)
+    return view._replace(worst_rates={"tpr": float(100 * found.tpr[0]), "fpr": float(100 * found.fpr[0])})
 
 
 def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str, Estimate]:

@@ -163,7 +163,14 @@ class Gap(NamedTuple):
     shown: Array  # bool [clients]
 
 
-def gaps_expose(units: Array, attributes: Sequence[Attribute], found: Veils, clients: Hidden, gaps: Sequence[Gap], least: int) -> bool:
+class Places(NamedTuple):
+    """What is shown of clients besides their accuracy."""
+
+    hidden: Hidden  # [clients]
+    rated: Sequence[int] = ()  # clients whose true and false positive rates are shown
+
+
+def gaps_expose(units: Array, attributes: Sequence[Attribute], found: Veils, clients: Places, gaps: Sequence[Gap], least: int) -> bool:
     """Whether a small count follows from gaps within clients together with everything else, from tables [clients, groups, ...].
 
     Asked only as long as integer programming can decide it; of more people in more cells, exact numbers hardly follow from rates.
@@ -174,9 +181,10 @@ def gaps_expose(units: Array, attributes: Sequence[Attribute], found: Veils, cli
     tables, kinds, cells = units[client, group], _kinds(units.shape[-1]), np.arange(len(client))
     views = [_View(np.array(a.of_group)[group], own) for a, own in zip(attributes, found.single, strict=True)]
     views += [] if found.crossed is None else [_View(group, found.crossed)]
-    places = _View(client, Veil(clients, clients))  # of clients, nothing is shown by label
+    places = _View(client, Veil(clients.hidden, clients.hidden))  # of clients, nothing is shown by label unless they are rated
     shown = [each for view in (_everybody(len(client)), *views) for each in _told(view, cells, kinds, True)]
     shown += _told(places, cells, kinds, False)
+    shown += [Sum(client == k, kinds[kind]) for k in clients.rated for kind in ("favourable", "tpr", "fpr")]
     sides = [(gap.shown[client], side[group]) for gap in gaps for side in (gap.own, gap.others)]
     for known, side in sides:
         told = ("rows", "selection_rate", "favourable", "tpr")

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.by_client import ClientView, client_view
+from evenly.auditing.by_client import ClientView, client_view, with_rates
 from evenly.auditing.by_group import GroupView, among_others, group_view, intersections, overall, with_clients
 from evenly.auditing.columns import Coded
 from evenly.auditing.counting import Counts, Rows, counted
 from evenly.auditing.estimates import Estimate
-from evenly.auditing.hiding import Gap, Veil, Veils, both_shown, can_cross, gaps_expose, label_counts, veils
+from evenly.auditing.hiding import Gap, Places, Veil, Veils, both_shown, can_cross, gaps_expose, label_counts, veils
 from evenly.auditing.labels import Judged, favourable_of, judged, outcomes
 from evenly.auditing.people import NO_VALUE, People, named, people
 from evenly.auditing.result import About, Audit
@@ -18,6 +18,7 @@ from evenly.auditing.scores import Scores, curves, score_figures, scored, scores
 from evenly.metrics import by_attribute
 from evenly.report.by_group import FEW
 from evenly.report.disclosure import hide, small_cells
+from evenly.report.whom import Trivial, gap_half_width
 from evenly.sensitive import Attribute
 
 Array = np.ndarray
@@ -80,7 +81,24 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
         groups=_guarded(made, columns, hidden, clients),
         crossed=None if hidden.crossed is None else _crossed(made, hidden.crossed),
         notes=(*judgement.notes, *_notes(made, hidden, None if favourable is None else judgement.labels[favourable]), *who.notes),
+        trivial=_trivial(judgement, favourable, wanted.least),
     )
+
+
+def _trivial(rows: Judged, favourable: int | None, least: int) -> Trivial | None:
+    """The model that predicts the most frequent label for everybody; nothing where its score would tell of few people.
+
+    How many have the favourable label is told as well, so what is left beside the two labels must not be few either.
+    """
+    counts = np.bincount(rows.label, minlength=len(rows.labels))
+    chosen, people = int(np.argmax(counts)), len(rows.label)
+    rest = people - int(counts[[*{chosen, chosen if favourable is None else favourable}]].sum())
+    if small_cells([people - counts[chosen], rest], least).any():
+        return None
+    right, own = rows.label == rows.prediction, rows.label == chosen
+    gained, lost = int((right & ~own).sum()), int((~right & own).sum())
+    half = gap_half_width(gained, lost, people)
+    return Trivial(rows.labels[chosen], False, float(100 * counts[chosen] / people), half, chosen == favourable)
 
 
 def _check(table: Table, wanted: Wanted) -> None:
@@ -117,6 +135,8 @@ def _clients(column: Coded | None, made: Prepared, anonymous: bool) -> ClientVie
     if column is None:
         return None
     found = client_view(column.name, column.words, made.counts.clients, least=made.least, few=FEW, anonymous=anonymous)
+    if made.wanted:
+        found = with_rates(found, made.counts.clients, made.least)
     if made.scores is None:
         return found
     own = scored(made.scores, made.rows.client, found.clients)
@@ -151,7 +171,10 @@ def _guarded(made: Prepared, views: Sequence[GroupView], hidden: Veils, clients:
             of_group, others = np.array(attribute.of_group), among_others(view.names, view.veil)
             own = of_group == view.unprivileged
             gaps.append(Gap(own, others[of_group] & ~own, np.array([gap.known for gap in view.within.spd])))
-    if clients is None or not gaps_expose(made.counts.units, attributes, hidden, clients.hidden, gaps, made.least):
+    if clients is None:
+        return tuple(views)
+    places = Places(clients.hidden, clients.ordered()[:1] if clients.worst_rates else ())
+    if not gaps_expose(made.counts.units, attributes, hidden, places, gaps, made.least):
         return tuple(views)
     return tuple(view._replace(within=None) for view in views)
 

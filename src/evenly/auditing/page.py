@@ -5,16 +5,18 @@ from typing import Any
 from evenly.auditing.by_group import AGAINST, GroupView
 from evenly.auditing.page_clients import client_section
 from evenly.auditing.page_groups import group_section
-from evenly.auditing.page_parts import Part, apart
+from evenly.auditing.page_parts import Part
 from evenly.auditing.page_scores import score_section
 from evenly.auditing.result import Audit
 from evenly.auditing.scores import SCORES
-from evenly.auditing.words import interval_words, protection_words
+from evenly.auditing.words import interval_words, protection_words, whom_of
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.report.document import contents, document
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, definitions, element, join, section, unbroken
 from evenly.report.method_table import folded, title_of
+from evenly.report.opening import lead_of
+from evenly.report.whom import sentences, whom_table
 
 KICKER = "evenly · how evenly a model serves clients and groups of people"
 CONTENTS = {"clients": "Clients", "groups": "Groups", "scores": "Scores", "about": "About this audit"}
@@ -34,21 +36,29 @@ def render(audit: Audit) -> str:
     for part in shown.values():
         specs |= part.specs
     body = [_opening(audit), contents({key: CONTENTS[key] for key in shown}), *(part.html for part in shown.values())]
-    return document(f"Audit of {audit.about.source}", join(body), specs, assets=("audit.css",))
+    return document(title_of_audit(audit), join(body), specs, assets=("audit.css",))
 
 
 def _opening(audit: Audit) -> Html:
-    first, *rest = audit.sentences
+    whom = whom_of(audit)
+    said = sentences(whom)
+    rest = audit.sentences[len(said) :]
     return element(
         "header",
         None,
         element("p", {"class": "kicker"}, KICKER),
-        element("h1", None, f"Audit of {audit.about.source}"),
-        element("p", {"class": "lead"}, unbroken(first)),
-        element("div", {"class": "tiles"}, *_tiles(audit)),
-        apart(element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in rest))),
+        element("h1", None, title_of_audit(audit)),
+        *lead_of(said),
+        whom_table(whom),
+        *([element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in rest))] if rest else []),
+        *_tiles(audit),
         *_cautions(audit),
     )
+
+
+def title_of_audit(audit: Audit) -> str:
+    """The data and the question."""
+    return f"{audit.about.source}: whom does the model serve worst?"
 
 
 def _cautions(audit: Audit) -> list[Html]:
@@ -58,11 +68,11 @@ def _cautions(audit: Audit) -> list[Html]:
 
 
 def _tiles(audit: Audit) -> list[Html]:
-    tiles = [_tile("Right", f"{audit.whole['accuracy'].value:.1f} %", f"of {audit.about.rows:,} people")]
+    tiles = [tile for view in audit.groups for tile in _gap_tile(view, audit.about.favourable)]
     if audit.clients is not None and audit.clients.summary["worst10"].known:
         worst = f"{audit.clients.summary['worst10'].value:.1f} %"
-        tiles.append(_tile("Worst-served tenth of clients", worst, f"of {audit.clients.counted:,} by {audit.clients.column}"))
-    return [*tiles, *(tile for view in audit.groups for tile in _gap_tile(view, audit.about.favourable))]
+        tiles.insert(0, _tile("Worst-served tenth of clients", worst, f"of {audit.clients.counted:,} by {audit.clients.column}"))
+    return [element("div", {"class": "tiles"}, *tiles)] if tiles else []
 
 
 def _gap_tile(view: GroupView, favourable: str | None) -> list[Html]:

@@ -14,6 +14,7 @@ from evenly.auditing.by_client import ClientView
 from evenly.auditing.by_group import AGAINST, GroupView
 from evenly.auditing.estimates import Estimate
 from evenly.metrics import EVERY_METRIC
+from evenly.report.whom import Trivial
 from evenly.writing import write_whole
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Audit(NamedTuple):
     groups: tuple[GroupView, ...]  # one per sensitive column
     crossed: GroupView | None  # their intersections
     notes: tuple[str, ...]
+    trivial: Trivial | None = None  # the model that predicts the most frequent label for everybody; None: it may not be shown
 
     @property
     def figures(self) -> list[Figure]:
@@ -104,6 +106,7 @@ class Audit(NamedTuple):
             "source": self.about.source,
             "audited": {"rows": self.about.rows, "columns": self.about.columns, "favourable": self.about.favourable},
             "min_cell": self.about.least,
+            "trivial": None if self.trivial is None else {"label": self.trivial.label, "accuracy": self.trivial.accuracy},
             "sentences": self.sentences,
             "warnings": self.warnings,
             "rows": [{key: _plain(value) for key, value in figure._asdict().items()} for figure in self.figures],

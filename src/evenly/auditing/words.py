@@ -12,16 +12,16 @@ from evenly.metrics.clients import tenth
 from evenly.report.by_group import FEW
 from evenly.report.disclosure import Hidden, hidden_words
 from evenly.report.summary import NOTABLE_NOISE
+from evenly.report.whom import CHANCE, SHOWN, Part, Whom, sentences
 
 FOUR_FIFTHS = 0.8
 CLEARLY_OFF = 0.02  # of a mean score, from which on it is worth a sentence
 SAME = 5e-4  # differences below are shown as 0.0 points
-CHANCE = ", which chance alone could explain"
 
 
 def findings(audit: Audit) -> list[str]:
-    """The model as a whole, its clients, every sensitive column, the intersections and the scores."""
-    found = [_whole(audit)]
+    """Whom the model serves worst, its clients, every sensitive column, the intersections and the scores."""
+    found = sentences(whom_of(audit))
     if audit.clients is not None:
         found += _clients(audit.clients)
     for view in audit.groups:
@@ -78,20 +78,57 @@ def _signed(value: float) -> str:
     return "0.0" if text in ("+0.0", "−0.0") else text
 
 
-def _whole(audit: Audit) -> str:
-    return f"The model is right for {percent(audit.whole['accuracy'], f' of {audit.about.rows:,} people')}."
+def whom_of(audit: Audit) -> Whom:
+    """What the page opens with, as that of a comparison does."""
+    about, whole = audit.about, audit.whole
+    singles = [(f"{view.title} “{name}”", view, g) for view in audit.groups for g, name in enumerate(view.names)]
+    crossed = [] if audit.crossed is None else [(f"“{name}”", audit.crossed, g) for g, name in enumerate(audit.crossed.names)]
+    average = whole["accuracy"].value
+    return Whom(
+        model="The model",
+        whole=_part("", whole["accuracy"], whole["accuracy"].value, *(whole[rate].value for rate in ("tpr", "fpr") if rate in whole)),
+        trivial=audit.trivial,
+        client=None if audit.clients is None else _client(audit.clients, average),
+        group=_group(singles, average),
+        intersection=_group(crossed, average),
+        unit="people",
+        favourable=about.favourable or "",
+        measured=f"All {about.rows:,} rows of {about.source}.",
+    )
+
+
+def _part(name: str, found: Estimate, average: float, tpr: float = np.nan, fpr: float = np.nan, *, among: str = "") -> Part:
+    return Part(name, found.rows, found.value, found.low, found.high, tpr, fpr, average, among=among)
+
+
+def _client(view: ClientView, average: float) -> Part | None:
+    order = view.ordered()
+    if not view.listed or len(order) < 2:
+        return None
+    found = view.worst_rates
+    among = SHOWN if view.hidden.any else ""
+    name = f"{view.column} “{view.names[order[0]]}”"
+    return _part(name, view.accuracy[order[0]], average, found.get("tpr", np.nan), found.get("fpr", np.nan), among=among)
+
+
+def _group(groups: list[tuple[str, GroupView, int]], average: float) -> Part | None:
+    """The worst served of these groups: name, view and number. Groups of few people come last, since chance makes them extreme."""
+    known = [(name, view, g) for name, view, g in groups if view.rates["accuracy"][g].known and NO_VALUE not in view.names[g]]
+    if len(known) < 2:
+        return None
+    worst = min(known, key=lambda one: (one[1].rates["accuracy"][one[2]].rows < FEW, one[1].rates["accuracy"][one[2]].value))
+    name, view, g = worst
+    rates = (view.rates[rate][g].value for rate in ("tpr", "fpr") if rate in view.rates)
+    return _part(name, view.rates["accuracy"][g], average, *rates, among=SHOWN if any(v.veil.groups.any for _, v, _ in groups) else "")
 
 
 def _clients(view: ClientView) -> list[str]:
+    """How far the best and the worst-served tenth lie apart, where a tenth is more than the one client that is named already."""
     worst, best, number = view.summary["worst10"], view.summary["best10"], tenth(view.counted)
-    found = []
-    if worst.known and best.known and view.counted > 1:
-        who = f"the tenth of clients that it serves worst ({number:,} of {view.counted:,} by {view.column})"
-        found.append(f"For {who} it is right for {percent(worst)} on average; for the tenth that it serves best, for {best.value:.1f} %.")
-    if view.listed and view.clients > 1 and (order := view.ordered()):
-        k = order[0]
-        found.append(f"Served worst is {view.column} “{view.names[k]}”: {percent(view.accuracy[k], f' of {view.rows[k]:,} people')}.")
-    return found
+    if not (worst.known and best.known and number > 1):
+        return []
+    who = f"the tenth of clients that it serves worst ({number:,} of {view.counted:,} by {view.column})"
+    return [f"For {who} it is right for {percent(worst)} on average; for the tenth that it serves best, for {best.value:.1f} %."]
 
 
 def _column(view: GroupView, favourable: str | None) -> list[str]:

@@ -82,6 +82,6 @@ def compare(
             dropout=dropout,
         )
         comparison, folder, rows = run_plan(plan, out, force, how=How(logs=loggers(log)))
-        from evenly.terminal import results_table, warnings_of
+        from evenly.terminal import opening_of, results_table, warnings_of
 
-        finish(folder, rows, as_json, results_table(comparison), *warnings_of(comparison))
+        finish(folder, rows, as_json, results_table(comparison), *opening_of(comparison), *warnings_of(comparison))

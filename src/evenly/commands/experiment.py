@@ -9,7 +9,7 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.record import Record
 from evenly.experiment.reproduce import lines_of
 from evenly.experiment.study import StudyPlan
-from evenly.terminal import reproduction_table, results_table, warnings_of
+from evenly.terminal import opening_of, reproduction_table, results_table, warnings_of
 
 
 def about(experiment: Experiment, *, short: bool) -> Record:
@@ -31,7 +31,7 @@ def run_experiment(
         return run_study(plan, known, out or folder_of(plan), force, again, how)
     comparison, folder, rows = run_plan(plan, out, force, known, again, how)
     lines = lines_of(comparison, folder)
-    shown = [results_table(comparison)]
+    shown = [results_table(comparison), *opening_of(comparison)]
     if lines:
         quick = " (not comparable)" if known.short else ""
         shown.append(reproduction_table(lines, f"{known.title}. Mean ± standard deviation over seeds{quick}"))

@@ -147,13 +147,13 @@ def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tu
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:
     from evenly.experiment.tuning_files import trial_rows
     from evenly.report.tuning import caution, finding, rule
-    from evenly.terminal import results_table, warnings_of
+    from evenly.terminal import opening_of, results_table, warnings_of
 
     console = Console(stderr=as_json)
     console.print(_table(tuning))
     said = filter(None, (finding(tuning), rule(tuning), caution(tuning)))
     console.print("\n".join(said) + "\n", highlight=False)
-    for shown in (results_table(tuning.final), *warnings_of(tuning.final)):
+    for shown in (results_table(tuning.final), *opening_of(tuning.final), *warnings_of(tuning.final)):
         console.print(shown)
     report = folder / "report.html"
     if as_json:

@@ -37,7 +37,7 @@ def hidden_clients(comparison: Comparison, split: str, least: int) -> Hidden:
     rows = np.stack([run.trace.tables[-1].sum((-3, -2, -1)) for run in comparison.runs])  # [runs, splits, clients]
     measured, trained = rows[:, SPLITS.index(split)], rows[:, SPLITS.index("train")]
     trained = np.where(trained > 0, trained, comparison.federation.train.counts)  # deployed clients may tell only how many they are
-    return hide(_least(measured), least, sums=[0], also=small_cells(_least(trained), least))
+    return hide(fewest(measured), least, sums=[0], also=small_cells(fewest(trained), least))
 
 
 def without_clients(comparison: Comparison, hidden: Collection[int]) -> Comparison:
@@ -116,16 +116,16 @@ def _told(cells: np.ndarray, counts: np.ndarray, least: int, line: np.ndarray) -
     return np.array([not is_safe(cells[line, i], counts[line, i], least) for i in range(3)])
 
 
-def _least(rows: np.ndarray) -> np.ndarray:
+def fewest(rows: np.ndarray) -> np.ndarray:
     """The fewest rows of any run that has some. [runs, ...] -> [...]"""
-    fewest = np.where(rows > 0, rows, np.iinfo(np.int64).max).min(0)
-    return np.where(rows.any(0), fewest, 0)
+    least = np.where(rows > 0, rows, np.iinfo(np.int64).max).min(0)
+    return np.where(rows.any(0), least, 0)
 
 
 def _counts(tables: np.ndarray, favourable: int) -> np.ndarray:
     """Rows, and rows with and without the favourable label. [runs, groups, labels, outcomes] -> [groups, 3]"""
     rows, wanted = tables.sum((-2, -1)), tables[..., favourable, :].sum(-1)
-    return np.stack([_least(rows), _least(wanted), _least(rows - wanted)], axis=-1)
+    return np.stack([fewest(rows), fewest(wanted), fewest(rows - wanted)], axis=-1)
 
 
 def _of_line(counts: np.ndarray, least: int, also: np.ndarray) -> np.ndarray:

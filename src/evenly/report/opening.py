@@ -1,4 +1,6 @@
-"""The top of the page: what was found, and the three numbers that matter most."""
+"""The top of the page: whom the model serves worst, what the compared methods change, and the three numbers that matter most."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -6,11 +8,14 @@ from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL
 from evenly.report.by_group import rows_shown, with_groups
 from evenly.report.choice import Choice
+from evenly.report.facts import divergence
 from evenly.report.group_summary import summarise_groups
 from evenly.report.hiding import MANY
 from evenly.report.markup import Html, element, unbroken
 from evenly.report.summary import summarise
 from evenly.report.table import COLUMNS, UNDEFINED, Values, difference, format_value, headline, known_of, over_seeds
+from evenly.report.whom import sentences, whom_table
+from evenly.report.worst_served import whom_of
 
 KICKER = "how evenly a federated model serves its clients"
 NOTES = "As planned; how this page's results were made is under Settings and Data."
@@ -23,22 +28,56 @@ TILES = {
 
 
 def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
-    """Title, what was found, the three numbers that matter most, and what the experiment's file says about it."""
-    summary = summarise(values, choice)
-    known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
-    tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in known))] if known else []
-    groups = summarise_groups(with_groups(comparison, values, choice.least), choice, rows_shown(comparison))
-    words = {"lead": summary.finding, "soft": summary.cautions}, {"lead": groups.finding, "soft": groups.cautions}
+    """Title, whom the first method serves worst, what the others change, and what the experiment's file says about it."""
+    whom = whom_of(comparison, values, choice)
+    lead = [] if whom is None else [*lead_of(sentences(whom)), whom_table(whom)]
     return element(
         "header",
         None,
         element("p", {"class": "kicker"}, f"evenly · {comparison.name if comparison.title else KICKER}"),
-        element("h1", None, comparison.title or comparison.name),
-        *(element("p", {"class": kind}, unbroken(text)) for said in words for kind, text in said.items() if text),
+        element("h1", None, title_of(comparison)),
+        *lead[:-1],
+        *_diverged(comparison),
+        *lead[-1:],
         *_without_some(comparison.federation.clients, len(choice.hidden)),
-        *tiles,
+        *_changes(comparison, values, choice, single=whom is not None),
         *_notes(comparison.notes),
     )
+
+
+def title_of(comparison: Comparison) -> str:
+    """The experiment's own title or, where it has none, the data and the question."""
+    methods, data = comparison.labels, comparison.federation.name
+    question = (
+        f"which of {len(methods)} methods serves clients most evenly?" if len(methods) > 1 else f"whom does {methods[0]} serve worst?"
+    )
+    return comparison.title or f"{data[:1].upper()}{data[1:]}: {question}"
+
+
+def lead_of(said: Sequence[str]) -> list[Html]:
+    """The first sentence stands out; whom the model serves worst follows in the same breath."""
+    first, *rest = said
+    return [
+        element("p", {"class": "lead"}, unbroken(first)),
+        *([element("p", {"class": "next"}, unbroken(" ".join(rest)))] if rest else []),
+    ]
+
+
+def _diverged(comparison: Comparison) -> list[Html]:
+    found = divergence(comparison)
+    return [element("aside", None, *(element("p", None, unbroken(text)) for text in found))] if found else []
+
+
+def _changes(comparison: Comparison, values: Values, choice: Choice, *, single: bool) -> list[Html]:
+    """What the compared methods change, for clients and for groups, in words and in numbers."""
+    summary = summarise(values, choice)
+    known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
+    tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in known))] if known else []
+    groups = summarise_groups(with_groups(comparison, values, choice.least), choice, rows_shown(comparison))
+    words = {"next": summary.finding, "soft": summary.cautions}, {"next": groups.finding, "soft": groups.cautions}
+    head = "What the methods change" if len(values) > 1 else "How evenly it serves them"
+    said = [element("p", {"class": kind}, unbroken(text)) for pair in words for kind, text in pair.items() if text]
+    return [*([element("h2", None, head)] if single else []), *said, *tiles]
 
 
 def _without_some(clients: int, hidden: int) -> list[Html]:

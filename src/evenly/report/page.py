@@ -21,7 +21,7 @@ from evenly.report.hidden_section import hidden_section
 from evenly.report.hiding import hidden_clients, hidden_groups, withheld_client_metrics, without_clients
 from evenly.report.left_out_section import left_out_section
 from evenly.report.markup import Html, join
-from evenly.report.opening import opening
+from evenly.report.opening import opening, title_of
 from evenly.report.paired_section import paired_section
 from evenly.report.sections import privacy, results, worst_served
 from evenly.report.table import clients_split, final_values
@@ -69,7 +69,7 @@ def render(comparison: Comparison, lines: list[Line] | None = None, *, least: in
 def text_of(comparison: Comparison, built: "Built") -> str:
     shown = {key: built.sections[key] for key in CONTENTS if built.sections.get(key)}
     body = [built.opening, contents({key: CONTENTS[key] for key in shown}), *shown.values()]
-    return document(comparison.title or comparison.name, join(body), built.specs)
+    return document(title_of(comparison), join(body), built.specs)
 
 
 class Built(NamedTuple):

@@ -9,7 +9,9 @@ from evenly.algorithms import METHODS
 from evenly.experiment.findings.weights import effective_clients
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import SPLITS
-from evenly.metrics import accuracy, examples, idle_rounds, ratio, seated
+from evenly.metrics import accuracy, examples, idle_rounds, rates, ratio, seated
+from evenly.report.disclosure import hide
+from evenly.report.hiding import fewest
 
 NORMAL95 = 1.96
 
@@ -51,9 +53,7 @@ def client_accuracy(run: Run, split: str = "test") -> tuple[np.ndarray, np.ndarr
 def served(comparison: Comparison, label: str, split: str = "test") -> Served:
     runs = [client_accuracy(run, split) for run in comparison.of(label)]
     train = [training_rows(comparison, run) for run in comparison.of(label)]
-    accuracies = np.array([a for a, _ in runs])
-    known = np.isfinite(accuracies)
-    means = ratio(np.where(known, accuracies, 0).sum(0), known.sum(0))
+    means = _mean(np.array([a for a, _ in runs]))
     return Served(means, np.mean([n for _, n in runs], axis=0), np.mean(train, axis=0))
 
 
@@ -87,6 +87,34 @@ def worst_clients(
         )
         for k in order
     ]
+
+
+class ClientRates(NamedTuple):
+    """True and false positive rates of the clients, means over seeds in percent; NaN where undefined or hidden. [clients] each"""
+
+    tpr: np.ndarray
+    fpr: np.ndarray
+
+
+def client_rates(comparison: Comparison, label: str, split: str, hidden: Collection[int] = (), least: int = 0) -> ClientRates:
+    """Rates of hidden clients, and those that rest on fewer than `least` people or would give such a number away, are left out.
+
+    A client's rates and its accuracy tell how many of its people have each label, and so do those of everybody.
+    """
+    favourable = comparison.federation.favourable
+    tables = np.stack([run.trace.tables[-1, SPLITS.index(split)].sum(1) for run in comparison.of(label)])  # [seeds, clients, labels, ...]
+    found, labelled = rates(tables, favourable), tables[..., favourable, :].sum(-1)
+    counts = fewest(np.stack([labelled, tables.sum((-2, -1)) - labelled], axis=-1))  # [clients, 2]
+    gone = np.isin(np.arange(len(counts)), list(hidden))
+    cells = hide(counts, least, sums=[0, 1], also=np.column_stack([gone, gone])).cells
+    means = (np.where(cells[:, i], np.nan, 100 * _mean(rate)) for i, rate in enumerate((found.tpr, found.fpr)))
+    return ClientRates(*means)
+
+
+def _mean(seen: np.ndarray) -> np.ndarray:
+    """Over the seeds that define a rate. [seeds, clients] -> [clients]"""
+    known = np.isfinite(seen)
+    return ratio(np.where(known, seen, 0).sum(0), known.sum(0))
 
 
 def wilson(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
