@@ -3,7 +3,8 @@
 What happens to a command:
 
 - run: `evenly` commands are executed in this process, in a folder that has `table.csv`, `predictions.csv`, `experiment.toml` and the files
-  that the page itself shows. The only difference to what the page says: rounds, seeds and trials are cut (`SMALL`).
+  that the page itself shows. The only difference to what the page says: rounds, seeds and trials are cut (`SMALL`), in Python to 200
+  rounds. The slow tests run Python as it is written and compare what it prints with what the page says that it prints.
 - planned: `reproduce` everywhere, and `compare` and `tune` on the pages of methods and results and on three that vary commands of
   the README and the start page (`PLANNED_PAGES`), go as far as the plan, with every method, setting, model and data set checked.
   Training them all takes minutes: the slow tests do it.
@@ -13,7 +14,10 @@ What happens to a command:
 """
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,7 @@ seeds = 1
 name = "synthetic"
 clients = 6
 """
+FIRST_PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
 COMMAND: Any = typer.main.get_command(app)
 
 
@@ -180,7 +185,8 @@ def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.Captu
         elif block.kind == "file":
             (folder / block.title).write_text(block.text)
         elif block.kind == "python":
-            exec(compile("\n" * (block.line - 1) + block.text, name(page), "exec"), names)  # errors name the line of the page
+            text = re.sub(r"rounds=\d{4,}", "rounds=200", block.text)
+            exec(compile("\n" * (block.line - 1) + text, name(page), "exec"), names)  # errors name the line of the page
         elif block.kind == "shell":
             for words in commands(block):
                 with pytest.MonkeyPatch.context() as patch:
@@ -194,10 +200,47 @@ def check_printed(page: Path, printed: str) -> None:
     """What the Python of a page prints is what the page says, where it says so."""
     if name(page) == "docs/data.md":
         assert "('age', 'age is missing', 'ward=(missing)', 'ward=heart', 'ward=surgery')\n" in printed
-    numbers = {"README.md": 2, "docs/index.md": 1, "docs/add-a-method.md": 3, "docs/add-a-data-set.md": 1, "docs/add-a-metric.md": 1}
-    found = [float(line) for line in printed.splitlines() if re.fullmatch(r"\d+(\.\d+)?", line)]
+    numbers = {"README.md": 4, "docs/index.md": 1, "docs/add-a-method.md": 3, "docs/add-a-data-set.md": 1, "docs/add-a-metric.md": 1}
+    found = figures(printed)
     assert len(found) == numbers.get(name(page), len(found))
     assert all(0 <= accuracy <= 100 for accuracy in found)
+
+
+def figures(text: str) -> list[float]:
+    """The numbers on lines that hold nothing else."""
+    return [float(number) for line in text.splitlines() if re.fullmatch(r"\d+(\.\d+)?( \d+(\.\d+)?)*", line) for number in line.split()]
+
+
+def printing(page: Path) -> tuple[str, list[float]]:
+    """The Python of a page, and the figures that it prints according to the block below it."""
+    every = list(blocks(page))
+    (at,) = [i for i, block in enumerate(every) if block.kind == "python"]
+    return every[at].text, figures(every[at + 1].text)
+
+
+@pytest.mark.parametrize("page", FIRST_PAGES, ids=name)
+def test_the_first_example_in_python_shows_figures_that_mean_something(page: Path):
+    """The examples printed 0.0, because the worst-served clients have learned nothing after 200 rounds."""
+    _, printed = printing(page)
+    assert printed
+    assert all(0 < accuracy <= 100 for accuracy in printed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FIRST_PAGES, ids=name)
+def test_the_first_example_in_python_prints_what_its_page_says(page: Path):
+    """As a user runs it: the tests compile without most optimisations, which rounds otherwise and takes much longer here."""
+    text, printed = printing(page)
+    plain = {variable: value for variable, value in os.environ.items() if not variable.startswith(("JAX_", "XLA_"))}
+    ended = subprocess.run([sys.executable, "-c", text], env=plain, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    np.testing.assert_allclose(figures(ended.stdout), printed, atol=3)
+
+
+def test_the_readme_says_how_to_call_the_command_after_the_demo():
+    start = (ROOT / "README.md").read_text().partition("make demo")[2].partition("evenly compare")[0]
+    assert "`.venv/bin/evenly`" in start
+    assert "source .venv/bin/activate" in start
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
