@@ -109,7 +109,7 @@ def group_rates(
     found = [GroupRate(name, float(v), float(a), float(b), float(n)) for name, v, a, b, n in numbers]
     if hidden is None:
         return found
-    unknown, cells = float("nan"), hidden.cells[:, list(RESTS_ON[rate])].any(-1, keepdims=True)[:, 0]
+    unknown, cells = float("nan"), np.logical_or.reduce(hidden.cells[:, list(RESTS_ON[rate])], axis=-1)
     return [GroupRate(own.group, unknown, unknown, unknown, unknown, True) if cells[g] else own for g, own in enumerate(found)]
 
 
