@@ -1,6 +1,7 @@
 """What clients said, stacked for the rule; and what is said where nobody could measure."""
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ def test_validation_counts_lie_in_the_order_of_the_cohort(caplog: pytest.LogCapt
     found = stacked(heard(k2=3, k0=0))
     assert found.valid_table[:, 0, 0, 0].tolist() == [3, 0, 0]
     assert found.returned.tolist() == [True, True, False]
+    assert found.examples.tolist() == [10, 10, 0]
     assert not caplog.records
 
 
@@ -34,3 +36,30 @@ def test_it_is_said_if_nobody_has_validation_rows(caplog: pytest.LogCaptureFixtu
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     stacked(heard(k2=0, k0=0))
     assert "nobody in this round has validation rows" in caplog.text
+
+
+def test_nothing_is_said_while_somebody_has_validation_rows_or_nobody_is_asked_for_them(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """The warning is about validation tables that are all 0, not about other signals that are."""
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    stacked(heard(k2=1, k0=0))
+    nobody = {k: Reply(7, k, 10, {}, {"table": np.zeros((2, 2, 2))}, None) for k in (0, 2)}
+    found = signals_of(algorithm("fairfed"), None, COHORT, nobody, CHANCE)  # type: ignore[arg-type]
+    assert not found.table.any()
+    assert found.valid_table is None
+    assert not caplog.records
+
+
+def test_where_nobody_was_heard_there_are_no_signals():
+    found = stacked({})
+    assert found.valid_table is None
+    assert not found.returned.any()
+
+
+def test_a_choice_is_the_clients_last_one_where_it_is_not_heard():
+    state = SimpleNamespace(choice=np.array([1, 0, 1], np.int32))
+    replies = {0: Reply(7, 0, 10, {}, {"choice": np.asarray(0)}, None)}
+    found = signals_of(algorithm("ifca(groups=2)"), state, COHORT, replies, CHANCE)  # type: ignore[arg-type]
+    assert found.choice.tolist() == [1, 0, 0]
+    assert found.choice.dtype == np.int32

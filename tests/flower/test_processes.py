@@ -1,0 +1,135 @@
+"""How long a process may take: to come to something, and to end. Time is counted, not waited for."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenly.flower.deploy import processes
+from evenly.flower.deploy.processes import GRACE, Process, ProcessError, start, stop, wait_until
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+
+class Stubborn:
+    """A process that ends so many seconds after SIGTERM, or at once after SIGKILL; everything that reaches it is noted."""
+
+    pid = 12345
+
+    def __init__(self, clock: Clock, needs: float) -> None:
+        self.clock, self.needs = clock, needs
+        self.got: list[tuple[int, float]] = []
+
+    def receive(self, number: int) -> None:
+        if not self.alive:
+            raise ProcessLookupError
+        if number:
+            self.got.append((number, self.clock.now - 1000.0))
+
+    @property
+    def alive(self) -> bool:
+        asked = next((at for number, at in self.got if number == signal.SIGTERM), None)
+        killed = any(number == signal.SIGKILL for number, _ in self.got)
+        return not killed and (asked is None or self.clock.now - 1000.0 < asked + self.needs)
+
+    def poll(self) -> int | None:
+        return None if self.alive else 0
+
+    def wait(self) -> int:
+        assert not self.alive
+        return -9
+
+    returncode = 3
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[float], tuple[Process, Stubborn, Clock]]:
+    def make(needs: float) -> tuple[Process, Stubborn, Clock]:
+        clock = Clock()
+        popen = Stubborn(clock, needs)
+        monkeypatch.setattr(processes, "time", clock)
+        monkeypatch.setattr(processes.os, "killpg", lambda group, number: popen.receive(number) if group == popen.pid else None)
+        (tmp_path / "log").write_text("what it said\n")
+        anything: Any = popen
+        return Process("node", anything, tmp_path / "log"), popen, clock
+
+    return make
+
+
+def test_a_process_that_ends_in_time_is_not_killed(made: Any):
+    process, popen, clock = made(GRACE - 0.5)
+    stop([process])
+    assert [number for number, _ in popen.got] == [signal.SIGTERM]
+    assert GRACE - 0.5 <= clock.now - 1000.0 < GRACE
+
+
+def test_a_process_that_takes_longer_than_its_grace_is_killed_then_and_not_before(made: Any):
+    process, popen, _ = made(GRACE + 60)
+    stop([process])
+    (first, asked), (last, killed) = popen.got
+    assert (first, last) == (signal.SIGTERM, signal.SIGKILL)
+    assert asked == 0
+    assert GRACE <= killed < GRACE + 0.2
+
+
+def test_grace_can_be_shorter(made: Any):
+    process, popen, _ = made(60)
+    stop([process], grace=1.0)
+    assert 1.0 <= popen.got[-1][1] < 1.2
+
+
+def test_a_process_that_has_ended_is_left_alone(made: Any):
+    process, popen, clock = made(0)
+    popen.receive(signal.SIGTERM)
+    stop([process])
+    assert len(popen.got) == 1
+    assert clock.now == 1000.0
+
+
+def test_what_does_not_come_in_time_is_told_with_the_log(made: Any):
+    process, _, clock = made(60)
+    with pytest.raises(
+        ProcessError, match=r"node should have come to listening within 5 seconds and did not\. Read .*log, which ends with:\n  what"
+    ):
+        wait_until(lambda: False, process, 5.0, "listening")
+    assert 5.0 < clock.now - 1000.0 < 5.2
+
+
+def test_what_comes_late_but_in_time_is_waited_for(made: Any):
+    process, _, clock = made(60)
+    wait_until(lambda: clock.now >= 1004.9, process, 5.0, "listening")
+    assert clock.now - 1000.0 < 5.0
+
+
+def test_a_process_that_ends_before_is_told_at_once(made: Any):
+    process, popen, clock = made(0)
+    popen.receive(signal.SIGTERM)
+    with pytest.raises(ProcessError, match=r"node ended \(exit code 3\) before listening"):
+        wait_until(lambda: False, process, 5.0, "listening")
+    assert clock.now == 1000.0
+    said = iter([False, True, True])
+    wait_until(lambda: next(said), process, 5.0, "listening")  # what it said last may be what was waited for
+
+
+def test_a_real_process_and_what_it_started_are_stopped(tmp_path: Path):
+    process = start("shell", ["/bin/sh", "-c", "sleep 60 & echo ready; wait"], tmp_path / "log", {"PATH": "/usr/bin:/bin"})
+    try:
+        wait_until(lambda: "ready" in process.text(), process, 20.0, "being ready")
+    finally:
+        stop([process])
+    assert not process.running
+    assert process.text().startswith("$ /bin/sh -c")
