@@ -57,6 +57,22 @@ def test_a_client_elsewhere_draws_the_batches_of_the_simulator(tiny: Federation)
         batches(7, 0, 5, 10)
 
 
+def test_a_server_that_sends_other_row_weights_reads_the_mean_of_a_cell(tiny: Federation, task: Softmax, room: Room) -> None:
+    """What docs/flower-deploy.md warns of. Who changes that clients accept any weights changes the page, too."""
+    client = client_of(tiny, 5)
+    rows = client.train
+    cell = (int(rows.group[0]), int(rows.y[0]))
+    weights = np.zeros(client.shape)
+    weights[cell] = 1.0
+    told = config("fedsgd+full", 1, 5)
+    wire.put(told, wire.ROW_WEIGHTS, weights)
+    nothing = jax.tree.map(np.zeros_like, task.init(jax.random.key(0)))
+    sent = room.ask(5, "train", wire.to_arrays(nothing), told)[wire.ARRAYS]
+    read = wire.read(sent["w"]) / wire.read(sent["b"])
+    inside = (rows.group == cell[0]) & (rows.y == cell[1])
+    np.testing.assert_allclose(read[:, cell[1]], rows.x[inside].mean(0), rtol=1e-4)
+
+
 def test_places_are_sent_as_whole_numbers_and_elect_the_simulators_model(tiny: Federation) -> None:
     network = MLP(features=tiny.x.shape[1], classes=3, hidden=(6,), bias=False)
     notation = "frl(batch_size=5)+full"
