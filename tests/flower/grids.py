@@ -15,7 +15,8 @@ NODES = (70, 30, 60, 10, 50, 20)  # not in the order of the clients
 
 
 class OneProcess(Grid):
-    """Nodes that answer at once; `silent` ones never do, and `answer` of one that raises becomes an error, as with Flower."""
+    """Nodes that answer at once; `silent` ones let their messages expire, and `answer` of one that raises becomes an error, as with
+    Flower."""
 
     def __init__(self, answer: Answer, nodes: Iterable[int] = NODES, *, silent: Iterable[int] = ()) -> None:
         self.answer, self.nodes, self.silent = answer, list(nodes), set(silent)
@@ -27,6 +28,7 @@ class OneProcess(Grid):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self.asked: list[tuple[str, int]] = []
         self._numbers = itertools.count()
+        self._sent: dict[str, Message] = {}
 
     # Flower's Grid has these too. A strategy needs none of them; one that began to would have to be noticed.
 
@@ -40,30 +42,35 @@ class OneProcess(Grid):
     def create_message(self, *args: Any, **more: Any) -> Message:
         raise NotImplementedError
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
-
     def get_node_ids(self) -> Iterable[int]:
         return list(self.nodes)
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
-        told = [self._addressed(message) for message in messages]
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        told = list(messages)
+        for message in told:
+            message.metadata.__dict__["_message_id"] = str(next(self._numbers))  # as Flower's own grids do
         self.asked += [(m.metadata.message_type, m.metadata.dst_node_id) for m in told]
-        answered = [m for m in told if m.metadata.dst_node_id not in self.silent]
-        return [self._answered(message) for message in reversed(answered)]  # in no particular order
+        self._sent |= {m.metadata.message_id: self._addressed(m) for m in told}
+        return [m.metadata.message_id for m in told]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """In no particular order."""
+        return [self._answered(self._sent.pop(key)) for key in reversed(list(message_ids)) if key in self._sent]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        return self.pull_messages(self.push_messages(messages))
 
     def _addressed(self, message: Message) -> Message:
         own = message.metadata
         envelope = Metadata(
-            run_id=1, message_id=str(next(self._numbers)), src_node_id=1, dst_node_id=own.dst_node_id, reply_to_message_id="",
+            run_id=1, message_id=own.message_id, src_node_id=1, dst_node_id=own.dst_node_id, reply_to_message_id="",
             group_id="", created_at=time.time(), ttl=60.0, message_type=own.message_type,
         )  # fmt: skip
         return Message(content=message.content, metadata=envelope)  # pyright: ignore[reportCallIssue]
 
     def _answered(self, message: Message) -> Message:
+        if message.metadata.dst_node_id in self.silent:
+            return Message(Error(code=4, reason="no reply until the message expired"), reply_to=message)
         try:
             return self.answer(message, self.contexts[message.metadata.dst_node_id])
         except Exception as error:

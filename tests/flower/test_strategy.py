@@ -245,7 +245,7 @@ def test_reasons_that_clients_share_are_quoted_once_and_without_where_in_their_c
         f"Node 50, like 2 others, {asked}crashed: KeyError: [31mage. Node 30, like 1 other, {asked}crashed: no such table. "
         f"Node 20 {asked}did not answer in time."
     )
-    assert "Node 60 (client 4), like 2 others, crashed: KeyError: [31mage. Node 70" in str(training.value)
+    assert "Node 10 (client 0), like 2 others, crashed: KeyError: [31mage. Node 30" in str(training.value)
     assert str(training.value).count("no such table") == 1
 
 
@@ -457,3 +457,12 @@ def test_a_method_of_several_runs_names_them():
     assert strategy("multi-q(q=1)").algorithm.rule.needs == {"loss", "square_norm"}
     with pytest.raises(TypeError, match="A strategy is made of a notation"):
         strategy(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_lists_of_one_client_do_not_cost_the_mean_of_the_others():
+    def odd(message: Message, context: Context) -> Message:
+        own: Any = [1.0, 2.0] if context.node_id == min(NODES) else 10**400 if context.node_id == max(NODES) else 3.0
+        return client(message, context, mine=own) if message.metadata.message_type == "train" else client(message, context)
+
+    result = strategy("fedavg").start(OneProcess(odd), first(), num_rounds=1)
+    assert result.train_metrics_clientapp[1]["mine"] == pytest.approx(3.0)

@@ -219,6 +219,18 @@ def test_a_sum_that_is_not_finite_changes_nothing_and_says_so():
     assert not recorder.trace().weights.any()
 
 
+def test_a_sum_that_cannot_be_made_changes_nothing_and_names_all_who_were_part_of_it():
+    """Under masks nobody looks at what clients send, so that one of them chooses what the function raises."""
+
+    def failing(sent: Any) -> Any:
+        raise OverflowError("not in the field")
+
+    found, recorder = ran("fedavg", rounds=2, two_phase=failing)
+    close(found, {name: wire.read(array) for name, array in first().items()}, 0)
+    why = "was part of a sum that cannot be made (OverflowError: not in the field); nobody can tell whose update broke"
+    assert {(one.reason, one.round) for one in recorder.left_out} == {(why, 1), (why, 2)}
+
+
 def test_a_sum_of_another_form_is_refused():
     with pytest.raises(ValueError, match=r"must hold 'norm.weight' with shape \[4, 3\], got \[12\]"):
         ran("fedavg", two_phase=lambda sent: {name: leaf.ravel() for name, leaf in added(sent).items()})

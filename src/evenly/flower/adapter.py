@@ -18,6 +18,7 @@ from evenly.flower import averages, messages, model_arrays, nodes, rounds, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.caps import Caps
 from evenly.flower.drawing import Drawing
+from evenly.flower.gathering import replies_to
 from evenly.flower.hearing import Asked, Heard, findings, heard, require_enough, without
 from evenly.flower.keeping import Keeper, alone_in
 from evenly.flower.messages import Standing
@@ -57,6 +58,7 @@ def strategy(
     train_metrics_aggr_fn: Average | None = None,
     evaluate_metrics_aggr_fn: Average | None = None,
     two_phase: bool | Adding = False,
+    max_reply_bytes: int | None = None,
 ) -> "FairStrategy":
     """A strategy for `ServerApp`, from an Algorithm, a rule such as QFedAvg(q=1.0), or a notation such as "fairfed(metric=eod)+reweigh".
 
@@ -67,11 +69,14 @@ def strategy(
 
     With `two_phase` clients first measure, are told how much they count, and send that many times their update: the server needs
     only the sum. A function in its place makes the sum, of masked updates say: it is given what each client sent.
+
+    A reply of more than `max_reply_bytes` does not count. Without it the limit follows from the model: see docs/flower-trust.md.
     """
+    require(max_reply_bytes is None or max_reply_bytes > 0, f"max_reply_bytes must be None or above 0, got {max_reply_bytes}.")
     options = Options(
         seeds or Seeds(), caps, introduce, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
         weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn or averaged, evaluate_metrics_aggr_fn or averaged,
-        (two_phases.added if two_phase else None) if isinstance(two_phase, bool) else two_phase,
+        (two_phases.added if two_phase else None) if isinstance(two_phase, bool) else two_phase, max_reply_bytes,
     )  # fmt: skip
     made = algorithm_of(algorithm, uniform=fraction_train is not None)
     if options.two_phase is not None:
@@ -113,7 +118,7 @@ class FairStrategy(Strategy):
         if self.options.two_phase is None:
             return messages.to_train(setting, standing, server_round, reached, config, model)
         looking = messages.to_measure(setting, standing, server_round, reached, config, model)
-        replies = grid.send_and_receive(looking, timeout=self._timeout)
+        replies = replies_to(grid, looking, self._timeout)
         before = two_phases.measured(setting, standing, asked, replies, self._draw().chance(server_round - 1))
         self._enough(asked, before.came)
         self._measured, self._asked = before, two_phases.to_add(setting, before)
@@ -241,14 +246,14 @@ class FairStrategy(Strategy):
         self, number: int, grid: Grid, result: Result, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
     ) -> None:
         told = self.configure_train(number, result.arrays, train, grid)
-        arrays, metrics = self.aggregate_train(number, grid.send_and_receive(told, timeout=self._timeout))
+        arrays, metrics = self.aggregate_train(number, replies_to(grid, told, self._timeout))
         assert arrays is not None
         result.arrays = arrays
         if metrics is not None:
             LOG.info("\t└──> Training: %s", dict(metrics))
             result.train_metrics_clientapp[number] = metrics
-        asked = list(self.configure_evaluate(number, arrays, evaluate, grid))
-        found = self.aggregate_evaluate(number, grid.send_and_receive(asked, timeout=self._timeout) if asked else [])
+        asked = self.configure_evaluate(number, arrays, evaluate, grid)
+        found = self.aggregate_evaluate(number, replies_to(grid, asked, self._timeout))
         if found is not None:
             LOG.info("\t└──> Evaluation: %s", dict(found))
             result.evaluate_metrics_clientapp[number] = found

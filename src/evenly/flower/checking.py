@@ -15,7 +15,8 @@ from evenly.federation import SPLITS
 from evenly.flower import checking_numbers as numbers
 from evenly.flower import wire
 from evenly.flower.checking_arrays import arrays_of, record_of
-from evenly.flower.expecting import ERROR, SIGNALS, SILENT, SIZES, Expected, Wrong, printable
+from evenly.flower.expecting import ERROR, LONGEST_REASON, SIGNALS, SILENT, SIZES, Expected, Wrong, printable, read_or_left_out
+from evenly.flower.gathering import UNREADABLE
 
 # Flower's codes of errors that mean that no answer came: MESSAGE_UNAVAILABLE, REPLY_MESSAGE_UNAVAILABLE and NODE_UNAVAILABLE.
 WITHOUT_ANSWER = {
@@ -24,6 +25,7 @@ WITHOUT_ANSWER = {
     5: "is not connected any more",
 }
 CRASHED = 8  # CLIENT_APP_CRASHED
+MOST_READ = 10 * LONGEST_REASON  # characters of an error, from its end
 RAISED = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'")  # how Flower begins what an app raised
 WRAPPED = "Exception ClientAppException occurred. Message: "  # what Flower puts before an app's own words, and '> after them
 
@@ -42,16 +44,17 @@ class Reply(NamedTuple):
 
 def check_reply(message: Message, expected: Expected) -> Reply | LeftOut:
     """A reply to train or to measure."""
-    try:
-        content = content_of(message)
-        metrics = _metrics(content)
-        examples = _examples(metrics, expected)
-        signals = {need: numbers.signal(need, metrics, examples, expected) for need in sorted(expected.needs & wire.SIGNALS.keys())}
-        numbers.check_coefficient(metrics, expected)
-        numbers.check_norm(metrics, expected)
-        arrays = _arrays(content, expected)
-    except Wrong as wrong:
-        return expected.left_out(*wrong.args)
+    return read_or_left_out(expected, lambda: _read_reply(message, expected))
+
+
+def _read_reply(message: Message, expected: Expected) -> Reply:
+    content = content_of(message, expected.most_bytes)
+    metrics = _metrics(content)
+    examples = _examples(metrics, expected)
+    signals = {need: numbers.signal(need, metrics, examples, expected) for need in sorted(expected.needs & wire.SIGNALS.keys())}
+    numbers.check_coefficient(metrics, expected)
+    numbers.check_norm(metrics, expected)
+    arrays = _arrays(content, expected)
     return Reply(expected.node, expected.client, examples, metrics, signals, arrays, bytes_of(content))
 
 
@@ -65,16 +68,20 @@ class Evaluated(NamedTuple):
 
 def check_evaluation(message: Message, expected: Expected) -> Evaluated | LeftOut:
     """A reply to evaluate: test rows, and training and validation rows where a client tells of them."""
-    try:
-        metrics = _metrics(content_of(message))
-        found: dict[str, Any] = {"test": _evaluated(metrics, "", expected)}
-        for split in SPLITS:
-            if split != "test" and any(key.startswith(f"{split}-") for key in metrics):
-                found[split] = _evaluated(metrics, f"{split}-", expected)
-        if wire.CHOICE in metrics:
-            found["choice"] = numbers.choice(metrics[wire.CHOICE], expected)
-    except Wrong as wrong:
-        return expected.left_out(*wrong.args)
+    return read_or_left_out(expected, lambda: _read_evaluation(message, expected))
+
+
+def _read_evaluation(message: Message, expected: Expected) -> Evaluated:
+    metrics = _metrics(content_of(message, expected.most_bytes))
+    found: dict[str, Any] = {"test": _evaluated(metrics, "", expected)}
+    for split in SPLITS:
+        if split != "test" and any(key.startswith(f"{split}-") for key in metrics):
+            found[split] = _evaluated(metrics, f"{split}-", expected)
+    shapes = {own["table"].shape for own in found.values() if own["table"] is not None}
+    if len(shapes) > 1:
+        raise Wrong(f"sent tables of shapes {' and '.join(map(str, sorted(shapes)))}, which must be the same for all splits", SIGNALS)
+    if wire.CHOICE in metrics:
+        found["choice"] = numbers.choice(metrics[wire.CHOICE], expected)
     return Evaluated(expected.client, found, metrics)
 
 
@@ -88,14 +95,40 @@ def bytes_of(content: RecordDict) -> int:
     return sum(len(array.data) for record in content.array_records.values() for array in record.values())
 
 
-def content_of(message: Message) -> RecordDict:
-    """What was sent. Of an error only the last line is quoted, which says what it was; the others say where in somebody's code."""
+def size_of(content: RecordDict) -> int:
+    """What a whole message weighs, about: bytes of arrays, eight for each other number, and text."""
+    total = 0
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            total += sum(len(name) + len(array.data) for name, array in record.items())
+        else:
+            total += sum(len(key) + _size(value) for key, value in record.items())
+    return total
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_size, value)) if value and isinstance(value[0], str | bytes) else 8 * len(value)
+    return len(value) if isinstance(value, str | bytes) else 8
+
+
+def content_of(message: Message, most: int | None = None) -> RecordDict:
+    """What was sent, of at most so many bytes; nothing is decoded before that is known.
+
+    Of an error only the last line is quoted, which says what it was; the others say where in somebody's code.
+    """
     if not message.has_error():
+        size = size_of(message.content)
+        if most is not None and size > most:
+            raise Wrong(f"sent {size:,} bytes, and a reply may have at most {most:,} (max_reply_bytes)", SIZES)
         return message.content
     error = message.error
+    if error.code == UNREADABLE:
+        raise Wrong(printable(str(error.reason)) or "sent a reply that cannot be read", ERROR)
     if error.code in WITHOUT_ANSWER:
         raise Wrong(WITHOUT_ANSWER[error.code], SILENT)
-    lines = [line.strip() for line in (error.reason or "").removesuffix("'>").splitlines() if line.strip()]
+    end = str(error.reason or "")[-MOST_READ:].removesuffix("'>")
+    lines = [line.strip() for line in end.splitlines() if line.strip()]
     last = RAISED.sub(r"\1: ", lines[-1].removeprefix(WRAPPED)) if lines else ""
     said = f": {printable(last).rstrip('.')}" if last else ""
     what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
@@ -135,11 +168,11 @@ def _evaluated(metrics: Mapping[str, Any], prefix: str, expected: Expected) -> d
     if key in metrics:
         rows = numbers.count(key, metrics[key], SIZES)
     elif wire.TABLE in named and prefix:  # the table says it
-        rows = numbers.count(prefix + wire.TABLE, float(np.sum(named[wire.TABLE])), SIZES)
+        rows = numbers.count(prefix + wire.TABLE, float(np.sum(np.asarray(named[wire.TABLE], float))), SIZES)
     else:
         raise Wrong(f"sent no {key!r}, how many rows it evaluated the model on: metrics[{key!r}] = ...", SIZES)
     loss = numbers.loss(prefix + wire.LOSS, named[wire.LOSS], expected) if wire.LOSS in named and rows else np.nan
-    table = numbers.table(wire.TABLE, named, rows, expected) if wire.TABLE in named else None
+    table = numbers.table(prefix + wire.TABLE, metrics, rows, expected) if wire.TABLE in named else None
     correct = None
     if table is None and "accuracy" in named:
         accuracy = numbers.number(prefix + "accuracy", named["accuracy"]) if rows else 0.0

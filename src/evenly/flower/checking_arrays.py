@@ -26,8 +26,9 @@ def arrays_of(content: RecordDict, expected: Expected) -> ArrayRecord:
             raise Wrong(f"sent array {name!r} with numbers of type {found.dtype}, where the model has {dtype}", ARRAYS)
         if not is_finite(found):
             raise Wrong(f"sent NaN or infinity in array {name!r}", ARRAYS)
-        if found.dtype.kind == "f" and found.dtype.itemsize > dtype.itemsize and not _fits(found, dtype):
-            raise Wrong(f"sent numbers in array {name!r} that are NaN or infinity in the model's {dtype}", ARRAYS)
+        if not _fits(found, dtype):
+            what = "NaN or infinity in" if dtype.kind == "f" else "beyond"
+            raise Wrong(f"sent numbers in array {name!r} that are {what} the model's {dtype}", ARRAYS)
         if expected.ranked and not _places(found):
             raise Wrong(f"sent an order in array {name!r} that does not name every place once", ARRAYS)
     return arrays
@@ -59,8 +60,12 @@ def is_finite(array: np.ndarray) -> bool:
 
 
 def _fits(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
-    """Whether a narrower type can hold the numbers."""
-    return not array.size or float(max(array.max(), -array.min())) <= float(np.finfo(dtype).max)
+    """Whether the model's type can hold the numbers."""
+    if not array.size or array.dtype == dtype or dtype.kind not in "fiu":
+        return True
+    if dtype.kind == "f":
+        return array.dtype.itemsize <= dtype.itemsize or bool(max(array.max(), -array.min()) <= np.finfo(dtype).max)
+    return np.iinfo(dtype).min <= int(array.min()) and int(array.max()) <= np.iinfo(dtype).max
 
 
 def _places(array: np.ndarray) -> bool:

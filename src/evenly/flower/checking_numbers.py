@@ -9,6 +9,7 @@ from evenly.flower import wire
 from evenly.flower.expecting import SIGNALS, Expected, Wrong
 
 MOST_ROWS = 2**31 - 1  # tables of counts hold no more
+LARGEST, LARGEST_SINGLE = float(np.finfo(np.float64).max), float(np.finfo(np.float32).max)
 
 
 def count(key: str, value: Any, kind: str) -> int:
@@ -23,10 +24,10 @@ def count(key: str, value: Any, kind: str) -> int:
 
 def number(key: str, value: Any, kind: str = SIGNALS) -> float:
     """One finite number."""
-    if isinstance(value, list) or not isinstance(value, int | float | np.number):
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise Wrong(f"sent {_brief(value)} as {key!r}, which must be one number", kind)
-    if not np.isfinite(value):
-        raise Wrong(f"sent {value} as {key!r}, which must be a finite number", kind)
+    if not abs(value) <= LARGEST:  # NaN is not, either; and a whole number may be beyond any float
+        raise Wrong(f"sent {_brief(value)} as {key!r}, which must be a finite number", kind)
     return float(value)
 
 
@@ -79,12 +80,14 @@ def array(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) 
     """Numbers of at least 0 in a shape; None: any length."""
     try:
         found = wire.get(metrics, key)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise Wrong(f"sent {key!r} in a form that cannot be read: {error}", SIGNALS) from None
     assert found is not None  # it is there: the caller looked
     if found.ndim != len(wanted) or any(w not in (None, own) for own, w in zip(found.shape, wanted, strict=True)):
         shape, said = [*("any" if w is None else w for w in wanted)], f"{key}{wire.SHAPE}"
         raise Wrong(f"sent {key!r} with shape {list(found.shape)}, where {shape} is needed; {said!r} says the shape", SIGNALS)
+    if not found.size:
+        raise Wrong(f"sent {key!r} without an entry, with shape {list(found.shape)}", SIGNALS)
     if not np.isfinite(found).all() or (found < 0).any():
         raise Wrong(f"sent {key!r} with entries that are negative or not finite", SIGNALS)
     return found
@@ -118,8 +121,13 @@ def check_norm(metrics: Mapping[str, Any], expected: Expected) -> None:
     if "square_norm" in expected.needs and wire.SQUARE_NORM not in metrics:
         key, how = wire.SQUARE_NORM, wire.HOW_TO_SEND[wire.SQUARE_NORM]
         raise Wrong(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
-    if wire.SQUARE_NORM in metrics and number(wire.SQUARE_NORM, metrics[wire.SQUARE_NORM]) < 0:
+    if wire.SQUARE_NORM not in metrics:
+        return
+    square = number(wire.SQUARE_NORM, metrics[wire.SQUARE_NORM])
+    if square < 0:
         raise Wrong(f"sent a negative {wire.SQUARE_NORM!r}", SIGNALS)
+    if square > LARGEST_SINGLE:
+        raise Wrong(f"sent {square:g} as {wire.SQUARE_NORM!r}, which is infinity in single precision", SIGNALS)
 
 
 def check_coefficient(metrics: Mapping[str, Any], expected: Expected) -> None:
@@ -130,10 +138,14 @@ def check_coefficient(metrics: Mapping[str, Any], expected: Expected) -> None:
     if key not in metrics:
         how = "multiply trained minus received by it and repeat it"
         raise Wrong(f"sent no {key!r}. In two-phase rounds it must {how}: metrics[{key!r}] = config[{key!r}]", SIGNALS)
-    found = np.ravel(np.asarray(metrics[key], float))
+    sent = metrics[key]
+    found = np.array([number(key, one) for one in (sent if isinstance(sent, list) else [sent])])
     if found.shape != np.shape(told) or not np.allclose(found, told, rtol=1e-5, atol=0):
         raise Wrong(f"multiplied its update by {_brief(metrics[key])}, where it was told {told if len(told) > 1 else told[0]}", SIGNALS)
 
 
 def _brief(value: Any) -> str:
-    return repr(value)[:60]
+    """The beginning of what was sent. Python does not write whole numbers of thousands of digits."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return "a whole number beyond any float"
+    return repr(value[:9] if isinstance(value, list) else value)[:60]

@@ -1,11 +1,14 @@
 """What a reply must hold, and how it is said that it does not."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
+
+Read = TypeVar("Read")
 
 LARGEST_LOSS = 1e6  # of one row, on average: no loss that training can lower is above
 LONGEST_REASON = 300
@@ -42,6 +45,22 @@ class Expected(NamedTuple):
     arrays_key: str = wire.ARRAYS
     examples_key: str = wire.EXAMPLES
     largest_loss: float = LARGEST_LOSS
+    most_bytes: int | None = None  # of the whole reply; None: any
 
     def left_out(self, reason: str, kind: str) -> LeftOut:
         return LeftOut(self.node, self.client, self.round, printable(reason, 2 * LONGEST_REASON), kind, self.phase)
+
+
+def read_or_left_out(expected: Expected, reading: Callable[[], Read]) -> Read | LeftOut:
+    """What the reading of one reply returns. Whatever it raises leaves that client out, with a reason, and nobody else.
+
+    Every reading of a reply goes through here: of training, measuring, evaluations and the census.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return reading()
+    except Wrong as wrong:
+        reason, kind = wrong.args
+    except Exception as error:  # whoever wrote the reply chooses how its reading fails
+        reason, kind = f"sent a reply that cannot be read ({type(error).__name__}: {printable(str(error))})", ERROR
+    return expected.left_out(reason, kind)

@@ -10,12 +10,14 @@ from flwr.app import Message, RecordDict
 
 from evenly.experiment.deployment import UNKNOWN, LeftOut
 from evenly.flower import wire
-from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer
+from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer, size_of
 from evenly.flower.expecting import ARRAYS
 from evenly.flower.options import Setting
 
 LOG = logging.getLogger("flwr")
 QUOTED = 5  # reasons in one sentence
+OWN_METRICS = 2**24  # bytes that a client's metrics may have besides tables
+UNKNOWN_TABLES = 2**26  # bytes of tables where no census says how large they are: of a thousand labels, say
 
 
 class Asked(NamedTuple):
@@ -70,7 +72,7 @@ def findings(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Find
     for client, message in _by_client(setting, asked, replies, left_out):
         reply = check_evaluation(message, expected(setting, asked, client))
         (left_out if isinstance(reply, LeftOut) else found).append(reply)
-        if message.has_content() and message.content.metric_records:
+        if message.has_content() and message.content.metric_records and size_of(message.content) <= most_bytes(setting, asked):
             contents.append(message.content)
     _tell(left_out)
     return Findings(found, contents, left_out)
@@ -95,17 +97,17 @@ def require_enough(setting: Setting, asked: Asked, came: Heard) -> None:
     )
 
 
-def quoted(left_out: list[LeftOut]) -> str:
+def quoted(left_out: list[LeftOut], most: int = QUOTED) -> str:
     """Every reason once, the most frequent first: who gave it, and how many others did."""
     counts = Counter(one.reason for one in left_out)
     first = {one.reason: one for one in reversed(left_out)}
     said = []
-    for reason, count in counts.most_common(QUOTED):
+    for reason, count in counts.most_common(most):
         node, client = first[reason].node, first[reason].client
         who = f"Node {node}" if client == UNKNOWN else f"Node {node} (client {client})"
         others = f", like {count - 1} other{'s' if count > 2 else ''}," if count > 1 else ""
         said.append(f"{who}{others} {reason}.")
-    rest = sum(counts.values()) - sum(count for _, count in counts.most_common(QUOTED))
+    rest = sum(counts.values()) - sum(count for _, count in counts.most_common(most))
     return " ".join([*said, f"{rest} more were left out for other reasons."] if rest else said)
 
 
@@ -130,7 +132,27 @@ def expected(setting: Setting, asked: Asked, client: int) -> Expected:
         masked=asked.masked,
         arrays_key=options.arrayrecord_key,
         examples_key=options.weighted_by_key,
+        most_bytes=most_bytes(setting, asked),
     )
+
+
+def most_bytes(setting: Setting, asked: Asked) -> int:
+    """How large a reply may be: the arrays that are asked for in double precision, tables, and what clients may add of their own."""
+    if setting.options.max_reply_bytes is not None:
+        return setting.options.max_reply_bytes
+    census = setting.roll.census.cells.shape[1:] if setting.roll.introduced else None
+    if asked.phase != "train":
+        return beside_arrays(census)
+    models = next(iter(asked.coefficients.values())).shape if asked.coefficients else ()
+    return setting.form.most_bytes(models) + beside_arrays(census)
+
+
+def beside_arrays(cells: tuple[int, ...] | None) -> int:
+    """Bytes of metrics: a table for each split and cells for the method, where groups and labels are known, and some more."""
+    if cells is None:
+        return UNKNOWN_TABLES + OWN_METRICS
+    groups, labels = cells
+    return 8 * groups * labels * (4 * labels + 2) + OWN_METRICS
 
 
 def _layout(setting: Setting, asked: Asked, coefficient: np.ndarray | None) -> wire.Layout | None:

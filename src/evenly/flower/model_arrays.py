@@ -6,6 +6,7 @@ are many times as long as the weights, so that q-FedAvg would hardly step, and a
 that are kept apart keep their statistics apart, as part of each. Half precision travels as it is and is added up in single precision.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from evenly.flower.rounds import Leaves
 from evenly.models.skeleton import skeleton
 from evenly.records import require
 from evenly.types import Algorithm, Seeds, Task
+
+ENVELOPE = 1024  # bytes that an array may have besides its numbers
 
 
 class Form(NamedTuple):
@@ -39,6 +42,11 @@ class Form(NamedTuple):
         prefixes = [wire.prefix_of(q) for q in range(*models)] if models else [""]
         every = tuple(prefix + name for prefix in prefixes for name in names)
         return wire.Layout(every, shapes * len(prefixes), (np.dtype(np.float32),) * len(every))
+
+    def most_bytes(self, models: tuple[int, ...]) -> int:
+        """Of one model, or of as many as there are coefficients: clients may send double precision for any type."""
+        names, shapes, _ = self.scaled(models)
+        return sum(ENVELOPE + len(name) + 8 * math.prod(shape) for name, shape in zip(names, shapes, strict=True))
 
 
 class Parts(NamedTuple):
@@ -114,6 +122,12 @@ def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...])
     types = [np.float64 if form.ranks or dtype == np.float64 else np.float32 for dtype in form.layout.dtypes]
     whole = [(np.stack(sums) if models else sums[0]).astype(t) for sums, t in zip(of_each, types, strict=True)]
     return Parts(_those(whole, form.moving), _those([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving]))
+
+
+def not_finite(form: Form, models: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """In place of a sum of updates that cannot be made."""
+    names, shapes, _ = form.scaled(models)
+    return {name: np.full(shape, np.nan) for name, shape in zip(names, shapes, strict=True)}
 
 
 def carried_by(before: Leaves, total: Leaves, mass: float) -> Leaves:

@@ -34,6 +34,7 @@ class Options(NamedTuple):
     train_metrics_aggr_fn: Average
     evaluate_metrics_aggr_fn: Average
     two_phase: Adding | None = None  # None: rounds of one phase
+    max_reply_bytes: int | None = None  # None: reckoned from the model
 
 
 class Setting(NamedTuple):

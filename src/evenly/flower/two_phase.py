@@ -15,7 +15,7 @@ from evenly.experiment.deployment import Flag
 from evenly.flower import model_arrays, rounds, wire
 from evenly.flower.caps import Caps
 from evenly.flower.checking import Reply
-from evenly.flower.expecting import ARRAYS
+from evenly.flower.expecting import ARRAYS, printable
 from evenly.flower.hearing import Asked, Heard, expected, heard
 from evenly.flower.messages import Standing
 from evenly.flower.options import Setting
@@ -101,12 +101,18 @@ def finished(setting: Setting, standing: Standing, before: Measured, asked: Aske
     adding = setting.options.two_phase
     assert adding is not None
     sent = {k: reply.arrays for k, reply in came.replies.items() if reply.arrays is not None}
-    done, after = moved(setting, standing, before, adding(sent), came.replies)
+    broken = "is not finite"
+    try:
+        total = adding(sent)
+    except Exception as error:  # under masks nobody else has looked at what clients sent
+        broken = f"cannot be made ({type(error).__name__}: {printable(str(error))})"
+        total = model_arrays.not_finite(setting.form, before.weighed.coefficients.shape[:-1])
+    done, after = moved(setting, standing, before, total, came.replies)
     left_out = before.came.left_out + came.left_out
     if not done.counted.any():
-        reason = "was part of a sum that is not finite; nobody can tell whose update broke"
+        reason = f"was part of a sum that {broken}; nobody can tell whose update broke"
         left_out += [expected(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies)]
-        LOG.warning("Round %d: the sum of all updates is not finite, and nobody can tell whose broke. It is left out.", asked.number)
+        LOG.warning("Round %d: the sum of all updates %s, and nobody can tell whose broke. It is left out.", asked.number, broken)
     return done._replace(flags=before.flags), after, Heard(came.replies, _both(before.came, came), left_out)
 
 

@@ -3,6 +3,7 @@
 Written down for people in docs/flower-record.md. Everything here is a translation; nothing is decided.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
@@ -42,6 +43,8 @@ SQUARE_NORM = "square-norm"
 CELLS, CLIENT_GROUP = "cells", "client-group"  # of a census
 NUMPY = "numpy.ndarray"  # how an array is written: as NumPy saves it
 SHAPE = "-shape"  # after the name of a metric that is an array, the name of its shape
+MOST_SIDES, LONGEST_SIDE = 8, 2**31 - 1  # of such a shape
+LONGEST_HEADER = 10_000  # bytes, of an array; NumPy reads no longer ones, either
 
 # What a rule's needs are called on the wire. Inner products are made by the server, from the arrays.
 SIGNALS = {
@@ -141,7 +144,10 @@ def _header_end(data: bytes) -> int:
     if data[:6] != b"\x93NUMPY" or len(data) < 12:
         raise ValueError("Arrays must be written by NumPy, but this one does not begin as they do.")
     wide = data[6] > 1
-    return (12 if wide else 10) + int.from_bytes(data[8:12] if wide else data[8:10], "little")
+    length = int.from_bytes(data[8:12] if wide else data[8:10], "little")
+    if length > LONGEST_HEADER:
+        raise ValueError(f"The header of an array must have at most {LONGEST_HEADER:,} bytes, got {length:,}.")
+    return (12 if wide else 10) + length
 
 
 @lru_cache(maxsize=4096)
@@ -183,13 +189,25 @@ def get(metrics: Mapping[str, Any], name: str) -> np.ndarray | None:
     """A number or an array from a reply's metrics; None: it is not there. Raises ValueError where array and shape do not fit."""
     if name not in metrics:
         return None
-    flat = np.asarray(metrics[name], float)
+    try:
+        flat = np.asarray(metrics[name], float)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name!r} must be numbers, got {type(metrics[name]).__name__}.") from None
     shape = metrics.get(name + SHAPE)
     if shape is None:
         return flat
-    if any(side < 0 for side in shape) or int(np.prod(shape)) != flat.size:
-        raise ValueError(f"{name!r} has {flat.size} entries, but {name + SHAPE!r} says {list(shape)}.")
-    return flat.reshape([int(side) for side in shape])
+    sides = _sides(shape)
+    if sides is None or math.prod(sides) != flat.size:
+        raise ValueError(f"{name!r} has {flat.size} entries, but {name + SHAPE!r} says {str(shape)[:60]}.")
+    return flat.reshape(sides)
+
+
+def _sides(shape: Any) -> list[int] | None:
+    """A shape that somebody else wrote, as whole numbers; None: it is not one. Checked before anything is converted."""
+    if not isinstance(shape, list | tuple) or len(shape) > MOST_SIDES:
+        return None
+    fine = all(isinstance(side, int | float) and 0 <= side <= LONGEST_SIDE and side % 1 == 0 for side in shape)
+    return [int(side) for side in shape] if fine else None
 
 
 def _step(entry: Any) -> str:
