@@ -5,10 +5,9 @@ falls only the worst-served client counts. Run it with `python examples/own_meth
 """
 
 import evenly
-from evenly.algorithms import Method, register
+from evenly.algorithms import Method
 from evenly.algorithms.shares import softmax_shares
 from evenly.records import is_number, leaf, record, require
-from evenly.simulate import simulate
 from evenly.types import Array, Census, Effort, Signals, Tree
 
 
@@ -41,18 +40,18 @@ class Urgent:
 
 
 METHOD = Method(name="urgent", title="Urgent", reference="this example", formula="aₖ ∝ exp(Fₖ / T)", rule=Urgent)
-register(METHOD)
+evenly.register(METHOD)
 
 
 def main() -> None:
     federation = evenly.synthetic()
     task = evenly.models.Softmax(features=60, classes=10)
     print(f"{'method':24} {'average':>8} {'worst 10 %':>11} {'variance':>9}")
-    for batch in (["fedavg"], ["urgent(temperature=1)", "urgent(temperature=0.5)"]):  # a batch shares one compiled program
-        algorithms = [evenly.algorithm(text, learning_rate=0.01) for text in batch]
-        for text, trace in zip(batch, simulate(task, federation, algorithms, rounds=500), strict=True):
-            found = evenly.final_metrics(trace, "test")
-            print(f"{text:24} {found['average']:8.1f} {found['worst10']:11.1f} {found['variance']:9.0f}")
+    methods = ["fedavg", "urgent(temperature=1)", "urgent(temperature=0.5)"]
+    algorithms = [evenly.algorithm(text, learning_rate=0.01) for text in methods]
+    for text, trace in zip(methods, evenly.train(task, federation, algorithms, rounds=500), strict=True):
+        found = evenly.final_metrics(trace, "test")
+        print(f"{text:24} {found['average']:8.1f} {found['worst10']:11.1f} {found['variance']:9.0f}")
 
 
 if __name__ == "__main__":

@@ -82,13 +82,15 @@ def some_trace(simulated: Simulated) -> Trace:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What a test registers is forgotten afterwards."""
-    from evenly import metrics, registry
+    from evenly import metrics, plugins, registry
     from evenly.algorithms import METHODS
     from evenly.datasets import DATASETS
 
     known = (METHODS, DATASETS, metrics.METRICS, metrics.GROUP_METRICS, metrics.EQUITY_METRICS, metrics.RUN_METRICS)
-    before, own = [dict(entries) for entries in known], set(registry._own)
+    before, own, loaded = [dict(entries) for entries in known], set(registry._own), dict(plugins._loaded)
     yield
+    plugins._loaded.clear()
+    plugins._loaded.update(loaded)
     for entries, kept in zip(known, before, strict=True):
         entries.clear()
         entries.update(kept)  # type: ignore[arg-type]

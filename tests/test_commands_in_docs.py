@@ -37,7 +37,7 @@ from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 
 SMALL = {"--rounds": "2", "--seeds": "1", "--trials": "2"}
 PARSED = [("watch",), ("data", "fetch"), ("flower", "up")]
-PLANNED_PAGES = ("docs/algorithms/", "docs/results/", "docs/choose.md", "docs/data.md", "docs/tuning.md")
+PLANNED_PAGES = ("docs/algorithms/", "docs/results/", "docs/choose.md", "docs/data.md", "docs/plugins.md", "docs/tuning.md")
 EXPERIMENT = """
 title = "An experiment of one's own"
 methods = ["fedavg", "q-fedavg(q=1)"]

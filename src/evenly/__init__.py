@@ -47,6 +47,7 @@ _HOME = {
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train", "tune": "evenly.report.tuning",
     "variants": "evenly.algorithms",
 }  # fmt: skip
+_READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")  # what installed plugins add must be there by then
 _MODULES = ("algorithms", "datasets", "metrics", "models", "partitions", "sampling", "simulate")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
@@ -57,6 +58,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"evenly.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'evenly' has no attribute {name!r}")
+    if name in _READ_REGISTRIES:
+        import_module("evenly.plugins").load_installed()
     return getattr(import_module(_HOME[name]), name)
 
 

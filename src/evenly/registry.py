@@ -4,7 +4,8 @@
 """
 
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 NAME = re.compile(r"[A-Za-z][\w-]*")
@@ -20,6 +21,7 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 _own: set[tuple[str, str]] = set()  # kind and name of what users added
+_journal: list[tuple[str, MutableMapping[str, Any], str]] = []  # what was asked to be added, in order
 
 
 def add(kind: str, registry: MutableMapping[str, T], thing: T, *, taken: Mapping[str, Any] | None = None, replace: bool = False) -> None:
@@ -35,6 +37,7 @@ def add(kind: str, registry: MutableMapping[str, T], thing: T, *, taken: Mapping
     name = thing.name
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ValueError(f"The name of a {kind} must begin with a letter and have only letters, digits, - and _, got {name!r}.")
+    _journal.append((kind, registry, name))
     present = (taken if taken is not None else registry).get(name)
     if present is thing:
         return
@@ -54,3 +57,18 @@ def forget(kind: str, registry: MutableMapping[str, Any], name: str) -> None:
     """Take away what a user added, where it is in this registry."""
     if is_own(kind, name) and registry.pop(name, None) is not None:
         _own.discard((kind, name))
+
+
+@contextmanager
+def all_or_nothing() -> Iterator[list[str]]:
+    """What is added inside is taken away again if the block fails. Filled at the end: the names that were registered."""
+    start, before = len(_journal), set(_own)
+    names: list[str] = []
+    try:
+        yield names
+        names += [name for _, _, name in _journal[start:]]
+    except BaseException:
+        for kind, registry, name in _journal[start:]:
+            if (kind, name) not in before:
+                forget(kind, registry, name)
+        raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from evenly.commands.options import Favourable, Json, Unprivileged
+from evenly.commands.options import Favourable, Json, Plugins, Unprivileged
 from evenly.commands.running import this_command
 from evenly.mistakes import sentences
 
@@ -30,6 +30,7 @@ def audit(
     min_cell: Annotated[int, typer.Option(help="Hide figures that rest on fewer people than this.", min=0)] = 10,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Give clients numbers instead of names.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the report; by default results/audit- and the file's name.")] = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Audit how evenly predictions serve clients and groups. Writes a report that holds no rows."""

@@ -17,11 +17,13 @@ from evenly.commands.options import (
     LearningRate,
     LogTo,
     Out,
+    Plugins,
     Rounds,
     Seeds,
     Sensitive,
     Unprivileged,
     loggers,
+    plugin_records,
     seeds_of,
     source,
 )
@@ -51,6 +53,7 @@ def compare(
     unprivileged: Unprivileged = None,
     features: Features = None,
     drop: Drop = None,
+    plugin: Plugins = None,
     log: LogTo = None,
     out: Out = None,
     force: Force = False,
@@ -80,6 +83,7 @@ def compare(
             training={"learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs},
             evaluate_every=evaluate_every,
             dropout=dropout,
+            plugins=plugin_records(plugin),
         )
         comparison, folder, rows = run_plan(plan, out, force, how=How(logs=loggers(log)))
         from evenly.terminal import opening_of, results_table, warnings_of

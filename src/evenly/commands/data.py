@@ -9,6 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from evenly.commands import Commands
+from evenly.commands.options import Plugins
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ Name = Annotated[str, typer.Argument(help="A data set; `evenly data list` shows 
 
 
 @app.command("list")
-def list_all() -> None:
+def list_all(plugin: Plugins = None) -> None:
     """Show every data set and whether its files are here."""
     with sentences():
         from evenly.datasets import DATASETS, data_folder
@@ -36,6 +37,7 @@ def list_all() -> None:
 @app.command()
 def describe(
     name: Annotated[str, typer.Argument(help="A data set, with settings as elsewhere: adult-sex(partition=cov-same-size).")],
+    plugin: Plugins = None,
 ) -> None:
     """Explain one data set: provenance, licence and files. Where its files are here, also its clients and groups."""
     with sentences():

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from evenly.commands.options import Plugins
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def diff(
     first: Annotated[Path, typer.Argument(help="A finished folder of results.")],
     second: Annotated[Path, typer.Argument(help="Another one.")],
     tolerance: Annotated[float, typer.Option(help="How much a figure may differ and still be the same.")] = 0.0,
+    plugin: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything that differs as JSON.")] = False,
 ) -> None:
     """Compare two folders: settings, methods and results. Exit code 0: the same; 1: not; 2: they cannot be compared."""

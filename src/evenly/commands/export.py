@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from evenly.commands.options import Plugins
 from evenly.mistakes import sentences
 
 
@@ -25,6 +26,7 @@ def export(
     ] = Format.csv,
     out: Annotated[Path | None, typer.Option(help="File to write; csv and latex are printed by default.")] = None,
     metrics: Annotated[str, typer.Option(help="Columns of the LaTeX table, separated by commas; by default the main ones.")] = "",
+    plugin: Plugins = None,
 ) -> None:
     """Write results as tidy rows or as a LaTeX table. The table has mean ± standard deviation over seeds, the best in bold."""
     with sentences():

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from evenly.commands.options import Plugins
 from evenly.mistakes import sentences
 
 
-def list_all() -> None:
+def list_all(plugin: Plugins = None) -> None:
     """List methods, samplings, models, data sets and metrics. Experiments of papers are listed too."""
     with sentences():
         from evenly.clients import PREPARES
@@ -37,7 +38,7 @@ def list_all() -> None:
         console.print("Details: evenly describe NAME")
 
 
-def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")]) -> None:
+def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")], plugin: Plugins = None) -> None:
     """Explain one method, sampling or metric. Shows the formula, the settings and what clients reveal."""
     with sentences():
         from evenly.algorithms import METHODS

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from evenly.mistakes import sentences
+
 Data = Annotated[str, typer.Option(help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file.")]
 Client = Annotated[str | None, typer.Option(help="Column of your table that names the client of each row.")]
 Label = Annotated[str | None, typer.Option(help="Column to be predicted.")]
@@ -27,6 +29,33 @@ LogTo = Annotated[
     list[str] | None,
     typer.Option("--log", help="tensorboard, mlflow or wandb: every evaluation is logged there too. May be given several times."),
 ]
+
+
+def _loaded(paths: list[Path] | None) -> list[Path]:
+    """Every command that reads registries has the option, so what is installed is loaded here as well."""
+    with sentences():
+        from evenly.plugins import load_files, load_installed
+
+        load_installed()
+        load_files(paths or ())
+    return paths or []
+
+
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        help="A Python file that registers methods, metrics or data sets of your own. May be given several times. Experimental.",
+        callback=_loaded,
+    ),
+]
+
+
+def plugin_records(paths: list[Path] | None) -> tuple[dict[str, str], ...]:
+    """What a plan keeps of plugins."""
+    from evenly.plugins import load_files
+
+    return load_files(paths or ())
 
 
 def source(data: str, **columns: Any) -> dict[str, Any]:

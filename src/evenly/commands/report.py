@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from evenly.commands.options import Plugins
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="Also write every chart into this folder.")] = None,
     format: Annotated[Format | None, typer.Option("--format", help="Of the figures; svg unless given.")] = None,
     min_cell: Annotated[int, typer.Option("--min-cell", help="Hide what rests on fewer people than that; 0 hides nothing.", min=0)] = 0,
+    plugin: Plugins = None,
 ) -> None:
     """Write the report of finished results again. Its charts can be saved as files, and small numbers hidden."""
     with sentences():

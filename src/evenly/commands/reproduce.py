@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from evenly.commands.options import Force, Json, LogTo, Out, loggers, seeds_of
+from evenly.commands.options import Force, Json, LogTo, Out, Plugins, loggers, seeds_of
 from evenly.commands.places import Address, On, place
 from evenly.commands.running import How
 from evenly.commands.showing import finish, print_json
@@ -23,6 +23,7 @@ def reproduce(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the experiment's own.", min=1)] = None,
     on: On = None,
     address: Address = None,
+    plugin: Plugins = None,
     log: LogTo = None,
     out: Out = None,
     force: Force = False,
@@ -37,24 +38,28 @@ def reproduce(
         with place(on, address) as where:
             how = How(where, logs)
             if of_paper(name):
-                _every_experiment(name, out, force, as_json, options, how)
+                _every_experiment(name, out, force, as_json, options, how, plugin)
                 return
-            done = _one_experiment(name, out, force, options, how)
+            done = _one_experiment(name, out, force, options, how, plugin)
         extra = {"findings": [found._asdict() for found in done.found]} if done.found else None
         finish(done.folder, done.rows, as_json, *done.shown, extra=extra)
 
 
-def _one_experiment(name: str, out: Path | None, force: bool, options: dict[str, Any], how: How, again: Path | None = None) -> "Reproduced":
+def _one_experiment(
+    name: str, out: Path | None, force: bool, options: dict[str, Any], how: How, plugin: list[Path] | None, again: Path | None = None
+) -> "Reproduced":
     """Run one experiment into its folder: a comparison, or a study of several partitions."""
     from evenly.commands.experiment import about, run_experiment
     from evenly.experiment.config import read_packaged
 
-    experiment = read_packaged(name)
+    experiment = read_packaged(name).model_copy(update={"plugins": list(map(str, plugin or ()))})
     plan = experiment.study_plan(name, **options) if experiment.study else experiment.plan(name, **options)
     return run_experiment(plan, about(experiment, short=options["quick"]), out, force, again, how)
 
 
-def _every_experiment(paper: str, out: Path | None, force: bool, as_json: bool, options: dict[str, Any], how: How) -> None:
+def _every_experiment(
+    paper: str, out: Path | None, force: bool, as_json: bool, options: dict[str, Any], how: How, plugin: list[Path] | None
+) -> None:
     """Every experiment of a paper, each into its folder; one that cannot be run is named and the others go on."""
     from evenly.commands.study import findings_json, findings_text, write_joint_report
     from evenly.experiment.config import of_paper
@@ -66,7 +71,7 @@ def _every_experiment(paper: str, out: Path | None, force: bool, as_json: bool, 
     console, done, failed = Console(stderr=as_json), {}, False
     for name in of_paper(paper):
         try:
-            done[name] = _one_experiment(name, root / name.partition("/")[2], force, options, how, again=root)
+            done[name] = _one_experiment(name, root / name.partition("/")[2], force, options, how, plugin, again=root)
         except (ValueError, OSError) as error:
             console.print(f"error: {name} was not run. {error}", style="red", soft_wrap=True, highlight=False, markup=False)
             failed = True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from evenly.commands.options import Force, Json, LogTo, Out, loggers, seeds_of
+from evenly.commands.options import Force, Json, LogTo, Out, Plugins, loggers, seeds_of
 from evenly.commands.places import Address, On, place
 from evenly.commands.running import How, folder_of
 from evenly.commands.showing import finish
@@ -26,6 +26,7 @@ def run(
     rounds: Annotated[int | None, typer.Option(help="Rounds of training, instead of the file's own.", min=1)] = None,
     on: On = None,
     address: Address = None,
+    plugin: Plugins = None,
     log: LogTo = None,
     out: Out = None,
     force: Force = False,
@@ -37,6 +38,7 @@ def run(
         from evenly.experiment.config import read
 
         experiment = read(file)
+        experiment = experiment.model_copy(update={"plugins": [*experiment.plugins, *map(str, plugin or ())]})
         options: dict[str, Any] = {"quick": quick, "seeds": None if seeds is None else len(seeds_of(seeds)), "rounds": rounds}
         plan = _planned(experiment, file, options)
         if plan_only:
@@ -52,6 +54,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="A folder of results that was begun.")],
     on: On = None,
     address: Address = None,
+    plugin: Plugins = None,
     log: LogTo = None,
     as_json: Json = False,
 ) -> None:
@@ -63,14 +66,16 @@ def resume(
         from evenly.experiment.folder import read_plan, where_it_began
         from evenly.experiment.record import Record, read
         from evenly.experiment.study import StudyPlan
+        from evenly.plugins import load_planned
 
         plan, known = read_plan(folder), read(folder) or Record(command=this_command())
         if isinstance(plan, Deployment):
             raise ValueError(f"{str(folder)!r} is of a deployment: start its server again with the same folder, and it goes on.")
         plans = plan.cells.values() if isinstance(plan, StudyPlan) else [plan]
-        there = folder.resolve() if any("path" in own.data for own in plans) else folder
+        there = folder.resolve() if any(own.has_files for own in plans) else folder
         logs = loggers(log)
         with place(on, address) as where, where_it_began(folder, *plans):
+            load_planned(record for own in plans for record in own.plugins)
             done = run_experiment(plan, known, there, force=False, how=How(where, logs))
         finish(folder, done.rows, as_json, *done.shown)
 

@@ -19,10 +19,12 @@ from evenly.commands.options import (
     Label,
     LearningRate,
     Out,
+    Plugins,
     Rounds,
     Seeds,
     Sensitive,
     Unprivileged,
+    plugin_records,
     source,
 )
 from evenly.commands.running import folder_of, this_command, working_in
@@ -74,6 +76,7 @@ def tune(
     unprivileged: Unprivileged = None,
     features: Features = None,
     drop: Drop = None,
+    plugin: Plugins = None,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -110,6 +113,7 @@ def tune(
             model=model,
             sampling=sampling,
             training={"learning_rate": learning_rate, "batch_size": batch_size},
+            plugins=plugin_records(plugin),
         )
         _show_data(plan)
         folder = out or folder_of(plan)

@@ -20,6 +20,7 @@ from evenly.experiment.jobs import Result
 from evenly.experiment.ledger import Ledger, Where
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
+from evenly.plugins import sources_of
 from evenly.simulate.observing import Observe
 
 ATTEMPTS = 3  # how often a job is started whose worker dies
@@ -53,7 +54,7 @@ class _Driver:
 
     def __init__(self, ray: Any, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
         self._ray, self._plan, self._programs, self._ledger = ray, plan, programs, ledger
-        self._table = _table(ray, plan)
+        self._table, self._plugins = _table(ray, plan), sources_of(plan.plugins)
         self._board = ray.remote(worker.Board).options(num_cpus=0, max_restarts=-1).remote()
         self._train = _remote(ray, len(programs))
         self._reports = [ledger.begin() for _ in programs]
@@ -76,7 +77,9 @@ class _Driver:
             self._ray.kill(self._board)
 
     def _start(self, number: int, attempt: int) -> None:
-        job = worker.Job(self._plan.to_json(), self._programs[number], self._ledger.models, self._ledger.followed, versions())
+        job = worker.Job(
+            self._plan.to_json(), self._programs[number], self._ledger.models, self._ledger.followed, versions(), self._plugins
+        )
         self._running[self._train.remote(job, self._table, number, self._board)] = number, attempt
 
     def _end(self, one: Any, number: int, attempt: int) -> None:

@@ -16,6 +16,7 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.sources import table_source
 from evenly.experiment.study import StudyPlan, swept
 from evenly.notation import unknown
+from evenly.plugins import load_files
 
 STRICT = ConfigDict(extra="forbid", strict=True)  # "100" is not a number
 
@@ -76,6 +77,7 @@ class Experiment(BaseModel):
     evaluate_every: int = Field(ge=0, default=0)
     dropout: float = 0.0
     notes: str = ""
+    plugins: list[str] = []  # Python files that register methods, metrics or data sets; a path starts where the experiment file is
     paper: Paper | None = None
     quick: Quick | None = None
     study: StudyTable | None = None
@@ -113,6 +115,7 @@ class Experiment(BaseModel):
             training=self.training,
             evaluate_every=short.evaluate_every if short else self.evaluate_every,
             dropout=self.dropout,
+            plugins=load_files(self.plugins),
         )
 
 
@@ -133,7 +136,7 @@ class Table(BaseModel):
 def read(path: Path) -> Experiment:
     """A user's experiment file; every mistake is named with file, key and, for an unknown key, the nearest legal one."""
     try:
-        experiment = _checked(tomllib.loads(path.read_text(encoding="utf-8")), path.name)
+        experiment = _checked(tomllib.loads(path.read_text(encoding="utf-8")), path.name, path.parent)
     except FileNotFoundError:
         raise ValueError(f"There is no experiment file {str(path)!r}.") from None
     except IsADirectoryError:
@@ -180,11 +183,13 @@ def read_packaged(name: str) -> Experiment:
     return _checked(tomllib.loads(text), f"{name}.toml")
 
 
-def _checked(fields: dict[str, Any], where: str) -> Experiment:
+def _checked(fields: dict[str, Any], where: str, folder: Path = Path()) -> Experiment:
     try:
         experiment = Experiment.model_validate(fields)
     except ValidationError as error:
         raise _mistake(error, where, Experiment) from None
+    experiment = experiment.model_copy(update={"plugins": [str(folder / plugin) for plugin in experiment.plugins]})
+    load_files(experiment.plugins)  # their methods have settings, too
     settings = {name for method in METHODS.values() for name in method.settings}
     for name in experiment.training:
         if name not in settings:

@@ -24,6 +24,7 @@ from evenly.experiment.results import Comparison, Run
 from evenly.experiment.store import Store, sweep
 from evenly.experiment.threads import on_threads
 from evenly.federation import Federation
+from evenly.plugins import load_planned
 from evenly.types import Trace
 
 
@@ -42,6 +43,7 @@ def execute(
     otherwise, so are its models, in the trace and for `evenly.load`: large ones are most of a folder's size. `first` is the
     first seed's data and model, where they are loaded already."""
     began = time.monotonic()
+    load_planned(plan.plugins)
     variants = plan.variants()
     first = first or setting_of(plan, plan.seeds[0])
     _check(first.federation)
@@ -107,12 +109,14 @@ def main() -> None:
             from evenly.experiment.study import StudyPlan, execute_study  # a study is made of what is here
 
             study = StudyPlan.from_json(text)
+            load_planned(record for own in study.cells.values() for record in own.plugins)
             Store(folder, study)
             execute_study(study, folder, progress=report)
         else:
             from evenly.experiment.record import timed  # it knows the versions from here
 
             plan = Plan.from_json(text)
+            load_planned(plan.plugins)
             store = Store(folder, plan)
             with timed(folder, folder / "traces", command=f"python -m evenly.experiment.execute {' '.join(sys.argv[1:])}"):
                 execute(plan, store, progress=report, models=not sys.argv[3:])

@@ -13,6 +13,7 @@ from evenly.experiment.programs import programs
 from evenly.experiment.results import Comparison
 from evenly.experiment.store import Store, slug
 from evenly.experiment.study import Study, StudyPlan, execute_study
+from evenly.plugins import refuse_unloaded
 
 
 def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
@@ -46,6 +47,7 @@ def open_results(folder: Path) -> Comparison:
     if isinstance(plan, StudyPlan):
         raise ValueError(f"The folder {str(folder)!r} holds a study of {len(plan.cells)} partitions, not one comparison.")
     results = folder.resolve()
+    refuse_unloaded(plan.plugins, folder)
     with where_it_began(folder, plan):
         first = setting_of(plan, plan.seeds[0])
         _refuse_unfinished(folder, *progress(plan, results, first))
@@ -58,6 +60,7 @@ def open_study(folder: Path) -> Study:
     if not isinstance(plan, StudyPlan):
         raise ValueError(f"The folder {str(folder)!r} holds one comparison, not a study.")
     results = folder.resolve()
+    refuse_unloaded((record for own in plan.cells.values() for record in own.plugins), folder)
     with where_it_began(folder, *plan.cells.values()):
         counts = [progress(own, results / "cells" / slug(name), setting_of(own, own.seeds[0])) for name, own in plan.cells.items()]
         _refuse_unfinished(folder, sum(done for done, _ in counts), sum(total for _, total in counts))
@@ -66,9 +69,9 @@ def open_study(folder: Path) -> Study:
 
 
 def where_it_began(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
-    """Inside, relative paths mean what they meant to whoever began the run: only a table of the user's own has any."""
+    """Inside, relative paths mean what they meant to whoever began the run: only files of the user's own have any."""
     known = record.read(folder)
-    return chdir(folder / known.started_in) if known and any("path" in plan.data for plan in plans) else nullcontext()
+    return chdir(folder / known.started_in) if known and any(plan.has_files for plan in plans) else nullcontext()
 
 
 def progress(plan: Plan, folder: Path, first: Setting) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 from evenly.algorithms import Variant, variants
 from evenly.models import MODELS, NETWORKS
 from evenly.notation import parse_list, parse_one, unknown
+from evenly.plugins import Record
 from evenly.sampling import SAMPLINGS
 from evenly.types import Select
 
@@ -38,6 +39,7 @@ class Plan:
     training: dict[str, Any] = dataclasses.field(default_factory=dict)  # settings for all methods that have them
     evaluate_every: int = 0  # 0: about fifty times
     dropout: float = 0.0
+    plugins: tuple[Record, ...] = ()  # files that register methods, metrics and data sets, with their hashes
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -52,6 +54,11 @@ class Plan:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
         if self.model and (name := parse_one(self.model, "model").name) not in ALL_MODELS:
             raise unknown("model", name, ALL_MODELS)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it names files of the user's own: a table, or plugins."""
+        return "path" in self.data or bool(self.plugins)
 
     def variants(self) -> list[Variant]:
         """Every row of the comparison, sweeps expanded; the same row twice is an error."""
@@ -77,13 +84,17 @@ class Plan:
         return self.evaluate_every or max(1, self.rounds // 50)
 
     def to_json(self) -> str:
-        return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, indent=2, sort_keys=True)
+        fields = dataclasses.asdict(self)
+        if not self.plugins:
+            del fields["plugins"]  # so that results of plans from before there were plugins are still found
+        return json.dumps({"schema": SCHEMA, **fields}, indent=2, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> "Plan":
         fields = plain(text)
         try:
-            return Plan(**{**fields, "methods": tuple(fields["methods"]), "seeds": tuple(fields["seeds"])})
+            plugins = tuple({"path": str(one["path"]), "sha256": str(one["sha256"])} for one in fields.get("plugins", ()))
+            return Plan(**{**fields, "methods": tuple(fields["methods"]), "seeds": tuple(fields["seeds"]), "plugins": plugins})
         except (TypeError, KeyError) as error:
             raise ValueError(f"This is not a plan of evenly: {error}.") from None
 

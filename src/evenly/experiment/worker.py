@@ -31,13 +31,14 @@ class StoppedError(Exception):
 
 
 class Job(NamedTuple):
-    """What travels to a worker, as plain data; besides it only a user's own table."""
+    """What travels to a worker, as plain data; with the user's plugins; besides it only a table of the user's own."""
 
     plan: str  # as JSON
     program: "Program"
     models: bool
     followed: bool  # whether evaluations are to be told on the way
     versions: dict[str, str]  # of the machine that sent it
+    plugins: dict[str, bytes]  # files of the user's own by hash: workers may not have them
 
 
 class News(NamedTuple):
@@ -73,6 +74,7 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
     """Do one job on this machine, and tell the board."""
     from evenly.experiment.jobs import run
     from evenly.experiment.plan import Plan
+    from evenly.plugins import load_planned
 
     told, followed = 0.0, job.followed
     seen: list[bytes] = []
@@ -94,6 +96,7 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
         plan = Plan.from_json(job.plan)
         progress(0, plan.rounds)
         _check_versions(job.versions)
+        load_planned(plan.plugins, job.plugins)
         setting, checkpoint = _setting(plan, job.program.seed, table), _checkpoint(plan, job.program)
         observer = observe if followed else None
         result = run(plan, job.program, setting, progress=progress, observe=observer, checkpoint=checkpoint, models=job.models)
