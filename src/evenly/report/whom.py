@@ -78,7 +78,7 @@ def gap_half_width(gained: float, lost: float, rows: float) -> float:
     `gained` are the rows that only the first predicts right, `lost` those that only the second does.
 
     >>> round(gap_half_width(30, 10, 100), 1)
-    12.0
+    11.8
     """
     return 100 * NORMAL95 * float(np.sqrt(gained + lost - (gained - lost) ** 2 / rows)) / rows
 
