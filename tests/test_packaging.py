@@ -1,12 +1,14 @@
 """What is installed is what was written: the wheel has the package and nothing else, and works where the sources are not.
 
-The default test lends the development environment's packages to a clean one, so that nothing is downloaded; the slow one
-installs everything from the package index, as a user does.
+The default test lends the development environment's packages to a clean one, so that nothing is downloaded; the slow ones
+install everything from the package index, as a user does, with every version of Python that is on this machine.
 """
 
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -28,6 +30,7 @@ SOURCE = ROOT / "src"
 SUFFIXES = {".py", ".typed", ".toml", ".csv", ".md", ".css", ".js", ".html", ".svg", ".txt"}
 STRAY = re.compile(r"(^|/)(tests?|__pycache__|\.git\w*|\.venv|\.envs|\.jax_cache|results)(/|$)|\.pyc$")
 PYTHON = "bin/python"
+VERSIONS = ("3.11", "3.12", "3.13")
 
 
 def written() -> set[str]:
@@ -140,15 +143,48 @@ def test_the_wheel_works_where_the_sources_are_not(lent: Path, tmp_path: Path):
     try_it(lent, tmp_path)
 
 
+def test_the_versions_of_python_that_are_tried_are_those_that_the_package_names():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [f"Programming Language :: Python :: {version}" for version in VERSIONS] == [
+        line for line in project["classifiers"] if "Python :: " in line
+    ]
+    assert project["requires-python"] == f">={VERSIONS[0]}"
+
+
+def interpreter(version: str) -> Path | None:
+    """Python of this version: the one that runs the tests, one on the path, or one that pyenv installed; None: there is none."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    named = shutil.which(f"python{version}")
+    candidates = [Path(sys.executable), *([Path(named)] if named else []), *sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
+    ask = "import sys; print('.'.join(map(str, sys.version_info[:2])))"
+    for one in candidates:  # pyenv puts programs on the path that only say that the version is not active
+        said = subprocess.run([str(one), "-c", ask], capture_output=True, text=True, timeout=60, check=False)
+        if said.returncode == 0 and said.stdout.strip() == version:
+            return one
+    return None
+
+
+def short_demo() -> list[str]:
+    """The command of `make demo` with few rounds."""
+    (recipe,) = re.findall(r"^\t\$\(BIN\)/evenly (compare .*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return shlex.split(re.sub(r"--rounds \d+", "--rounds 20", recipe))
+
+
 @pytest.mark.slow
-def test_the_wheel_works_with_everything_from_the_package_index(wheel: Path, tmp_path: Path):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_wheel_and_the_demo_work_with_everything_from_the_package_index(version: str, wheel: Path, tmp_path: Path):
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"There is no Python {version} on this machine, neither on the path nor among pyenv's versions.")
     folder, work = tmp_path / "fresh", tmp_path / "work"
     work.mkdir()
-    venv.create(folder, with_pip=True, symlinks=True)
+    call(python, "-m", "venv", folder, cwd=work)
     call(folder / PYTHON, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel, cwd=work)
     try_it(folder, work)
     optional = json.loads(call(folder / "bin" / "evenly", "doctor", "--json", cwd=work))["optional"]
     assert not any(one["version"] for one in optional), "the extras are not part of a plain installation"
+    assert "q-fedavg(q=1)" in call(folder / "bin" / "evenly", *short_demo(), cwd=work)
+    assert "<html" in (work / "demo" / "report.html").read_text()[:200]
 
 
 def test_every_package_of_the_development_environment_is_pinned_and_nothing_says_where_from():
