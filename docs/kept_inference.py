@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evenly.experiment.results import Comparison
-from evenly.metrics import spread
+from evenly.metrics import half_width, spread
 
 Kept = dict[str, Any]
 WHO = {"all": "all", "voted": "of the last round"}
@@ -44,10 +44,10 @@ def table(kept: Kept) -> str:
     text = [f"| method | clients | {' | '.join(str(one['round']) for one in first)} |", "| --- | --- |" + " ---: |" * len(first)]
     for label, own in rows.items():
         for i, (who, words) in enumerate(WHO.items()):
-            text.append(f"| {f'`{label}`' if i == 0 else ''} | {words} | {' | '.join(_shown(one[who]) for one in own)} |")
+            text.append(f"| {f'`{label}`' if i == 0 else ''} | {words} | {' | '.join(_shown(one[who], kept['seeds']) for one in own)} |")
     return "\n".join(text)
 
 
-def _shown(value: list[float]) -> str:
-    mean, deviation = value
-    return f"{mean:.1f}" + (f" ± {deviation:.1f}" if deviation == deviation else "")
+def _shown(value: list[float], seeds: int) -> str:
+    mean, half = value[0], half_width(value[1], seeds)
+    return f"{mean:.1f}" + (f" ± {half:.1f}" if half == half else "")

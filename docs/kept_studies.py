@@ -13,7 +13,7 @@ from evenly.experiment.findings import findings
 from evenly.experiment.store import Store
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
 from evenly.experiment.thesis import COLUMNS, FRACTIONS, SCORES, View, views
-from evenly.metrics import spread
+from evenly.metrics import half_width, spread
 
 Kept = dict[str, Any]
 METRICS = (*COLUMNS.values(), *SCORES)
@@ -94,7 +94,7 @@ def page(found: Kept) -> str:
     parts += ["## Every method", METHODS]
     for own in found["study"]["partitions"]:
         parts.append(f"### {own['partition']}" + (f" (Table {own['table']})" if own["table"] else ""))
-        parts += [_methods(own, found["study"]["metrics"], shown) for shown in SHOWN]
+        parts += [_methods(own, found["study"]["metrics"], shown, found["seeds"]) for shown in SHOWN]
     return "\n\n".join(parts)
 
 
@@ -108,18 +108,18 @@ CLEARLY = (
     "undecided and above 0."
 )
 METHODS = (
-    "Fractions, mean ± standard deviation over seeds; the paper gives means. FAS is made of absolute values, the paper's of its columns.\n"
-    "Where the accuracy difference is positive, the model is right more often about the unprivileged."
+    "Fractions, mean ± half of the 95 % interval over seeds; the paper gives means. FAS is made of absolute values, the paper's of\n"
+    "its columns. Where the accuracy difference is positive, the model is right more often about the unprivileged."
 )
 
 
-def _methods(own: Kept, metrics: list[str], shown: dict[str, str]) -> str:
+def _methods(own: Kept, metrics: list[str], shown: dict[str, str], seeds: int) -> str:
     whose = [who for who in WHO if who != "paper" or any("paper" in entry for entry in own["methods"].values())]
     chosen = ("study", "honest") if shown is SHOWN[0] else ()  # whose learning rates are told: once is enough
     head = ["method", *(f"rate, {WHO[who]}" for who in chosen), *(f"{title}, {WHO[who]}" for title in shown.values() for who in whose)]
     rows = []
     for name, entry in own["methods"].items():
-        cells = [_cell(entry.get(who), metrics.index(metric)) for metric in shown for who in whose]
+        cells = [_cell(entry.get(who), metrics.index(metric), seeds) for metric in shown for who in whose]
         rows.append([name, *(_rate(entry[who]) for who in chosen), *cells])
     return table(head, rows)
 
@@ -128,11 +128,11 @@ def _rate(entry: Kept) -> str:
     return ", ".join(f"{value:g}" for key, value in entry.items() if key not in ("mean", "deviation"))
 
 
-def _cell(entry: Kept | None, at: int) -> str:
+def _cell(entry: Kept | None, at: int, seeds: int) -> str:
     if entry is None or entry["mean"][at] is None:
         return "" if entry is None else "n/a"
     deviation = entry.get("deviation", [None] * (at + 1))[at]
-    return f"{entry['mean'][at]:.3f}" + (f" ± {deviation:.3f}" if deviation is not None else "")
+    return f"{entry['mean'][at]:.3f}" + (f" ± {half_width(deviation, seeds):.3f}" if deviation is not None and seeds > 1 else "")
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

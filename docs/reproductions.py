@@ -5,8 +5,8 @@ from typing import Any
 import kept_inference
 
 from evenly.experiment.reproduce import Line, as_rows
-from evenly.metrics import Spread
-from evenly.report.beside import WHO, figures, title
+from evenly.metrics import Spread, half_width
+from evenly.report.beside import SPREADS, WHO, figures, title
 from evenly.report.table import COLUMNS, format_spread, is_clear
 
 Kept = dict[str, Any]
@@ -18,11 +18,11 @@ def page(kept: Kept) -> str:
     taken = f"Taken {kept['date']} on {kept['device']} with {versions}: {kept['rounds']:,} rounds, {kept['seeds']} seeds"
     head = f"{kept['notes']}\n\n    {kept['command']}\n\n{taken}"
     if "measured" in kept:
-        return f"{head}, test rows, mean ± 95 % interval over seeds.\n\n{own_table(kept)}"
+        return f"{head}, test rows, mean ± half of the 95 % interval over seeds.\n\n{own_table(kept)}"
     if "course" in kept:
-        said = "Clients that choose their group after so many rounds, in percent, mean ± standard deviation over seeds."
+        said = "Clients that choose their group after so many rounds, in percent, mean ± half of the 95 % interval over seeds."
         return f"{head}. {said}\n\n{kept_inference.table(kept)}"
-    return f"{head}, mean ± standard deviation over seeds.\n\n{table(kept)}"
+    return f"{head}. {SPREADS}\n\n{table(kept)}"
 
 
 def own_table(kept: Kept) -> str:
@@ -54,7 +54,7 @@ def table(kept: Kept, metrics: tuple[str, ...] = (), splits: tuple[str, ...] = (
     """Paper and ours, method by method; only some metrics, splits or methods if asked."""
     lines = [
         line
-        for line in map(_line, kept["lines"])
+        for line in (_line(one, kept["seeds"]) for one in kept["lines"])
         if _wanted(line.metric, metrics) and _wanted(line.split, splits) and _wanted(line.label, labels)
     ]
     names, rows = as_rows(lines)
@@ -72,6 +72,6 @@ def _wanted(name: str, chosen: tuple[str, ...]) -> bool:
     return not chosen or name in chosen
 
 
-def _line(kept: Kept) -> Line:
-    ours = Spread(kept["ours"], kept["deviation"], float("nan"), 2 if kept["deviation"] == kept["deviation"] else 1)
+def _line(kept: Kept, seeds: int) -> Line:
+    ours = Spread(kept["ours"], kept["deviation"], half_width(kept["deviation"], seeds), seeds)
     return Line(kept["table"], kept["split"], kept["label"], kept["metric"], kept["paper"], kept["paper_deviation"], ours)

@@ -36,7 +36,7 @@ def test_shares_are_of_all_clients_and_of_those_that_voted_last():
 
 def test_the_table_has_a_row_for_everybody_and_one_for_the_last_round():
     course = list(kept_inference.course(comparison([[0, 0, 0, 0], [0, 1, 1, 0], [1, 0, 1, 1]])))
-    kept = json.loads(json.dumps({"course": course}))
+    kept = json.loads(json.dumps({"course": course, "seeds": 1}))
     assert kept_inference.table(kept).splitlines() == [
         "| method | clients | 2 | 4 |",
         "| --- | --- | ---: | ---: |",

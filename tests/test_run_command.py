@@ -342,7 +342,7 @@ def test_export_to_latex(finished, tmp_path):
     run("export", finished, "--format", "latex", "--out", tmp_path / "table.tex")
     lines = (tmp_path / "table.tex").read_text().splitlines()
     assert r"\begin{tabular}{lrrrr}" in lines
-    assert r"method & average & worst 10 \% & variance & noise floor \\" in lines
+    assert r"method & average (rows) & worst 10 \% & variance & variance from sampling \\" in lines
     assert lines.count(r"\midrule") == 1
     assert "Did you mean 'gini'" in sentence(run("export", finished, "--format", "latex", "--metrics", "gni", code=2))
     assert "method & Gini" in run("export", finished, "--format", "latex", "--metrics", "gini").stdout

@@ -25,12 +25,12 @@ from evenly.report.whom import sentences
 from evenly.report.worst_served import whom_of
 from evenly.types import Select
 
-# Short names: the table must fit into eighty columns.
-SHOWN = {"average": "average", "worst10": "worst 10 %", "variance": "variance", "variance_noise": "noise floor"}
-WITH_GROUPS = {"average": "average", "worst10": "worst 10 %", "eod_abs": "|EOD|", "spd_abs": "|SPD|"}
+# Few columns: the table must fit into eighty characters.
+SHOWN = ("average", "worst10", "variance", "variance_noise")
+WITH_GROUPS = ("average", "worst10", "eod_abs", "spd_abs")
 # Where only a central test set is held out, the accuracy on it takes the place of the column that is missed least.
-WITH_CENTRAL = {CENTRAL: "central", "average": "average", "worst10": "worst 10 %", "variance": "variance"}
-WITH_BOTH = {CENTRAL: "central", "worst10": "worst 10 %", "eod_abs": "|EOD|", "spd_abs": "|SPD|"}
+WITH_CENTRAL = (CENTRAL, "average", "worst10", "variance")
+WITH_BOTH = (CENTRAL, "worst10", "eod_abs", "spd_abs")
 MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
 
 
@@ -48,33 +48,32 @@ def progress(console: Console, what: str) -> Iterator[Report]:
 
 
 def main_table(comparison: Comparison, metrics: Sequence[str] = ()) -> tuple[results.Table, dict[str, str]]:
-    """The figures that are shown first, and a short name for each column; or the metrics that are asked for.
+    """The figures that are shown first, and each column's title; or the metrics that are asked for.
 
     Where there are groups, two columns say how differently the unprivileged and the privileged are treated.
     """
     split = results.clients_split(comparison)
     values = results.final_values(comparison, split)
-    central, tested = results.headline(values) == CENTRAL, bool(results.known_of(values, tuple(SHOWN)))
+    central, tested = results.headline(values) == CENTRAL, bool(results.known_of(values, SHOWN))
     shown = WITH_CENTRAL if central else SHOWN
     if len(comparison.federation.groups) > 1:
         values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
     if central and not tested:  # nothing is known of the clients
-        shown = {name: short for name, short in shown.items() if name not in METRICS}
+        shown = tuple(name for name in shown if name not in METRICS)
     if metrics:
         known = set.intersection(*(set(seed) for seeds in values.values() for seed in seeds.values())) & set(results.COLUMNS)
         for name in metrics:
             if name not in known:
                 raise unknown("metric", name, known)
-        every = {**SHOWN, **WITH_BOTH, **WITH_CENTRAL}
-        shown = {name: every.get(name, results.COLUMNS[name].title) for name in metrics}
-    return results.table_of(values, metrics=tuple(shown), split=split), shown
+        shown = tuple(metrics)
+    return results.table_of(values, metrics=shown, split=split), {name: results.COLUMNS[name].title for name in shown}
 
 
 def results_table(comparison: Comparison) -> Table:
     """One row per method, one column per metric; the best of each column is bold, those not clearly worse underlined."""
     found, shown = main_table(comparison)
-    interval = f"mean ± 95 % interval over {found.seeds} seeds" if found.seeds > 1 else "one seed, so no intervals"
-    table = Table(title=about(comparison, found, interval), title_justify="left")
+    table = Table(title=about(comparison, found, results.spread_words(found.seeds)), caption=_marks(found), title_justify="left")
+    table.caption_justify = "left"
     table.add_column("method", overflow="fold")
     for short in shown.values():
         table.add_column(short, justify="right")
@@ -82,6 +81,13 @@ def results_table(comparison: Comparison) -> Table:
         cells = (Text(c.text, style="bold" if c.best else "underline" if c.near else "") for c in row.cells.values())
         table.add_row(row.label, *cells)
     return table
+
+
+def _marks(found: results.Table) -> str | None:
+    """What bold and underlined figures mean."""
+    if len(found.rows) < 2:
+        return None
+    return "bold: best" + (", underlined: not clearly worse" if found.seeds > 1 else "; with one seed nothing is clearly better")
 
 
 def opening_of(comparison: Comparison) -> list[Text]:

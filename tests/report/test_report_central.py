@@ -90,7 +90,7 @@ def test_the_page_says_so_too(validated):
         "No client has test rows of its own: clients are compared on their validation rows.",
         "the accuracy on the central test set changes by −10.0 points",
         "on the central test set (first column) and on the clients' own validation rows",
-        "Worst-served 10 % of clients, validation rows",
+        "Worst 10 % of clients, validation rows",
         "20, compared on their validation rows",
     ):
         assert words in text

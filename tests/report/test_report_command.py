@@ -73,7 +73,7 @@ def test_charts_are_drawn_offline_with_title_legend_and_colours_of_their_own(tmp
     assert content.startswith(STARTS[kind])
     assert b"var(--" not in content
     if kind == "svg":
-        assert "worst-served 10 % of clients" in content.decode()
+        assert "worst 10 %" in content.decode()
         assert "q-fedavg(q=1)" in content.decode()
 
 

@@ -87,7 +87,7 @@ def test_bytes_grow_with_rounds_and_with_who_takes_part():
 def test_bytes_choose_the_unit_of_the_axis():
     spec = convergence(comparison(), "average", ["fedavg"], against="bytes").to_dict()
     assert "Sent and received (kB)" in str(spec)
-    assert spec["title"] == "Average by data sent"
+    assert spec["title"] == "Average (rows) by data sent"
 
 
 def test_weights_over_the_rounds_sum_to_one_in_every_part():

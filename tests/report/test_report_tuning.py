@@ -34,9 +34,9 @@ def rows_of(chart, layer):
 
 def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
     assert finding(even).startswith(f"Chosen: {even.choice.chosen}. On validation rows, beside q-fedavg(q=0): variance ")
-    assert " instead of 225, average 80" in finding(even) or " instead of 225, average 79" in finding(even)  # (95 - 65)² / 4
+    assert " instead of 225, average (rows) 80" in finding(even) or " instead of 225, average (rows) 79" in finding(even)  # (95 - 65)² / 4
     allowed = sum(even.choice.allowed[tried.label] for tried in even.trials)
-    assert f"the baseline and the {allowed} of 24 settings whose average stays within 1 point of its own" in rule(even)
+    assert f"the baseline and the {allowed} of 24 settings whose average (rows) stays within 1 point of its own" in rule(even)
     assert "most balanced point among the baseline and all 24 settings" in rule(front)
 
 

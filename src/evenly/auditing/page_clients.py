@@ -2,8 +2,9 @@
 
 from evenly.auditing.by_client import ClientView
 from evenly.auditing.charts import Dot, dots, histogram
-from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, points, rate, specs
+from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, rate, specs
 from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
+from evenly.auditing.scores import SCORES
 from evenly.metrics import METRICS
 from evenly.metrics.clients import tenth
 from evenly.report.by_group import FEW
@@ -97,10 +98,10 @@ def _listed(view: ClientView, order: list[int], caption: str) -> Html:
 
 
 def _score_columns(view: ClientView) -> list[tuple[str, str]]:
-    return [("AUC", ""), ("Calibration error", "points"), ("Score bias", "points")] if view.scores else []
+    return [(SCORES[name], "") for name in ("auc", "ece", "bias")] if view.scores else []
 
 
 def _scores(view: ClientView, k: int) -> list[Entry]:
     if not view.scores:
         return []
-    return [plain(view.scores["auc"][k], hidden=True), *(points(view.scores[name][k], hidden=True) for name in ("ece", "bias"))]
+    return [plain(view.scores["auc"][k], hidden=True), *(plain(view.scores[name][k], hidden=True) for name in ("ece", "bias"))]

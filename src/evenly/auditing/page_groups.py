@@ -6,7 +6,7 @@ from evenly.auditing.by_client import ClientView
 from evenly.auditing.by_group import AGAINST, RATES, GroupView
 from evenly.auditing.charts import Dot, dots
 from evenly.auditing.estimates import Estimate
-from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, points, rate, specs
+from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, rate, specs
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
 from evenly.metrics import GROUP_METRICS
@@ -19,12 +19,7 @@ from evenly.report.method_table import folded, title_of
 TITLES = {"accuracy": "Accuracy by group", "selection_rate": "Selection by group", "tpr": "TPR by group"}
 MOST_DRAWN, MOST_LISTED = 20, 60  # groups: the largest
 MOST_CLIENTS = 500
-RANGES = {
-    "acc_range": "accuracy",
-    "spd_range": "selection rate",
-    "eod_range": "true positive rate",
-    "odds_range": "odds: true or false positive rate",
-}
+RANGES = ("acc_range", "spd_range", "eod_range", "odds_range")
 WORST = ("worst_accuracy", "worst_tpr")
 HINTS = {"selection_rate": "predicted favourable", "tpr": "of those labelled so", "fpr": "of those labelled otherwise"}
 
@@ -119,11 +114,11 @@ def _against(view: GroupView) -> Html:
     rows = [[_name(view, g), *(_gap(name, found[g]) for name, found in view.against.items())] for g in shown]
     if not rows:
         return element("p", {"class": "soft"}, "No group can be compared with all others: there are too few people on one side.")
-    return grid("Every group less all others, in points; below 0 is to the group's disadvantage.", columns, rows, kind="compact")
+    return grid("Every group less all others, as fractions; below 0 is to the group's disadvantage.", columns, rows, kind="compact")
 
 
 def _gap(name: str, found: Estimate) -> Entry:
-    return plain(found, hidden=True, digits=2) if name == "impact_ratio" else points(found, hidden=True)
+    return plain(found, hidden=True, digits=2 if name == "impact_ratio" else 3)
 
 
 def _hint(name: str) -> str:
@@ -132,14 +127,14 @@ def _hint(name: str) -> str:
 
 def _ranges(view: GroupView) -> Html:
     """The best group against the worst."""
-    ranged = [(RANGES[name], view.ranges[name]) for name in RANGES if _known(view, name)]
+    ranged = [(GROUP_METRICS[name].title, view.ranges[name]) for name in RANGES if _known(view, name)]
     if not ranged:
         return element("p", {"class": "soft"}, "There are not two groups whose rates may be shown.")
     columns = [Column("The best less the worst"), *(Column(title_of(words), "lower is fairer") for words, _ in ranged)]
     worst = (f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %" for name in WORST if _known(view, name))
     shown = sum(bool(rows) and NO_VALUE not in name for rows, name in zip(view.rows, view.names, strict=True))
-    caption = f"Among the groups that are shown, in points; {', '.join(worst)}."
-    return grid(unbroken(caption), columns, [[f"{shown} groups", *(points(found) for _, found in ranged)]])
+    caption = f"Among the groups that are shown, as fractions; {', '.join(worst)}."
+    return grid(unbroken(caption), columns, [[f"{shown} groups", *(plain(found) for _, found in ranged)]])
 
 
 def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
@@ -148,8 +143,8 @@ def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
         return []
     spd, eod, g = view.within.spd, view.within.eod, view.unprivileged or 0
     order = sorted((k for k in range(len(spd)) if spd[k].known), key=lambda k: spd[k].value)[:MOST_CLIENTS]
-    columns = [Column("Client"), Column("People", "both sides"), Column("SPD", "points"), Column("EOD", "points")]
-    rows = [[clients.names[k], f"{spd[k].rows:,}", points(spd[k]), points(eod[k], hidden=True)] for k in order]
+    columns = [Column("Client"), Column("People", "both sides"), Column("SPD", "fraction"), Column("EOD", "fraction")]
+    rows = [[clients.names[k], f"{spd[k].rows:,}", plain(spd[k]), plain(eod[k], hidden=True)] for k in order]
     caption = (
         f"“{view.names[g]}” less all others of the same client, with Newcombe's 95 % intervals; clients with too few people are left out."
     )

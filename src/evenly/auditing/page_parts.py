@@ -37,14 +37,6 @@ def rate(found: Estimate, *, hidden: bool = False) -> Entry:
     return _entry(f"{found.value:.1f}{star}", f"{found.low:.1f} to {found.high:.1f}" if found.ranged else "")
 
 
-def points(found: Estimate, *, hidden: bool = False) -> Entry:
-    """A difference in points above its interval."""
-    if not found.known:
-        return dash(HIDDEN if hidden else "there is nothing to divide by")
-    value, *ends = (proper(f"{100 * end:.1f}") for end in found[:3])
-    return _entry(value, " to ".join(ends) if found.ranged else "")
-
-
 def plain(found: Estimate, *, hidden: bool = False, digits: int = 3) -> Entry:
     """An index or a ratio above its interval."""
     if not found.known:

@@ -6,7 +6,7 @@ import numpy as np
 
 from evenly.auditing.by_group import GroupView
 from evenly.auditing.estimates import Estimate
-from evenly.auditing.page_parts import Part, identifier, plain, points, specs
+from evenly.auditing.page_parts import Part, identifier, plain, specs
 from evenly.auditing.result import Audit
 from evenly.auditing.score_charts import MOST_LINES, calibration, thresholds
 from evenly.auditing.scores import SCORES
@@ -15,8 +15,8 @@ from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded
 
-HINTS = {"auc": "1 is best, 0.5 is chance", "ece": "points; lower is better", "bias": "points; above 0 the score promises too much"}
-GAPS = ("selection rate", "true positive rate")
+HINTS = {"auc": "1 is best, 0.5 is chance", "ece": "lower is better", "bias": "above 0 the score promises too much"}
+GAPS = ("SPD", "EOD")
 
 
 def score_section(audit: Audit) -> Part:
@@ -44,7 +44,7 @@ def _table(audit: Audit, views: Sequence[tuple[GroupView, str]], *, everybody: b
 
 
 def _row(name: str, rows: int, found: Mapping[str, Estimate]) -> list[str | Entry]:
-    return [name, f"{rows:,}", plain(found["auc"], hidden=True), points(found["ece"], hidden=True), points(found["bias"], hidden=True)]
+    return [name, f"{rows:,}", plain(found["auc"], hidden=True), plain(found["ece"], hidden=True), plain(found["bias"], hidden=True)]
 
 
 def _drawn(view: GroupView) -> list[int]:

@@ -42,22 +42,22 @@ def calibration(names: Sequence[str], groups: Sequence[int], curves: Curves) -> 
 
 
 def thresholds(name: str, spd: np.ndarray, eod: np.ndarray) -> alt.LayerChart:
-    """The gaps between a group and all others, in points, if another score were the threshold."""
-    labels = ["selection rate", "true positive rate"]
+    """The gaps between a group and all others, as fractions, if another score were the threshold."""
+    labels = ["SPD", "EOD"]
     at = np.arange(THRESHOLDS) / THRESHOLDS
     rows = [
-        {"method": label, "threshold": t, "gap": 100 * gap}
+        {"method": label, "threshold": t, "gap": gap}
         for label, gaps in zip(labels, (spd, eod), strict=True)
         for t, gap in zip(at, gaps, strict=True)
         if np.isfinite(gap)
     ]
     x = alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(title="Score from which on people are selected", tickCount=5))
-    y = alt.Y("gap:Q", axis=alt.Axis(title=f"“{name}” less all others (points)", tickCount=5))
+    y = alt.Y("gap:Q", axis=alt.Axis(title=f"“{name}” less all others", tickCount=5))
     base = alt.Chart(values(rows)).encode(x=x, y=y, color=colour_of(labels))
     tooltip = [
         alt.Tooltip("method:N", title="Gap in"),
         alt.Tooltip("threshold:Q", title="Threshold", format=".2f"),
-        alt.Tooltip("gap:Q", title="Points", format="+.1f"),
+        alt.Tooltip("gap:Q", title="Difference", format="+.3f"),
     ]
     layers = [
         alt.Chart(values([{"gap": 0}])).mark_rule(style="guide-line", strokeDash=[4, 3]).encode(y=y),

@@ -187,7 +187,7 @@ def _scores(audit: Audit) -> list[str]:
         return []
     auc, ece = audit.whole["auc"], audit.whole["ece"]
     ends = f" (95 % interval {auc.low:.3f} to {auc.high:.3f})" if auc.ranged else ""
-    found = [f"The score's AUC is {auc.value:.3f}{ends}, its calibration error {100 * ece.value:.1f} points."] if auc.known else []
+    found = [f"The score's AUC is {auc.value:.3f}{ends}, its calibration error {ece.value:.3f}."] if auc.known else []
     for view in audit.groups:
         off = [(abs(bias.value), g) for g, bias in enumerate(view.scores["bias"]) if bias.known]
         if off and max(off)[0] >= CLEARLY_OFF:

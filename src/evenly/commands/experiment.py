@@ -9,6 +9,7 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.record import Record
 from evenly.experiment.reproduce import lines_of
 from evenly.experiment.study import StudyPlan
+from evenly.report.beside import SPREADS
 from evenly.terminal import opening_of, reproduction_table, results_table, warnings_of
 
 
@@ -34,5 +35,5 @@ def run_experiment(
     shown = [results_table(comparison), *opening_of(comparison)]
     if lines:
         quick = " (not comparable)" if known.short else ""
-        shown.append(reproduction_table(lines, f"{known.title}. Mean ± standard deviation over seeds{quick}"))
+        shown.append(reproduction_table(lines, f"{known.title}{quick}. {SPREADS}"))
     return Reproduced(folder, rows, [*shown, *warnings_of(comparison)])

@@ -28,7 +28,7 @@ def export(
     metrics: Annotated[str, typer.Option(help="Columns of the LaTeX table, separated by commas; by default the main ones.")] = "",
     plugin: Plugins = None,
 ) -> None:
-    """Write results as tidy rows or as a LaTeX table. The table has mean ± standard deviation over seeds, the best in bold."""
+    """Write results as tidy rows or as a LaTeX table. It has mean ± half of the 95 % interval; bold is clearly best."""
     with sentences():
         from evenly.writing import write_whole
 
@@ -47,12 +47,13 @@ def export(
 def _latex(folder: Path, metrics: str) -> bytes:
     from evenly.experiment.folder import open_results
     from evenly.report.latex import latex
+    from evenly.report.table import spread_words
     from evenly.terminal import about, main_table
 
     comparison = open_results(folder)
     table, names = main_table(comparison, [name.strip() for name in metrics.split(",") if name.strip()])
-    deviation = f"mean ± standard deviation over {table.seeds} seeds" if table.seeds > 1 else "one seed"
-    return latex(table, names, about(comparison, table, deviation)).encode()
+    about_it = f"{about(comparison, table, spread_words(table.seeds))}. Bold: best in its column, and every other method is clearly worse"
+    return latex(table, names, about_it).encode()
 
 
 def _rows(folder: Path, form: Format) -> bytes:

@@ -20,6 +20,7 @@ from evenly.experiment.store import Store
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
 from evenly.experiment.thesis import study_rows, tidy_study, views
 from evenly.report.study import write_study_report
+from evenly.report.table import spread_words
 from evenly.terminal import progress, warnings_of
 
 TOP = 5
@@ -61,7 +62,7 @@ def best_table(study: Study) -> Table:
     """The best methods by FAS, averaged over partitions: chosen honestly, as the study chooses, and in the paper."""
     seen = views([study])
     seeds = len(next(iter(study.plan.cells.values())).seeds)
-    title = f"{study.plan.name}: the best by FAS over {len(seen)} partitions; mean ± 95 % interval over {seeds} seeds"
+    title = f"{study.plan.name}: the best by FAS over {len(seen)} partitions; {spread_words(seeds)}"
     honest, chosen = best(seen, "honest", "fas_abs")[:TOP], best(seen, "study", "fas_thesis")[:TOP]
     columns = {
         "honest protocol, FAS": [f"{m} {score(s)}" for m, s in honest],

@@ -167,15 +167,16 @@ def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: b
 
 
 def _table(tuning: "Tuning") -> Table:
-    from evenly.report.tuning_trials import MOST, short, trials_table
+    from evenly.report.table import spread_words
+    from evenly.report.tuning_trials import MOST, trials_table
 
     found = trials_table(tuning, most=MOST)
     few = len(found.lines) <= len(tuning.trials)
     left_out = f"; {len(found.lines) - 1} of {len(tuning.trials)} trials, all are in tuning.csv" if few else ""
-    spread = "mean ± 95 % interval over seeds" if len(tuning.plan.shared.seeds) > 1 else "one seed"
+    spread = spread_words(len(tuning.plan.shared.seeds))
     table = Table(title=f"{tuning.plan.method} on validation rows: {spread}{left_out}", title_justify="left")
     table.add_column("trial")
-    for name in (*found.settings, *map(short, found.metrics)):
+    for name in (*found.settings, *(metric.title for metric in found.metrics)):
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("")
     for line in found.lines:

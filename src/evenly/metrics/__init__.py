@@ -16,7 +16,7 @@ from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS, OF_PEOPLE, RUN, Met
 from evenly.metrics.paired import Paired, holm, paired, t_quantile
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, idle_rounds, run_metrics
-from evenly.metrics.spread import Spread, spread
+from evenly.metrics.spread import Spread, half_width, spread
 from evenly.metrics.tables import accuracy, examples, ratio, seated
 from evenly.registry import add, forget
 
@@ -29,9 +29,9 @@ REGISTRIES: dict[str, dict[str, Metric]] = {
 
 __all__ = [
     "EQUITY_METRICS", "EVERY_METRIC", "GROUP_METRICS", "METRICS", "RUN_METRICS", "Interval", "Metric", "Paired", "Rates", "Spread",
-    "accuracy", "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "holm",
-    "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients", "paired", "pooled", "rates", "ratio",
-    "register", "representation_rates", "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
+    "accuracy", "by_attribute", "covered", "dual_weights", "examples", "final_metrics", "generalised_mean", "good_clients", "half_width",
+    "holm", "idle_rounds", "measure", "measure_equity", "measure_groups", "on_front", "over_clients", "paired", "pooled", "rates",
+    "ratio", "register", "representation_rates", "represented", "rows_behind", "run_metrics", "seated", "sides", "spread", "t_quantile",
 ]  # fmt: skip
 
 

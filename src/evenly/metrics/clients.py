@@ -118,14 +118,14 @@ def noise_floor(a: Array, n: Array) -> float:
 
 
 def true_variance(a: Array, n: Array) -> float:
-    """Variance of the accuracies less the noise floor, at least 0: how unevenly the clients are really served."""
+    """Variance of the accuracies less the variance from sampling, at least 0: how unevenly the clients are really served."""
     return max(0.0, variance(a, n) - noise_floor(a, n)) if np.isfinite(noise_floor(a, n)) else float("nan")
 
 
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        Metric("average", "average (data points)", "Σ nₖaₖ / Σ nₖ", "0 to 100 %", +1, mean_over_points, CLIENTS),
+        Metric("average", "average (rows)", "Σ nₖaₖ / Σ nₖ", "0 to 100 %", +1, mean_over_points, CLIENTS),
         Metric("average_devices", "average (clients)", "mean aₖ", "0 to 100 %", +1, mean_over_clients, CLIENTS),
         Metric("worst10", "worst 10 %", "mean of the lowest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, worst_tenth, WORST_TENTH),
         Metric("best10", "best 10 %", "mean of the highest max(1, ⌊m/10⌋) aₖ", "0 to 100 %", +1, best_tenth, BEST_TENTH),

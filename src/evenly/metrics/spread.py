@@ -32,5 +32,9 @@ def spread(values: np.ndarray) -> Spread:
     if len(known) == 1:
         return Spread(float(known[0]), float("nan"), float("nan"), 1)
     deviation = float(known.std(ddof=1))
-    half_width = t_quantile(len(known) - 1) * deviation / float(np.sqrt(len(known)))
-    return Spread(float(known.mean()), deviation, half_width, len(known))
+    return Spread(float(known.mean()), deviation, half_width(deviation, len(known)), len(known))
+
+
+def half_width(deviation: float, seeds: int) -> float:
+    """Half the width of a 95 % interval for the mean over seeds, from their sample deviation; NaN for a single seed."""
+    return t_quantile(seeds - 1) * deviation / float(np.sqrt(seeds)) if seeds > 1 else float("nan")

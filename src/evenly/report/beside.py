@@ -4,15 +4,15 @@ from evenly.experiment.reproduce import Line, as_rows
 from evenly.metrics import EVERY_METRIC
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, element, section
-from evenly.report.table import format_value
+from evenly.report.table import format_spread, format_value
 
-BRIEF = {"average": "average", "average_devices": "by client", "worst10": "worst 10 %", "best10": "best 10 %", "kl": "KL"}
 WHO = ("paper", "ours", "ours − paper")
+SPREADS = "Ours: mean ± half of the 95 % interval over seeds. The paper's: mean, with its standard deviation (sd) where it prints one."
 
 
 def title(metric: str) -> str:
     """A metric's name in a table's head; a single client's accuracy is called by the client's name."""
-    return BRIEF.get(metric, EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric.removeprefix("client:"))
+    return EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric.removeprefix("client:")
 
 
 def figures(line: Line | None) -> tuple[str, str, str]:
@@ -20,12 +20,13 @@ def figures(line: Line | None) -> tuple[str, str, str]:
     if line is None:
         return "", "", ""
     metric = EVERY_METRIC.get(line.metric, EVERY_METRIC["average"])  # a client's accuracy is shown like an average
-    spreads = line.paper_deviation, line.ours.deviation if line.ours.seeds > 1 else None
-    paper, ours = (
-        format_value(mean, metric) + ("" if spread is None else f" ± {format_value(spread, metric)}")
-        for mean, spread in zip((line.paper, line.ours.mean), spreads, strict=True)
+    printed = "" if line.paper_deviation is None else f" (sd {format_value(line.paper_deviation, metric)})"
+    ours = format_spread(line.ours, metric)
+    return (
+        f"{format_value(line.paper, metric)}{printed}",
+        ours,
+        ("+" if line.difference > 0 else "") + format_value(line.difference, metric),
     )
-    return paper, ours, ("+" if line.difference > 0 else "") + format_value(line.difference, metric)
 
 
 def beside(lines: list[Line]) -> Html:
@@ -38,7 +39,7 @@ def beside(lines: list[Line]) -> Html:
     for row in rows:
         cells = [figures(line) for line in row.lines]
         body += [[row.label, row.split, who, *(cell[i] for cell in cells)] for i, who in enumerate(WHO)]
-    intro = "Mean ± standard deviation over seeds, the paper's as printed. Accuracies in percent, variances in percent squared."
+    intro = f"{SPREADS} Accuracies in percent, variances in percent squared."
     return section(
         "paper", "Beside the paper", element("p", None, intro), grid("Every figure the paper gives for these methods.", columns, body)
     )

@@ -7,6 +7,7 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
+from evenly.metrics import METRICS
 from evenly.report.charts import (
     convergence,
     distribution,
@@ -19,11 +20,11 @@ from evenly.report.charts import (
     weight_history,
     weight_history_chart,
 )
-from evenly.report.charts.convergence import TITLES
 from evenly.report.choice import Choice
 from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_of, switch_html
 from evenly.report.front_section import front_section
 from evenly.report.markup import Html, element, section
+from evenly.report.method_table import title_of
 from evenly.report.served import idle, influence, mean_effective_clients, reported
 from evenly.report.table import SPLIT_WORDS, Values
 
@@ -92,7 +93,7 @@ def _rounds(comparison: Comparison, choice: Choice, methods: int) -> Charts:
             convergence(comparison, metric, labels, choice.split),
             text,
             variants={"bytes": convergence(comparison, metric, labels, choice.split, "bytes")} if costs else {},
-            heading=TITLES[metric][0],
+            heading=title_of(METRICS[metric].title),
         )
         for metric, text in captions.items()
     ]

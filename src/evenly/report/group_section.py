@@ -155,8 +155,8 @@ def _further() -> dict[str, tuple[str, ...]]:
 
 
 def _formulas() -> Html:
-    rows = [(title_of(m.title), m.formula, m.range, m.undefined) for m in GROUP_METRICS.values()]
-    columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True), Column("Undefined if", words=True)]
+    rows = [(title_of(m.title), m.name, m.formula, m.range, m.undefined) for m in GROUP_METRICS.values()]
+    columns = [Column("Metric"), *(Column(name, words=True) for name in ("In results.csv", "Formula", "Range", "Undefined if"))]
     return grid("How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.", columns, rows)
 
 

@@ -1,10 +1,13 @@
-"""The results table for a paper: LaTeX with booktabs, mean ± standard deviation over seeds, the best value of a column in bold."""
+"""The results table for a paper: LaTeX with booktabs, mean ± half of the 95 % interval over seeds.
+
+Bold is what is best in its column and clearly so: over these seeds, every other method is clearly worse.
+"""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from evenly.report.table import UNDEFINED, Cell, Table, format_deviation, format_value
+from evenly.report.table import UNDEFINED, Cell, Table, format_spread
 
 # What LaTeX would take for something else, or would not print in every font.
 ESCAPES = {
@@ -42,7 +45,6 @@ def _row(*cells: str) -> str:
 def _cell(cell: Cell) -> str:
     if not np.isfinite(cell.spread.mean):
         return UNDEFINED
-    mean = format_value(cell.spread.mean, cell.metric)
-    shown = rf"\mathbf{{{mean}}}" if cell.best else mean
-    deviation = format_deviation(cell.spread, cell.metric)
-    return rf"${shown} \pm {deviation}$" if deviation else f"${shown}$"
+    mean, *half = format_spread(cell.spread, cell.metric).split(" ± ")
+    shown = rf"\mathbf{{{mean}}}" if cell.clear else mean
+    return rf"${shown} \pm {half[0]}$" if half else f"${shown}$"

@@ -7,7 +7,7 @@ import numpy as np
 from evenly.metrics import Metric
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, join, unbroken
-from evenly.report.table import Cell, Table, format_value
+from evenly.report.table import Cell, Table, format_value, spread_words
 
 Intervals = Mapping[str, Mapping[str, tuple[float, float]]]  # label -> metric -> ends, where seeds give none
 
@@ -72,7 +72,8 @@ def _proper(number: str) -> str:
 
 def key_of(table: Table, unit: str, single: str = "One seed, so there are no intervals. ") -> Html:
     """How to read the numbers and the marks; `single` is what is said of intervals where there is one seed."""
-    several = f"Mean over {table.seeds} seeds ± half of the 95 % interval for that mean (Student's t). "
+    words = spread_words(table.seeds)
+    several = f"{words[:1].upper()}{words[1:]} (Student's t). "
     spread = several if table.seeds > 1 else single
     marks: list[str] = []
     if len(table.rows) > 1:

@@ -12,6 +12,7 @@ from evenly.report.facts import divergence
 from evenly.report.group_summary import summarise_groups
 from evenly.report.hiding import MANY
 from evenly.report.markup import Html, element, unbroken
+from evenly.report.method_table import title_of as title_of_metric
 from evenly.report.summary import summarise
 from evenly.report.table import COLUMNS, UNDEFINED, Values, difference, format_value, headline, known_of, over_seeds
 from evenly.report.whom import sentences, whom_table
@@ -19,12 +20,7 @@ from evenly.report.worst_served import whom_of
 
 KICKER = "how evenly a federated model serves its clients"
 NOTES = "As planned; how this page's results were made is under Settings and Data."
-TILES = {
-    CENTRAL: "Accuracy on the central test set",
-    "average": "Average accuracy",
-    "worst10": "Worst-served 10 % of clients",
-    "variance": "Variance between clients",
-}
+WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a metric's title
 
 
 def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
@@ -102,7 +98,7 @@ def _tile(values: Values, choice: Choice, name: str) -> Html:
         _with_unit(format_value(over_seeds(values, label, name).mean, metric), unit) for label in (choice.baseline, choice.lead)
     )
     rows = "" if choice.split == "test" or name == CENTRAL else ", validation rows"
-    parts = [element("h2", None, f"{TILES[name]}{rows}")]
+    parts = [element("h2", None, f"{title_of_metric(metric.title)}{WHOSE.get(name, '')}{rows}")]
     if choice.lead == choice.baseline:
         return element("div", {"class": "tile"}, *parts, element("p", {"class": "number"}, after))
     arrow = element("span", {"class": "soft"}, f"{before} ", element("span", {"aria-label": "to"}, "→"), " ")

@@ -93,8 +93,8 @@ def _median_rows(comparison: Comparison, choice: Choice) -> float:
 
 
 def _formulas() -> Html:
-    rows = [(title_of(m.title), m.formula, m.range) for m in METRICS.values()]
-    columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True)]
+    rows = [(title_of(m.title), m.name, m.formula, m.range) for m in METRICS.values()]
+    columns = [Column("Metric"), Column("In results.csv", words=True), Column("Formula", words=True), Column("Range", words=True)]
     return grid("How they are computed: aₖ is a client's accuracy, nₖ its rows, m the number of clients.", columns, rows)
 
 

@@ -84,8 +84,8 @@ def _top(studies: Sequence[Study]) -> Html:
         name = [] if len(studies) == 1 else [element("h3", None, study.plan.name)]
         blocks += [*name, element("div", {"class": "tops"}, *shown)]
     intro = (
-        "Averaged over partitions, ± the 95 % interval over seeds. FAS is the accuracy, less for unfairness; the thesis' variant keeps the "
-        "sign of the accuracy difference."
+        "Averaged over partitions, ± half of the 95 % interval over seeds. FAS is the accuracy, less for unfairness; the thesis' variant "
+        "keeps the sign of the accuracy difference."
     )
     return section("top", "The best by fairness and accuracy together", element("p", {"class": "soft"}, intro), *blocks)
 

@@ -15,7 +15,7 @@ COLUMNS = {
     "fas_abs": "FAS", "fas_thesis": "FAS (thesis)",
 }  # fmt: skip
 WHO = ("paper", "study", "honest")
-MEANS = "Mean ± standard deviation over seeds, as fractions."
+MEANS = "Mean ± half of the 95 % interval over seeds, as fractions"
 
 
 def study_table(view: View) -> Html:
@@ -24,7 +24,7 @@ def study_table(view: View) -> Html:
     heads = ["Method", "Whose", "Rate", *COLUMNS.values()]
     cells = [element("th", {"scope": "col"}, _head(name)) for name in heads]
     rows = [_row(view, method, whose) for method in view.outcomes["honest"]]
-    caption = "Mean ± standard deviation over seeds, as fractions; the paper gives means alone." if view.paper else MEANS
+    caption = f"{MEANS}; the paper gives means alone." if view.paper else f"{MEANS}."
     table = element(
         "table",
         {"class": "methods", "data-methods": ""},
@@ -69,7 +69,7 @@ def _ours(outcome: Outcome, metric: str) -> str:
     found = spread(outcome.values[metric] / _unit(metric))
     if not np.isfinite(found.mean):
         return "n/a"
-    return f"{found.mean:.3f}" + (f" ± {found.deviation:.3f}" if np.isfinite(found.deviation) else "")
+    return f"{found.mean:.3f}" + (f" ± {found.half_width:.3f}" if np.isfinite(found.half_width) else "")
 
 
 def _mean(outcome: Outcome, metric: str) -> float:

@@ -138,7 +138,7 @@ def noise_note(values: Values, choice: Choice, rows: float) -> str:
         f"Half of the clients have {rows:.0f} {word} rows or fewer. With so few rows, accuracies differ by chance even where all "
         f"clients are served alike: that alone would cause a variance of about {format_value(noise, METRICS['variance_noise'])} "
         f"under {label}, where {format_value(total, METRICS['variance'])} is seen. {below} can be chance and need not be unfairness. "
-        "The column “variance less sampling” leaves that part out."
+        f"The column “{METRICS['variance_true'].title}” leaves that part out."
     )
 
 

@@ -34,6 +34,7 @@ class Cell(NamedTuple):
     spread: Spread
     best: bool  # the best mean of all methods
     near: bool  # not the best, but over these seeds not clearly worse
+    clear: bool = False  # the best, and over these seeds every other method is clearly worse
 
     @property
     def text(self) -> str:
@@ -125,7 +126,10 @@ def _column(values: Values, metric: Metric) -> dict[str, Cell]:
     # A metric without a better side has no best value, nor have methods that are all alike.
     top = max(ranked) if metric.better and len(found) > 1 and ranked and (min(ranked) < max(ranked) or len(ranked) < len(found)) else None
     best = {label for label, s in found.items() if top is not None and s.mean * metric.better == top}
-    return {label: Cell(metric, s, label in best, _near(values, label, best, metric)) for label, s in found.items()}
+    near = {label for label in found if _near(values, label, best, metric)}
+    others = [label for label, s in found.items() if label not in best and np.isfinite(s.mean)]
+    clear = len(best) == 1 and bool(others) and all(is_clear(difference(values, label, min(best), metric.name)) for label in others)
+    return {label: Cell(metric, s, label in best, label in near, clear and label in best) for label, s in found.items()}
 
 
 def _near(values: Values, label: str, best: set[str], metric: Metric) -> bool:
@@ -143,9 +147,9 @@ def format_spread(value: Spread, metric: Metric) -> str:
     return f"{mean} ± {value.half_width:.{digits}f}" if np.isfinite(value.half_width) else mean
 
 
-def format_deviation(value: Spread, metric: Metric) -> str:
-    """The sample deviation over seeds with as many digits as the mean; empty for a single seed."""
-    return f"{value.deviation:.{_digits(value.mean, metric)}f}" if np.isfinite(value.deviation) else ""
+def spread_words(seeds: int) -> str:
+    """What the figures of a table are, in the same words wherever one is shown: ± always means the same."""
+    return f"mean ± half of the 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so there are no intervals"
 
 
 def _digits(value: float, metric: Metric) -> int:

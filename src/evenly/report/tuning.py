@@ -24,7 +24,7 @@ from evenly.report.markup import Html, definitions, element, join, section, unbr
 from evenly.report.method_table import folded, key_of, method_table, title_of
 from evenly.report.page import write_report
 from evenly.report.table import SPLIT_WORDS, clients_split, final_values, format_value, headline, is_clear, known_of, table_of
-from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, short, trials_table
+from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, trials_table
 from evenly.writing import write_whole
 
 CONTENTS = {"front": "The front", "by-setting": "Settings", "test": "On test rows", "trials": "Trials", "how": "How it was done"}
@@ -109,7 +109,7 @@ def finding(tuning: Tuning) -> str:
         return f"The baseline {baseline.label} stays: no setting that may be chosen is better."
     aims = judged_by(plan.objectives, plan.keep, plan.within)
     told = [
-        f"{short(metric)} {format_value(chosen.means[name], metric)} instead of {format_value(baseline.means[name], metric)}"
+        f"{metric.title} {format_value(chosen.means[name], metric)} instead of {format_value(baseline.means[name], metric)}"
         for name in aims
         if (metric := EVERY_METRIC[name])
     ]
@@ -119,7 +119,7 @@ def finding(tuning: Tuning) -> str:
 def rule(tuning: Tuning) -> str:
     """Why it was chosen."""
     plan, choice = tuning.plan, tuning.choice
-    names, kept = " and ".join(_aim(name) for name in plan.objectives), short(EVERY_METRIC[plan.keep])
+    names, kept = " and ".join(_aim(name) for name in plan.objectives), EVERY_METRIC[plan.keep].title
     allowed, trials = sum(choice.allowed[tried.label] for tried in tuning.trials), len(tuning.trials)
     among = f"the baseline and all {trials} settings"
     if plan.within is not None:
@@ -146,7 +146,7 @@ def caution(tuning: Tuning) -> str:
     if len(tuning.plan.shared.seeds) < 2:
         return "One seed was tried, so nothing is known of chance."
     changes = {name: spread(np.subtract(chosen.seen[name], baseline.seen[name])) for name in tuning.plan.objectives}
-    unclear = [short(EVERY_METRIC[name]) for name, change in changes.items() if not is_clear(change)]
+    unclear = [EVERY_METRIC[name].title for name, change in changes.items() if not is_clear(change)]
     if not unclear:
         return ""
     return f"Over these seeds the change of {' and '.join(unclear)} is not clear: its 95 % interval, seed by seed, includes 0."
@@ -154,7 +154,7 @@ def caution(tuning: Tuning) -> str:
 
 def _aim(name: str) -> str:
     metric = EVERY_METRIC[name]
-    return f"{'highest' if metric.better > 0 else 'least'} {short(metric)}"
+    return f"{'highest' if metric.better > 0 else 'least'} {metric.title}"
 
 
 def _front_title(tuning: Tuning) -> str:
@@ -217,7 +217,7 @@ def _grid(trials: Trials, caption: str) -> Html:
     columns = [
         Column("Trial"),
         *(Column(name) for name in trials.settings),
-        *(Column(title_of(short(m)), m.direction) for m in trials.metrics),
+        *(Column(title_of(m.title), m.direction) for m in trials.metrics),
     ]
     rows = []
     for line in trials.lines:

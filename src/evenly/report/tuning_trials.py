@@ -62,11 +62,6 @@ def every_method(tuning: Tuning) -> dict[str, Tried]:
     return {tried.label: tried for tried in (tuning.baseline, *tuning.trials)}
 
 
-def short(metric: Metric) -> str:
-    """A metric's title without what stands in brackets."""
-    return metric.title.partition(" (")[0]
-
-
 def _shown(tuning: Tuning, most: int | None) -> list[Tried]:
     every = every_method(tuning)
     if most is None or len(every) <= most + 1:

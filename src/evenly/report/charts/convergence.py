@@ -14,18 +14,15 @@ from evenly.report.table import SPLIT_WORDS
 
 MOST_EVALUATIONS = 120
 SHAPED = 8  # evaluations marked with the method's shape
-TITLES = {
-    "average": ("Average", "Average accuracy (%)"),
-    "worst10": ("Worst-served 10 %", "Mean accuracy of the worst 10 % (%)"),
-    "variance": ("Variance", "Variance of client accuracy (%²)"),
-}
+SHOWN = {"average": "%", "worst10": "%", "variance": "%²"}  # metric -> unit
 UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1.0}
 
 
 def convergence(comparison: Comparison, metric: str, labels: Sequence[str], split: str = "test", against: str = "rounds") -> alt.LayerChart:
     """One line per method; the metric is "average", "worst10" or "variance", drawn against "rounds" or "bytes"."""
     rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
-    name, unit = TITLES[metric]
+    name = METRICS[metric].title[:1].upper() + METRICS[metric].title[1:]
+    unit = f"{name} ({SHOWN[metric]})"
     title = f"{name} by {'round' if against == 'rounds' else 'data sent'}"
     x = _rounds() if against == "rounds" else _bytes(rows)
     y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))

@@ -12,12 +12,6 @@ from evenly.report.table import Values
 
 CLIENT_MEASURES = ("variance", "variance_true", "worst10", "gini")
 GROUP_MEASURES = ("eod_abs", "spd_abs", "aod_abs", "acc_diff_abs", "odds_range", "acc_range")
-TITLES = {
-    "variance": "variance between clients",
-    "variance_true": "variance less sampling",
-    "worst10": "worst-served 10 % of clients",
-    "gini": "Gini coefficient of clients",
-}
 
 
 class Point(NamedTuple):
@@ -31,7 +25,7 @@ class Point(NamedTuple):
 
 def measure_title(metric: str) -> str:
     """A measure's name in a list of choices and in the title of its chart."""
-    return TITLES.get(metric, f"{EVERY_METRIC[metric].title} between groups")
+    return EVERY_METRIC[metric].title
 
 
 def accuracy_beside(metric: str) -> str:

@@ -12,7 +12,7 @@ from evenly.experiment.tuning_study import Tried
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.table import format_spread
-from evenly.report.tuning_trials import every_method, kind_of, kinds_of, short
+from evenly.report.tuning_trials import every_method, kind_of, kinds_of
 
 
 class View(NamedTuple):
@@ -82,7 +82,7 @@ def tuning_front(tuning: Tuning, view: View) -> alt.LayerChart:
         _marks(base.transform_filter(_is(kinds[:2])), 60).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
         _marks(base.transform_filter(_is(kinds[2:])), 180).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
     ]
-    title = f"{short(EVERY_METRIC[view.x])} and {short(EVERY_METRIC[view.y])}"
+    title = f"{EVERY_METRIC[view.x].title} and {EVERY_METRIC[view.y].title}"
     title = title[:1].upper() + title[1:]
     description = f"{title}: one point for each of {len(rows)} settings; chosen is {tuning.choice.chosen}."
     return finish(layers, title=title, description=description, height=380)

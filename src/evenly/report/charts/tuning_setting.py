@@ -10,7 +10,7 @@ from evenly.experiment.tuning_space import Choices, Range
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.charts.tuning_front import axis_title, in_question, room_of, said_of, tooltip_of
-from evenly.report.tuning_trials import kinds_of, short
+from evenly.report.tuning_trials import kinds_of
 
 
 def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
@@ -27,7 +27,7 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
         baseline.mark_rule(style="guide-line", strokeDash=[4, 4]).encode(y="aim:Q"),
         base.encode(size=alt.condition(f"datum.method === '{kinds[2]}'", alt.value(180), alt.value(60))),
     ]
-    title = f"{short(EVERY_METRIC[aim])} by {setting}"
+    title = f"{EVERY_METRIC[aim].title} by {setting}"
     title = title[:1].upper() + title[1:]
     return finish(layers, title=title, description=f"{title}: one point for each of {len(rows)} settings.", height=260)
 
