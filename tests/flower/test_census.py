@@ -1,12 +1,15 @@
 """What clients say of themselves before the first round: one that cannot be right is left out with a reason, and the others begin."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
-from evenly.flower.checking_census import Introduction, checked
+from evenly.flower.checking_census import Introduction, Told, agreeing, told_by
+from evenly.flower.expecting import Expected, read_or_left_out
 from evenly.flower.nodes import introduced
 
 ABOUT = {"labels": ["no", "yes"], "groups": ["men", "women"], "unprivileged": [1], "favourable": 1}
@@ -16,6 +19,13 @@ def said(node: int, metrics: dict[str, Any] | None = None, **about: Any) -> Intr
     own: dict[str, Any] = {wire.EXAMPLES: 10}
     wire.put(own, wire.CELLS, np.array([[1, 2], [3, 4]]))
     return Introduction(node, own | (metrics or {}), {**ABOUT, "name": f"ward {node}", **about})
+
+
+def checked(answers: list[Introduction]) -> tuple[list[Told], list[LeftOut]]:
+    """Those who can be clients together, and who was left out."""
+    read = [read_or_left_out(Expected(one.node, -1, 0, phase="census"), partial(told_by, one)) for one in answers]
+    agreed, strange = agreeing(sorted((one for one in read if isinstance(one, Told)), key=lambda one: one.node))
+    return agreed, [one for one in read if isinstance(one, LeftOut)] + strange
 
 
 def test_the_roll_is_in_the_order_of_nodes_and_who_says_little_agrees():
@@ -54,10 +64,72 @@ WRONG = {
 def test_who_cannot_be_right_is_left_out(answer: Introduction, words: str):
     told, wrong = checked([answer, said(40), said(50)])
     assert [one.node for one in told] == [40, 50]
-    assert [node for node, _ in wrong] == [3]
-    assert words in wrong[0][1]
+    assert [one.node for one in wrong] == [3]
+    assert words in wrong[0].reason
 
 
 def test_names_are_short_and_cannot_command_a_terminal():
     told, _ = checked([said(1, name="\x1b[2J\u202eward\n" + "x" * 1000)])
     assert told[0].name == ("[2J ward " + "x" * 1000)[:80]
+
+
+def names_of(*answers: Introduction) -> tuple[str, ...]:
+    told, wrong = checked(list(answers))
+    assert not wrong
+    return introduced(told).names
+
+
+def test_no_two_clients_have_one_name():
+    """Nodes that say no number, or the same name, would be one client in the report."""
+    assert names_of(said(10, name="ward"), said(20, name="ward"), said(30)) == ("ward (node 10)", "ward (node 20)", "ward 30")
+    nameless = Introduction(20, said(20).metrics, {})
+    assert names_of(said(10, name="client 1"), nameless) == ("client 1 (node 10)", "client 1 (node 20)")
+    odd = names_of(said(10, name="a (node 20)"), said(20, name="a"), said(30, name="a"))
+    assert odd == ("a (node 20)", "a (node 20) (node 20)", "a (node 30)")
+
+
+def numbered(node: int, number: Any, **more: Any) -> Introduction:
+    return said(node, {wire.CLIENT: number, **more})
+
+
+UNUSABLE = {
+    "twice": (numbered(40, 0), "says that it is client 0, as node 10 does: each needs a number of its own"),
+    "huge": (numbered(40, 10**6), "sent 1,000,000 as 'client', which must be from 0 to 999,999"),
+    "far beyond": (numbered(40, 2**62), "sent 4.61169e+18 as 'client'"),
+    "none": (said(40), "did not say 'client', and most clients did: either all clients say it or nobody does"),
+    "infinity": (numbered(40, float("inf")), "sent inf as 'client', which must be a finite number"),
+    "nobody unprivileged": (said(40, {wire.CLIENT: 3}, unprivileged=[]), "sent [] as 'unprivileged', which must name at least one group"),
+    "one of them twice": (said(40, {wire.CLIENT: 3}, unprivileged=[1, 1]), "must name at least one group, each once"),
+    "true": (said(40, {wire.CLIENT: 3}, favourable=True), "sent 'True' as 'favourable'"),
+    "no groups": (said(40, {wire.CLIENT: 3, "num-examples": 0, "cells": [], "cells-shape": [0, 2]}), "sent 'cells' without an entry"),
+}
+
+
+@pytest.mark.parametrize("answer, words", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_number_that_cannot_be_used_costs_only_who_said_it(answer: Introduction, words: str):
+    told, wrong = checked([numbered(10, 0), numbered(20, 1), numbered(30, 2), answer])
+    assert [(one.node, one.phase) for one in wrong] == [(40, "census")]
+    assert words in wrong[0].reason
+    roll = introduced(told)
+    assert (roll.nodes, roll.numbers) == ((10, 20, 30), (0, 1, 2))
+    assert roll.census.unprivileged == (1,)
+
+
+def test_clients_whose_numbers_have_gaps_keep_their_order():
+    told, wrong = checked([numbered(10, 7), numbered(20, 0), numbered(30, 4)])
+    assert not wrong
+    roll = introduced(told)
+    assert (roll.nodes, roll.numbers, roll.numbered) == ((20, 30, 10), (0, 4, 7), True)
+
+
+def test_groups_of_whole_clients_are_said_by_all_and_are_few():
+    grouped = [said(node, {wire.CLIENT_GROUP: group}) for node, group in ((10, 0), (20, 1), (30, 1))]
+    told, wrong = checked([*grouped, said(40), said(50, {wire.CLIENT_GROUP: 10**5})])
+    assert [(one.node, one.reason.partition(",")[0]) for one in wrong] == [
+        (40, "did not say 'client-group'"),
+        (50, "says 'client-group' 100000"),
+    ]
+    assert introduced(told).client_group.tolist() == [0, 1, 1]  # pyright: ignore[reportOptionalMemberAccess]
+    alone, wrong = checked([said(10), said(20), said(30, {wire.CLIENT_GROUP: 1})])
+    assert [one.node for one in wrong] == [30]
+    assert introduced(alone).client_group is None

@@ -152,6 +152,8 @@ def answered(message: Message) -> Message:
 def test_the_limit_can_be_given_and_holds_for_the_census_and_evaluations():
     _, left_out, _ = ran(lambda message: message, max_reply_bytes=10**6)
     assert not left_out
+    with pytest.raises(ValueError, match=r"like 2 others, was asked for the census and sent \d+ bytes.* at most 9 \(max_reply_bytes\)"):
+        ran(lambda message: message, max_reply_bytes=9, introduce=True)
     with pytest.raises(ValueError, match="max_reply_bytes must be None or above 0, got 0"):
         strategy("fedavg", max_reply_bytes=0)
 

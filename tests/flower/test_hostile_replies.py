@@ -65,6 +65,12 @@ def test_replies_to_evaluate(spoil):
     require_the_others(outcome("fedcvg", "evaluate", spoil), "fedcvg", "evaluate", "evaluate")
 
 
+@settings(max_examples=280)
+@given(spoilt(("num-examples", "cells", "client", "client-group")))
+def test_replies_to_the_census(spoil):
+    require_the_others(outcome("fedfb", wire.CENSUS, spoil), "fedfb", wire.CENSUS, "census")
+
+
 @settings(max_examples=100)
 @given(spoilt(SENT))
 def test_replies_to_measure(spoil):
@@ -83,6 +89,7 @@ SHAPES = {
     "train": ("fedfb", "train", ["table-shape", "cell-loss-shape"]),
     "valid": ("fairfed(measured_on=valid)", "train", ["valid-table-shape"]),
     "evaluate": ("fedcvg", "evaluate", ["table-shape", "train-table-shape", "valid-table-shape"]),
+    "census": ("fedfb", wire.CENSUS, ["cells-shape"]),
 }
 
 

@@ -218,6 +218,7 @@ def test_where_something_is_known_of_each_client_other_nodes_are_refused(tmp_pat
     ("text", "asks"),
     [("fedavg", False), ("q-fedavg", False), ("term", False), ("p-fedavg", False), ("fedmgda", False), ("ditto", False),
      ("afl(form=full)", False), ("afl(form=local)", True), ("fairfed", True), ("fedfb", True), ("fedcvg-ratio", True), ("frl", False),
+     ("fedcvg", True),
      ("fedavg+weighted(clients=2)", True), ("fedavg+parity", True), ("fedavg+uniform(clients=2)", False), ("e2fl", True),
      ("e2fl(inference=lowest-loss, groups=2)", False), ("ifca", False)],
 )  # fmt: skip
@@ -242,7 +243,7 @@ def test_reasons_that_clients_share_are_quoted_once_and_without_where_in_their_c
         ran(strategy("fedavg"), erring, silent=[NODES[5]])
     asked = "was asked for the census and "
     assert str(census.value).endswith(
-        f"Node 50, like 2 others, {asked}crashed: KeyError: [31mage. Node 30, like 1 other, {asked}crashed: no such table. "
+        f"Node 60, like 2 others, {asked}crashed: KeyError: [31mage. Node 70, like 1 other, {asked}crashed: no such table. "
         f"Node 20 {asked}did not answer in time."
     )
     assert "Node 10 (client 0), like 2 others, crashed: KeyError: [31mage. Node 30" in str(training.value)
@@ -457,6 +458,54 @@ def test_a_method_of_several_runs_names_them():
     assert strategy("multi-q(q=1)").algorithm.rule.needs == {"loss", "square_norm"}
     with pytest.raises(TypeError, match="A strategy is made of a notation"):
         strategy(3)  # pyright: ignore[reportArgumentType]
+
+
+# A census that cannot be used.
+
+
+def introducing(message: Message, context: Context) -> Message:
+    if message.metadata.message_type != wire.CENSUS:
+        return client(message, context)
+    k = int(context.node_config["partition-id"])
+    return reply(message, None, {"num-examples": SIZES[k], "cells": [SIZES[k]], "cells-shape": [1, 1], "client": k})
+
+
+def erring_in_the_census(message: Message, context: Context) -> Message:
+    if message.metadata.message_type == wire.CENSUS and context.node_id == NODES[2]:
+        raise RuntimeError("no such file")
+    return introducing(message, context)
+
+
+def test_a_client_whose_census_cannot_be_used_does_not_stop_the_start():
+    """Of clients that number themselves one errs: the others begin without it, in the order of their numbers."""
+    made = strategy("fedavg", introduce=True, min_available_nodes=6)
+    found = ran(made, erring_in_the_census, rounds=1)
+    recorder = made.history.recorder
+    assert recorder.about.nodes == (*NODES[:2], *NODES[3:])
+    assert [(one.node, one.reason) for one in recorder.left_out] == [(NODES[2], "was asked for the census and crashed: no such file")]
+    others = [k for k in range(6) if k != 2]
+    mean = sum(SIZES[k] * RATE * np.random.default_rng(k).normal(size=(4, 3)) for k in others) / sum(SIZES[k] for k in others)
+    np.testing.assert_allclose(found["layer.weight"], first()["layer.weight"].numpy() + mean, rtol=1e-5, atol=1e-6)
+
+
+def test_too_few_usable_censuses_stop_the_start_with_every_reason():
+    def wrong(message: Message, context: Context) -> Message:
+        if message.metadata.message_type == wire.CENSUS and context.node_id != NODES[0]:
+            raise RuntimeError(f"reason of {context.node_id}")
+        return introducing(message, context)
+
+    with pytest.raises(ValueError, match=r"1 of 6 nodes said it so that it can be used; at least 2 must \(min_train_nodes\)") as stopped:
+        ran(strategy("fedavg", introduce=True), wrong)
+    assert all(f"Node {node} was asked for the census and crashed: reason of {node}" in str(stopped.value) for node in NODES[1:])
+
+
+def test_other_numbers_than_before_are_not_mixed_up_with_those_of_before(tmp_path: Path):
+    """Without client 2 the clients from 3 on have other places, so that a server that goes on would take them for one another."""
+    strategy("fedavg", introduce=True, folder=tmp_path / "run").start(OneProcess(erring_in_the_census), first(), num_rounds=1)
+    again = strategy("fedavg", introduce=True, folder=tmp_path / "run")
+    again.start(OneProcess(erring_in_the_census), first(), num_rounds=2)
+    with pytest.raises(ValueError, match=r"clients \(0, 1, 3, 4, 5\) took part before, and \(0, 1, 2, 3, 4, 5\) are there"):
+        strategy("fedavg", introduce=True, folder=tmp_path / "run").start(OneProcess(introducing), first(), num_rounds=3)
 
 
 def test_lists_of_one_client_do_not_cost_the_mean_of_the_others():

@@ -47,7 +47,7 @@ class Keeper:
         if saved is None:
             return
         self.done, self.standing = saved.round, Standing(*saved.state)
-        self.setting = _same_clients(opened.setting, saved.nodes)
+        self.setting = _same_clients(opened.setting, saved.nodes, saved.told.get("numbers"))
         LOG.info("Going on after round %d, from %s", self.done, folder)
 
     @property
@@ -90,7 +90,9 @@ class Keeper:
         self.recorder.evaluation(number, found.replies, found.left_out, seconds=seconds)
         self.recorder.write()
         if self._folder is not None:
-            resuming.save(self._folder, self._deployment, round=self.done, state=self.standing, nodes=self.setting.roll.nodes)
+            roll = self.setting.roll
+            told = {"numbers": list(roll.numbers)}
+            resuming.save(self._folder, self._deployment, round=self.done, state=self.standing, nodes=roll.nodes, told=told)
 
 
 @contextmanager
@@ -139,12 +141,18 @@ def _deployment(setting: Setting) -> resuming.Deployment:
     return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(as_asked(algorithm, options)), caps=options.caps)
 
 
-def _same_clients(setting: Setting, before: Sequence[int]) -> Setting:
-    """Every client has the number that it had before; raises where nobody knows who is who."""
+def _same_clients(setting: Setting, before: Sequence[int], numbers: Sequence[int] | None = None) -> Setting:
+    """Every client has the number that it had before; raises where nobody knows who is who. `numbers` are their own, of before."""
     roll, label = setting.roll, setting.algorithm.label
     if roll.numbered or set(roll.nodes) == set(before):
         fewer = f"{label}: {len(before)} clients took part before, and {roll.clients} are there. Wait for all: min_available_nodes."
         require(roll.clients >= len(before), fewer)
+        own = tuple(numbers or range(len(before)))
+        others = f"{label}: clients {own} took part before, and {roll.numbers} are there, whose answers to the census can be used."
+        require(
+            not roll.numbered or roll.numbers[: len(own)] == own,
+            f"{others} Wait for the same clients with min_available_nodes={len(before)}, or choose another folder to begin anew.",
+        )
         return setting if roll.introduced else setting._replace(roll=roll._replace(nodes=tuple(before)))
     require(
         not roll.introduced and grows(setting.algorithm.rule),

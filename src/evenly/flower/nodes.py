@@ -1,7 +1,7 @@
 """Which node is which client, and what is known of them before the first round.
 
-A node's number is its place among the sorted node ids, unless clients say their own numbers in the census. The census is asked
-for only where the method would begin differently from another one.
+A node's number is its place among the sorted node ids, or among the numbers that clients say themselves in the census. The census
+is asked for only where the method would begin differently from another one.
 """
 
 import logging
@@ -13,9 +13,7 @@ import jax
 import numpy as np
 
 from evenly.federation import Census
-from evenly.flower import wire
 from evenly.flower.checking_census import Told
-from evenly.records import require
 from evenly.types import Algorithm, Rule, Select, Several
 
 LOG = logging.getLogger("flwr")
@@ -27,7 +25,7 @@ class Roll(NamedTuple):
 
     nodes: tuple[int, ...]  # the node of each client
     census: Census
-    numbered: bool = False  # whether they said their numbers
+    numbers: tuple[int, ...] = ()  # that they said themselves, ascending; (): nobody did
     introduced: bool = False  # whether clients were asked; else the census holds nothing but how many they are
     client_group: np.ndarray | None = None
     names: tuple[str, ...] = ()
@@ -37,6 +35,10 @@ class Roll(NamedTuple):
     @property
     def clients(self) -> int:
         return len(self.nodes)
+
+    @property
+    def numbered(self) -> bool:
+        return bool(self.numbers)
 
     def number(self, node: int) -> int | None:
         return self.nodes.index(node) if node in self.nodes else None
@@ -57,12 +59,22 @@ def grown(roll: Roll, more: Sequence[int]) -> Roll:
 
 
 def reads_census(algorithm: Algorithm) -> bool:
-    """Whether rule or sampling begin with more than the number of clients: two different censuses then lead to different states."""
+    """Whether rule or sampling begin with more than the number of clients: two different censuses then lead to different states, or one
+    that says nothing is refused."""
     if isinstance(algorithm.rule, Several) and algorithm.rule.inference == "known":
         return True
     one = Census(np.array([3, 5]), np.array([[[1, 1], [1, 0]], [[1, 2], [1, 1]]]), (0,), 1)
     other = Census(np.array([7, 4]), np.array([[[2, 1], [3, 1]], [[1, 1], [0, 2]]]), (1,), 0)
-    return not all(_same(part.init(one), part.init(other)) for part in (algorithm.rule, algorithm.select))
+    parts = (algorithm.rule, algorithm.select)
+    return any(_refuses(part, _blank(2)) or not _same(part.init(one), part.init(other)) for part in parts)
+
+
+def _refuses(part: Rule | Select, census: Census) -> bool:
+    try:
+        part.init(census)
+    except ValueError:
+        return True
+    return False
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -77,16 +89,13 @@ def grows(part: Rule | Select) -> bool:
 
 
 def introduced(answers: Sequence[Told]) -> Roll:
-    """The roll that the nodes' answers make."""
-    numbered = [answer.client for answer in answers if answer.client is not None]
-    if numbered:
-        require(
-            sorted(numbered) == list(range(len(answers))),
-            f"Clients that number themselves must be numbered from 0 to {len(answers) - 1}, each once; got {numbered} from "
-            f"{len(answers)} nodes. Correct {wire.CLIENT!r} in the replies to {wire.CENSUS!r}, leave it out of all of them, or wait "
-            f"for all clients: min_available_nodes={max(numbered) + 1}.",
-        )
-        answers = [answers[numbered.index(k)] for k in range(len(answers))]
+    """The roll that the nodes' answers make, which agree with each other: in the order of the clients' own numbers, where they have any."""
+    numbers = tuple(sorted(answer.client for answer in answers if answer.client is not None))
+    if numbers:
+        answers = sorted(answers, key=lambda answer: numbers.index(answer.client or 0))
+    if numbers != tuple(range(len(numbers))):
+        LOG.warning("Some numbers of clients are missing. The clients that are there, %s, are numbered from 0 in this order.", numbers)
+    groups = [answer.client_group for answer in answers if answer.client_group is not None]
     return Roll(
         nodes=tuple(answer.node for answer in answers),
         census=Census(
@@ -95,26 +104,25 @@ def introduced(answers: Sequence[Told]) -> Roll:
             next((answer.unprivileged for answer in answers if answer.unprivileged is not None), (0,)),
             next((answer.favourable for answer in answers if answer.favourable is not None), 1),
         ),
-        numbered=bool(numbered),
+        numbers=numbers,
         introduced=True,
-        client_group=_client_groups(answers),
-        names=tuple(f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)),
+        client_group=np.array(groups, np.int32) if groups else None,
+        names=_names(answers),
         labels=max(answer.labels for answer in answers),  # all the same, or ()
         groups=max(answer.groups for answer in answers),
     )
 
 
-def _client_groups(answers: Sequence[Told]) -> np.ndarray | None:
-    given = [answer.client_group for answer in answers]
-    if all(group is None for group in given):
-        return None
-    silent = next((answer.node for answer in answers if answer.client_group is None), None)
-    require(
-        silent is None,
-        f"Node {silent} did not say {wire.CLIENT_GROUP!r} in its reply to {wire.CENSUS!r}, and others did. It is "
-        f"{wire.HOW_TO_SEND[wire.CLIENT_GROUP]}; put it into the reply's {wire.METRICS!r}.",
-    )
-    return np.array(given, np.int32)
+def _names(answers: Sequence[Told]) -> tuple[str, ...]:
+    """What the report calls each client. Those who say the same name are told apart by their nodes."""
+    said = [f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)]
+    names: list[str] = []
+    for name, answer in zip(said, answers, strict=True):
+        own = name if said.count(name) == 1 else f"{name} (node {answer.node})"
+        while own in names:  # somebody is called like that
+            own = f"{own} (node {answer.node})"
+        names.append(own)
+    return tuple(names)
 
 
 def present(grid: Any, least: int) -> list[int]:

@@ -8,12 +8,11 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from evenly.experiment.deployment import UNKNOWN, Flag, LeftOut
+from evenly.experiment.deployment import Flag, LeftOut
 from evenly.flower import first, messages, model_arrays, rounds, wire
-from evenly.flower.checking import content_of
-from evenly.flower.checking_census import Introduction, checked
-from evenly.flower.expecting import SILENT, SIZES, Wrong
-from evenly.flower.hearing import Asked, heard, quoted, require_enough
+from evenly.flower.checking_census import check_censuses
+from evenly.flower.gathering import replies_to
+from evenly.flower.hearing import Asked, beside_arrays, heard, quoted, require_enough
 from evenly.flower.messages import Standing
 from evenly.flower.nodes import Roll, introduced, present, reads_census, unknown_clients
 from evenly.flower.options import Options, Setting
@@ -81,33 +80,19 @@ def _asked(
     grid: Grid,
     timeout: float,
 ) -> tuple[Roll, list[LeftOut]]:
-    """Ask every client for its census; those who do not answer are not part of the federation."""
+    """Ask every client for its census; those whose answer cannot be used are not part of the federation, if enough others are."""
     asked = [messages.message(wire.CENSUS, node, shown, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
-    answers, left_out, silent = [], [], set(nodes)
-    for reply in grid.send_and_receive(asked, timeout=timeout):
-        node = reply.metadata.src_node_id
-        silent.discard(node)
-        try:
-            content = content_of(reply)
-        except Wrong as wrong:
-            reason, kind = wrong.args
-            left_out.append(LeftOut(node, UNKNOWN, 0, f"was asked for the census and {reason}", kind, "census"))
-            continue
-        metrics = next(iter(content.metric_records.values()), {})
-        answers.append(Introduction(node, metrics, content.config_records.get(wire.ABOUT, {})))
-    usable, wrong = checked(answers)
-    left_out += [LeftOut(node, UNKNOWN, 0, reason, SIZES, "census") for node, reason in wrong]
-    left_out += [
-        LeftOut(node, UNKNOWN, 0, "was asked for the census and did not answer in time", SILENT, "census") for node in sorted(silent)
-    ]
+    rule, most = algorithm.rule, options.max_reply_bytes or beside_arrays(None)
+    groups = rule.groups if isinstance(rule, Several) and rule.inference == "known" else 0
+    usable, left_out = check_censuses(replies_to(grid, asked, timeout), nodes, groups=groups, most=most)
     for one in left_out:
         LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
-    least = options.min_available_nodes
+    least = max(min(options.min_train_nodes, options.min_available_nodes), 1)
     require(
-        len(usable) >= max(least, 1),
+        len(usable) >= least,
         f"{algorithm.label} begins with what clients say of themselves ({wire.CENSUS!r}), and {len(usable)} of {len(nodes)} nodes said "
-        f"it; at least {least} must. Give the ClientApp a function for it, @app.query('census'): see docs/flower-record.md. "
-        + quoted(left_out),
+        f"it so that it can be used; at least {least} must (min_train_nodes). Give the ClientApp a function for it, "
+        f"@app.query('census'): see docs/flower-record.md. {quoted(left_out, most=len(left_out))}",
     )
     return introduced(usable), left_out
 
@@ -120,7 +105,7 @@ def clustered(setting: Setting, standing: Standing, config: ConfigRecord, grid: 
     everyone = tuple(range(setting.roll.clients))
     asked = Asked(0, np.array(everyone, np.int32), everyone)
     told = messages.to_train(setting, standing, 1, everyone, config, messages.trained_record(setting, standing))
-    came = heard(setting, asked, grid.send_and_receive(told, timeout=timeout))
+    came = heard(setting, asked, replies_to(grid, told, timeout))
     require_enough(setting, asked, came)
     places = {k: model_arrays.received(setting.form, r.arrays).model for k, r in came.replies.items() if r.arrays is not None}
     drawn = standing.state.choice
