@@ -1,9 +1,10 @@
 """What every test shares: a quiet JAX, one tiny federation, and simulations that are made once and read often.
 
-Compiling is what tests pay for. Programs are compiled without most optimisations and kept in a cache between test runs
-(`.jax_cache`, or wherever JAX_COMPILATION_CACHE_DIR points), and `simulated` remembers every run it made.
+Compiling is what tests pay for. Programs are compiled without most optimisations and kept in a cache that the workers share and that
+outlives the test run (`.jax_cache`, or wherever JAX_COMPILATION_CACHE_DIR points), and `simulated` remembers every run it made.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib import metadata
@@ -13,7 +14,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 os.environ["EVENLY_COMPILED"] = "off"  # whatever a test does to JAX's settings, nothing is written into the user's home
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # thousands of tests compute with a few hundred small programs
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 if metadata.version("jaxlib").startswith("0.10."):  # XLA ends a process that names a flag it does not know
     # Programs compile in half the time without the newer emitters.
@@ -30,6 +31,7 @@ from evenly.types import Trace
 from tests import federations
 from tests.simulations import Simulated
 
+gc.set_threshold(200_000, 20, 50)  # tracing makes millions of short-lived objects: looking for cycles took a tenth of the time
 set_flags()  # before anything is computed: tests train as everybody does
 
 quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
@@ -39,7 +41,7 @@ settings.register_profile("thorough", max_examples=600, **quiet)  # pytest --hyp
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-MOST_MAPS = 20_000
+MOST_MAPS = 40_000
 LONG = ("flower/test_deploy", "flower/", "test_killed", "test_cluster.py", "test_methods", "test_networks", "test_commands_in_docs")
 
 

@@ -180,6 +180,7 @@ def _has_torch() -> bool:
     return find_spec("torch") is not None
 
 
+@pytest.mark.slow
 def test_results_are_kept_with_what_is_needed_to_repeat_them(results: dict):
     assert results["command"].startswith("python benchmarks/peers.py synthetic --only evenly")
     assert {"cpu", "cores", "system"} == results["machine"].keys()
@@ -190,6 +191,7 @@ def test_results_are_kept_with_what_is_needed_to_repeat_them(results: dict):
     assert results["contenders"].keys() == {"evenly", *results["there"]}
 
 
+@pytest.mark.slow
 def test_contenders_learn_the_same(results: dict):
     assert results["there"], "neither a compiler nor PyTorch is installed"
     for name in results["there"]:
@@ -206,6 +208,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads(out.read_text())
 
 
+@pytest.mark.slow
 def test_memory_grows_with_lanes_and_models_and_not_with_clients(memory: dict):
     one, lanes, clients = memory["cases"]
     assert (one["lanes"], lanes["lanes"]) == (1, 8)
@@ -217,6 +220,7 @@ def test_memory_grows_with_lanes_and_models_and_not_with_clients(memory: dict):
     assert all(case["program_megabytes"] < case["peak_megabytes"] for case in memory["cases"])
 
 
+@pytest.mark.slow
 def test_memory_is_kept_with_what_is_needed_to_repeat_it(memory: dict):
     assert memory["command"] == "python benchmarks/memory.py --quick"
     assert {"cpu", "cores", "system", "device"} == memory["machine"].keys()

@@ -18,6 +18,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("where_time_goes")
 
 
+@pytest.mark.slow
 def test_parts_of_a_short_run(script: ModuleType):
     (case,) = [case for case in script.cases(["synthetic"], quick=True) if case.runs == 1]
     found = script.measure(case, repeats=1)
@@ -40,7 +41,7 @@ def test_what_is_left_out(script: ModuleType):
     assert block.first_step.any(), "the original stays"
 
 
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("runs", [3, pytest.param(1, marks=pytest.mark.slow)])
 def test_models_without_products_train_nothing(script: ModuleType, runs: int):
     case = script.cases(["synthetic"], quick=True)[0]
     federation, _ = case.workload.data()

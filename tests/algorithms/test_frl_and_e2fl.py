@@ -145,7 +145,7 @@ def test_clients_with_the_same_rows_are_clustered_together(tiny: Federation):
         assert len(set(first)) == 3
 
 
-@pytest.mark.parametrize("inference", ["lowest-loss", "one-shot", "binary"])
+@pytest.mark.parametrize("inference", ["lowest-loss", *(pytest.param(name, marks=pytest.mark.slow) for name in ("one-shot", "binary"))])
 def test_with_known_votes_the_groups_learn_what_they_learn_and_clients_choose_what_they_are_served(tiny: Federation, inference: str):
     grouped = replace(tiny, client_group=np.arange(tiny.clients) % 2)
     known = ran(grouped, "e2fl" + UNIFORM)
@@ -187,7 +187,7 @@ def test_renaming_groups_renames_the_models(tiny: Federation):
     np.testing.assert_array_equal(one.tables, other.tables)
 
 
-@pytest.mark.parametrize("text", ["frl", "e2fl", "e2fl(inference=lowest-loss, groups=2)"])
+@pytest.mark.parametrize("text", ["frl", "e2fl(inference=lowest-loss, groups=2)", pytest.param("e2fl", marks=pytest.mark.slow)])
 def test_lanes_vote_like_clients_one_after_another(tiny: Federation, text: str):
     same_bits(ran(tiny, text + UNIFORM), ran(tiny, text + UNIFORM, lanes=3))
 

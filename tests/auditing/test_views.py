@@ -1,5 +1,8 @@
 """What an audit measures: clients, groups, scores and their intervals."""
 
+import json
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,6 +56,16 @@ def test_only_clients_can_be_looked_at(frame):
     found = evenly.audit(frame, label="y", prediction="p", client="hospital")
     assert found.groups == ()
     assert {figure.level for figure in found.figures} == {"model", "clients", "client"}
+
+
+def test_the_record_has_every_figure_and_null_where_there_is_none(found):
+    record = found.json()
+    assert len(record["rows"]) == len(found.figures)
+    for row, figure in zip(record["rows"], found.figures, strict=True):
+        for key, value in figure._asdict().items():
+            assert row[key] is None if isinstance(value, float) and not math.isfinite(value) else row[key] == value
+    assert any(row["value"] is None for row in record["rows"]) or any(row["low"] is None for row in record["rows"])
+    assert json.loads(json.dumps(record, allow_nan=False)) == json.loads(json.dumps(record))
 
 
 def test_the_order_of_rows_does_not_matter(frame, found):

@@ -114,6 +114,7 @@ def test_a_killed_workers_program_runs_again_and_nothing_is_doubled(where, long,
     assert set(points.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_program_whose_workers_always_die_is_named(where, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "ATTEMPTS", 1)
     killed = []

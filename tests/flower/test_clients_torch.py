@@ -271,6 +271,19 @@ def test_rows_that_are_reweighed_by_hand_count_as_in_a_ready_client(tiny: Federa
     assert not np.allclose(wire.read(plain[wire.ARRAYS]["weight"]), model.weight.detach(), atol=1e-4)
 
 
+def test_local_reweighing_and_what_the_server_says_are_multiplied(tiny: Federation) -> None:
+    said = np.array([[1.0, 0.5, 2.0], [0.25, 1.0, 1.5]])
+    own = in_torch.told(config("fedavg+reweigh", 2, 5))
+    local = in_torch.row_weights(own, loader(tiny, 5), labels=3, groups=2)
+    both = in_torch.row_weights(own._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2)
+    assert local is not None
+    assert len(set(local.ravel())) > 2
+    np.testing.assert_allclose(both, local * said)
+    plain = in_torch.told(config("fedavg", 2, 5))
+    assert in_torch.row_weights(plain, loader(tiny, 5), labels=3, groups=2) is None
+    np.testing.assert_array_equal(in_torch.row_weights(plain._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2), said)
+
+
 @pytest.mark.parametrize("huber", [False, True])
 def test_propfairs_loss_is_the_one_in_jax_on_both_sides_of_its_border(huber: bool) -> None:
     shape = NashBargaining(M=2.0, epsilon=0.2, huber=huber)

@@ -21,7 +21,7 @@ from evenly.types import Seeds, Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, same_bits
 
-ROUNDS, DEVICES = 20, 8
+ROUNDS, DEVICES = 8, 8
 CASES = [  # method, devices, lanes on each
     ("q-fedavg(q=[0, 1])", 2, 1),
     ("fedavg+local-momentum(learning_rate=0.05)+server-adam(learning_rate=0.05)", 3, 1),

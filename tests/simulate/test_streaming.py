@@ -18,13 +18,12 @@ METHODS = [
     "q-fedavg(q=2)",
     "afl+full",
     "ditto+uniform(clients=3)",  # clients keep a model
-    "local+full",
     "fedavg+reweigh+uniform(clients=3)",
     "fedavg+server-adam",
-    "fedmgda",
     "fairfed+full",
     "fairfed(measured_on=valid)+uniform(clients=3)",
 ]
+LESS_OFTEN = ["local+full", "fedmgda"]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def same_training(a: Trace, b: Trace, *, stepped: bool = False) -> None:
     same_bits(a._replace(losses=b.losses), b)
 
 
-@pytest.mark.parametrize("methods", METHODS)
+@pytest.mark.parametrize("methods", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in LESS_OFTEN)])
 def test_streamed_equals_resident(crowd: Federation, methods: str, monkeypatch: pytest.MonkeyPatch):
     resident = run(crowd, methods, stream=False)
     monkeypatch.setattr(streaming, "PIECE_BYTES", 20 * 60)  # some rounds a block, a client or a few an evaluation
@@ -62,7 +61,7 @@ def test_streamed_equals_resident(crowd: Federation, methods: str, monkeypatch: 
         same_training(one, other, stepped="server" in methods)
 
 
-@pytest.mark.parametrize("lanes", [2, 5])
+@pytest.mark.parametrize("lanes", [5, pytest.param(2, marks=pytest.mark.slow)])
 def test_lanes_can_be_streamed(crowd: Federation, lanes: int):
     (resident,) = run(crowd, "q-fedavg(q=1)+full", lanes=lanes, stream=False)
     (streamed,) = run(crowd, "q-fedavg(q=1)+full", lanes=lanes, stream=True)

@@ -9,6 +9,7 @@ from evenly.simulate.plan import Block, Planner
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 MOST_ROUNDS = 1024  # in a block
+FEWEST_ROUNDS = 8  # that a block has room for, also where a run has fewer: short runs then share the program of longer ones
 BLOCK_SECONDS = 2.0  # of a block, about
 GROWTH = 4  # a block has at most so many times the rounds of the last whose time is known
 
@@ -49,7 +50,7 @@ class Blocks:
         # A block is as many rounds as fit into arrays whose sizes do not depend on how rows are dealt to clients: partitions of
         # the same rows then share a compiled program.
         room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
-        most = max(1, min(MOST_ROUNDS, rounds, most))
+        most = max(1, min(MOST_ROUNDS, max(rounds, FEWEST_ROUNDS), most))
         self._steps = max(rounded_up(min(most * usual, room)), planner.most_steps_per_round, 1)
         self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
         self.rounds = int(np.clip(self._steps // usual, 1, self._padded))

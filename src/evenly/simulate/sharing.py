@@ -10,14 +10,14 @@ from evenly.compiling import whole_loops
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS
 from evenly.models.skeleton import skeleton
-from evenly.simulate.blocks import MOST_ROUNDS
+from evenly.simulate.blocks import FEWEST_ROUNDS, MOST_ROUNDS
 from evenly.simulate.company import Company
 from evenly.types import Task
 
 LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
 LINEAR = (Softmax, Logistic, LinearSVM)  # models whose products can be written as sums
-BLOCKS, FEWEST_ROUNDS = 4, 8  # of a run; in a block
+BLOCKS = 4  # of a run, at least
 STRIDE = 16  # small steps of lanes between two looks, of the host, at whether that was all
 DEVICES_BYTES = 2**20  # the smallest model whose clients are dealt to several GPUs: below, steps are too short to fill even one
 
