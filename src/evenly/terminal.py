@@ -21,6 +21,7 @@ from evenly.report.beside import title as title_of
 from evenly.report.by_group import rows_shown, with_groups
 from evenly.report.choice import choose
 from evenly.report.facts import divergence
+from evenly.report.served import idle_words
 from evenly.report.whom import sentences
 from evenly.report.worst_served import whom_of
 from evenly.types import Select
@@ -98,8 +99,12 @@ def opening_of(comparison: Comparison) -> list[Text]:
 
 
 def warnings_of(comparison: Comparison, name: str = "") -> list[Text]:
-    """What a reader of the tables must know before trusting them: methods whose training diverged. `name` says which of several it is."""
-    return [Text(f"! {name and f'{name}: '}{words}", style="yellow") for words in divergence(comparison)]
+    """What a reader of the tables must know before trusting them: training that diverged, and rounds in which nobody counted.
+
+    `name` says which of several comparisons it is.
+    """
+    found = [*divergence(comparison), *idle_words(comparison, comparison.labels)]
+    return [Text(f"! {name and f'{name}: '}{words}", style="yellow") for words in found]
 
 
 def about(comparison: Comparison, found: results.Table, interval: str) -> str:

@@ -9,6 +9,7 @@ from evenly.notation import parse
 from evenly.report.page import render
 from evenly.report.reveal import WORDS, needs_of, revealed
 from evenly.report.served import idle, influence, mean_effective_clients, reported, served, wilson, worst_clients
+from evenly.terminal import warnings_of
 
 
 def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():
@@ -106,7 +107,9 @@ def test_the_page_counts_rounds_in_which_nobody_counted():
     made = made._replace(runs=runs)
     assert idle(made, "afl") == (6, 60)  # two seeds, thirty rounds
     text = render(made)
-    assert "Under afl, in 6 of 60 rounds no update counted, because every client of the round had weight 0 or did not return" in text
+    words = "Under afl, in 6 of 60 rounds no update counted, because every client of the round had weight 0 or did not return"
+    assert words in text
+    assert [words in str(said) for said in warnings_of(made)] == [True], "the terminal says so, too"
     assert "Under fedavg, in" not in text
 
 

@@ -25,7 +25,7 @@ from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_
 from evenly.report.front_section import front_section
 from evenly.report.markup import Html, element, section
 from evenly.report.method_table import title_of
-from evenly.report.served import idle, influence, mean_effective_clients, reported
+from evenly.report.served import idle_words, influence, mean_effective_clients, reported
 from evenly.report.table import SPLIT_WORDS, Values
 
 VALIDATION = "On the clients' validation rows: no client has test rows of its own."
@@ -148,7 +148,8 @@ def _influence_words(comparison: Comparison, choice: Choice) -> str:
     absent = [label for label in choice.coloured if not np.isfinite(influence(comparison, label).weight).all()]
     if absent:
         caption += f" Without weights of a single model, and so not drawn: {', '.join(absent)}."
-    return caption + _effective(comparison, choice) + _fallbacks(comparison, choice) + _idle(comparison, choice)
+    idle = "".join(f" {words}" for words in idle_words(comparison, choice.coloured))
+    return caption + _effective(comparison, choice) + _fallbacks(comparison, choice) + idle
 
 
 def _effective(comparison: Comparison, choice: Choice) -> str:
@@ -162,17 +163,6 @@ def _fallbacks(comparison: Comparison, choice: Choice) -> str:
     found = {label: reported(comparison, label, "fallbacks") for label in choice.coloured}
     return "".join(
         f" Under {label}, in {times:,} of {of:,} client-rounds a client lacked one of the groups; its accuracy gap was used instead."
-        for label, (times, of) in found.items()
-        if times
-    )
-
-
-def _idle(comparison: Comparison, choice: Choice) -> str:
-    """Rounds in which nobody counted, as under AFL when all clients of a round have λ = 0."""
-    found = {label: idle(comparison, label) for label in choice.coloured}
-    return "".join(
-        f" Under {label}, in {times:,} of {of:,} rounds no update counted, because every client of the round had weight 0 or did not "
-        "return; these rounds did not change the model."
         for label, (times, of) in found.items()
         if times
     )

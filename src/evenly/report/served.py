@@ -1,6 +1,6 @@
 """How each client is served: its accuracy, its rows and the weight that it got, averaged over seeds."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -154,6 +154,17 @@ def idle(comparison: Comparison, label: str) -> tuple[int, int]:
     """In how many rounds of a method no update counted, over all seeds, and of how many; several models have no round in common."""
     runs = [run for run in comparison.of(label) if not _several_models(run)]
     return sum(idle_rounds(run.trace) for run in runs), sum(len(run.trace.weights) for run in runs)
+
+
+def idle_words(comparison: Comparison, labels: Iterable[str]) -> list[str]:
+    """A sentence for every method with rounds in which nobody counted, as under AFL when all clients of a round have λ = 0."""
+    found = {label: idle(comparison, label) for label in labels}
+    return [
+        f"Under {label}, in {times:,} of {of:,} rounds no update counted, because every client of the round had weight 0 or did not "
+        "return; these rounds did not change the model."
+        for label, (times, of) in found.items()
+        if times
+    ]
 
 
 def _several_models(run: Run) -> bool:
