@@ -122,7 +122,7 @@ def test_other_settings_do_not_overwrite_results(small):
 def test_a_users_own_table(table, tmp_path):
     path, _ = table
     out = tmp_path / "out"
-    columns = ["--client", "hospital", "--label", "ill", "--sensitive", "sex"]
+    columns = ["--client", "hospital", "--label", "ill", "--sensitive", "sex", "--favourable", "well"]
     result = run("compare", "--data", str(path), *columns, "--rounds", "3", "--seeds", "1", "--out", str(out))
     assert "Report:" in result.stdout
     rows = pd.read_parquet(out / "results.parquet")
@@ -134,16 +134,19 @@ def test_a_table_says_who_is_unprivileged_and_what_is_favourable(table, tmp_path
     path, _ = table
     columns = ["--data", str(path), "--client", "hospital", "--label", "ill", "--rounds", "3", "--seeds", "1", "--algorithms", "fedavg"]
     usual, other = tmp_path / "usual", tmp_path / "other"
-    run("compare", *columns, "--sensitive", "sex", "--out", str(usual))
-    result = run("compare", *columns, "--sensitive", "sex", "--favourable", "ill", "--unprivileged", "m", "--out", str(other))
-    assert "unprivileged: m, favourable: ill" in " ".join(result.stdout.split())
+    assert "--favourable ill or --favourable well" in sentence(run("compare", *columns, "--sensitive", "sex", code=2))
+    assumed = " ".join(run("compare", *columns, "--sensitive", "sex", "--favourable", "well", "--out", str(usual)).stderr.split())
+    assert "favourable the label 'well' unprivileged sex=m: " in assumed
+    assert "of all others (assumed, because it has the lowest share; change it with --unprivileged sex=VALUE)" in assumed
+    result = run("compare", *columns, "--sensitive", "sex", "--favourable", "ill", "--unprivileged", "f", "--out", str(other))
+    assert "unprivileged: sex=f, favourable: ill" in " ".join(result.stdout.split())
 
     def spd(out):
         rows = pd.read_parquet(out / "results.parquet")
         last = (rows["round"] == 3) & (rows.split == "test") & (rows.level == "model") & (rows.metric == "spd")
         return rows.value[last].item()
 
-    # Both sides and both labels swapped: P(well | f) - P(well | m) = P(ill | m) - P(ill | f).
+    # Both sides and both labels swapped: P(well | m) - P(well | f) = P(ill | f) - P(ill | m).
     assert spd(other) == pytest.approx(spd(usual), abs=1e-12)
     assert spd(usual) != 0
 
@@ -152,7 +155,7 @@ def test_tune_takes_the_same_columns_of_a_table(table, tmp_path):
     columns = ["--client", "hospital", "--label", "ill", "--sensitive", "smokes,sex", "--unprivileged", "sex=m", "--favourable", "well"]
     shorter = ["--grid", "1", "--rounds", "3", "--seeds", "1"]
     result = run("tune", "--data", str(table[0]), *columns, *shorter, "--out", str(tmp_path / "out"))
-    assert "unprivileged: smokes=no, sex=m, smokes=yes, sex=m, favourable: well" in " ".join(result.stdout.split())
+    assert "unprivileged: sex=m (compared here), smokes=yes, favourable: well" in " ".join(result.stdout.split())
 
 
 def test_a_saved_model_predicts_new_rows(table, tmp_path):
@@ -216,7 +219,7 @@ def test_bad_tables_get_one_sentence(change, words, table, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sensitive", "sex", "--unprivileged", "x"], "There is no value 'x' in column 'sex'. Known: f, m."),
+        (["--sensitive", "sex", "--unprivileged", "x", "--favourable", "ill"], "There is no value 'x' in column 'sex'. Known: f, m."),
         (["--sensitive", "sex", "--favourable", "il"], "Did you mean 'ill'"),
         (["--sensitive", "sex", "--unprivileged", "f", "--unprivileged", "m"], "must give one value of sex, got several"),
         (["--sensitive", "sex,smokes", "--unprivileged", "f"], "must be COLUMN=VALUE, with a column of sex, smokes, got 'f'"),
@@ -253,7 +256,7 @@ def test_groups_with_several_labels_need_the_favourable_one(table, tmp_path):
         str(tmp_path / "out"),
     ]
     said = sentence(run("compare", *columns, "--sensitive", "sex", code=2))
-    assert "has 3 labels" in said
+    assert "there are 3 labels: ill, very ill, well" in said
     assert "--favourable" in said
     run("compare", *columns, "--sensitive", "sex", "--favourable", "well")
 

@@ -1,5 +1,6 @@
 """A table or arrays become a federation in which every row has one place, or an error says what is wrong and where."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenly.columns import Fact
 from evenly.federation import SPLITS, Attribute, Federation, split_rows
+from evenly.privilege import side_facts, unprivileged_words
 
 
 def table(rows: int = 60) -> pd.DataFrame:
@@ -57,11 +60,85 @@ def test_several_sensitive_columns_make_intersections():
     assert federation.groups[federation.group[7]] == f"sex={frame['sex'][7]}, race={frame['race'][7]}"
 
 
-def test_usual_favourable_label_and_unprivileged_group():
-    federation = federate(table(), sensitive="sex")
-    assert (federation.favourable, federation.unprivileged) == (1, (0,))
-    assert federation.attributes == (Attribute("sex", ("F", "M"), (0, 1), 0),)
-    assert (federate(table()).unprivileged, federate(table(), sensitive=()).attributes) == ((0,), ())
+def test_who_is_favoured_least_in_training_rows_is_unprivileged_unless_named():
+    """It was the first value in the alphabet, whoever they are."""
+    frame = table(600)
+    frame["y"] = np.where((frame.sex == "M") & (frame.age > 40), "no", "yes")  # fewer men have it
+    federation = federate(frame, sensitive="sex")
+    assert (federation.favourable, federation.groups, federation.unprivileged) == (1, ("F", "M"), (1,))
+    assert federation.attributes == (Attribute("sex", ("F", "M"), (0, 1), 1),)
+    assert federate(frame, sensitive="sex", favourable="no").unprivileged == (0,)  # then women are favoured least
+    assert federate(frame, sensitive=()).attributes == ()
+    split = np.where(np.arange(600) < 300, "train", "test")
+    turned = frame.assign(part=split, y=np.where(split == "train", frame.y, np.where(frame.sex == "F", "no", "yes")))
+    assert federate(turned, sensitive="sex", split="part").unprivileged == (1,)  # test rows do not count
+
+
+def test_with_several_columns_each_has_its_own_unprivileged_value_and_the_first_decides():
+    frame = table(600)
+    frame["y"] = np.where((frame.sex == "M") & (frame.age > 40) | (frame.race == "b"), "no", "yes")
+    federation = federate(frame)
+    assert {a.name: a.values[a.unprivileged] for a in federation.attributes} == {"sex": "M", "race": "b"}
+    assert [federation.groups[g] for g in federation.unprivileged] == ["sex=M, race=a", "sex=M, race=b"]
+    assert unprivileged_words(federation) == "sex=M (compared here), race=b"
+    named = federate(frame, unprivileged={"race": "a"})
+    assert {a.name: a.values[a.unprivileged] for a in named.attributes} == {"sex": "M", "race": "a"}
+    assert unprivileged_words(named) == "race=a (compared here), sex=M"
+
+
+def test_a_value_with_few_rows_is_not_taken_for_the_least_favoured():
+    frame = table(600).assign(race=["rare"] * 5 + ["a", "b"] * 297 + ["a"])
+    frame["y"] = np.where(frame.race == "rare", "no", np.where((frame.race == "b") & (frame.age > 40), "no", "yes"))
+    assert federate(frame, sensitive="race").attributes[0].unprivileged == 1  # b, not the five of whom none has it
+
+
+@pytest.mark.parametrize(
+    ("values", "favourable"),
+    [
+        (["no", "yes"], "yes"),
+        (["N", "Y"], "Y"),
+        (["ja", "nein"], "ja"),
+        ([True, False], "True"),
+        ([0, 1], "1"),
+        ([1, 2], "2"),
+        ([-1, 1], "1"),
+    ],
+)
+def test_numbers_and_yes_and_no_say_which_label_is_favourable(values: list[Any], favourable: str):
+    federation = federate(table().assign(y=np.resize(np.array(values), 60)))
+    assert federation.labels[federation.favourable] == favourable
+
+
+@pytest.mark.parametrize("values", [["bad", "good"], ["no", "perhaps", "yes"], [0, 1, 2]])
+def test_other_labels_must_be_named_where_groups_are_compared(values: list[Any]):
+    """Of good and bad it was the second in the alphabet."""
+    frame = table().assign(y=np.resize(np.array(values), 60))
+    with pytest.raises(
+        ValueError, match=r"Groups are compared by the label that people want to get, and .*--favourable.*favourable= in Python"
+    ):
+        federate(frame)
+    assert federate(frame, favourable=values[0]).favourable == 0
+    assert federate(frame, sensitive=()).favourable == 1
+
+
+def test_mistakes_about_labels_and_about_features_are_told_together():
+    frame = table().assign(y=["bad", "good"] * 30, id=[f"p{i}" for i in range(60)])
+    with pytest.raises(ValueError, match=r"--favourable bad or --favourable good .*'id' looks like an identifier.*--drop id"):
+        federate(frame)
+
+
+def test_facts_about_sides_say_what_was_assumed_and_how_to_change_it():
+    frame = table(600)
+    frame["y"] = np.where((frame.sex == "M") & (frame.age > 40), "no", "yes")
+    favourable, sex = side_facts(federate(frame, sensitive="sex", seed=1), ["favourable", "sex"])
+    assert favourable == Fact("favourable", "the label 'yes' (assumed; change it with --favourable)")
+    share = 100 * (frame.y[frame.sex == "M"] == "yes").mean()
+    assert re.match(
+        r"sex=M: (\d+) % of them are 'yes', 100 % of all others \(assumed, because it has the lowest share; change it with", sex.text
+    )
+    assert abs(int(sex.text.split()[1]) - share) < 5  # of training rows
+    assert side_facts(federate(frame, sensitive="sex"))[0] == Fact("favourable", "the label 'yes'")
+    assert side_facts(federate(frame, sensitive=())) == []
 
 
 def test_named_favourable_label_and_unprivileged_value():
@@ -81,7 +158,6 @@ def test_the_first_column_of_a_dict_decides_and_every_attribute_keeps_its_value(
     assert federation.attributes == (Attribute("sex", ("F", "M"), (0, 0, 1, 1), 1), Attribute("race", ("a", "b"), (0, 1, 0, 1), 1))
     assert federation.unprivileged == (1, 3)
     assert federate(table(), unprivileged={"sex": "M"}).unprivileged == (2, 3)
-    assert federate(table(), unprivileged={"sex": "M"}).attributes[1].unprivileged == 0
 
 
 def test_only_intersections_that_occur_are_groups():
@@ -152,8 +228,8 @@ def test_row_order_and_index_do_not_change_names():
 @pytest.mark.parametrize(
     ("values", "labels"),
     [
-        (pd.Series(["b", "a"] * 30), ("a", "b")),
-        (pd.Series(["b", "a"] * 30, dtype="category"), ("a", "b")),
+        (pd.Series(["yes", "no"] * 30), ("no", "yes")),
+        (pd.Series(["yes", "no"] * 30, dtype="category"), ("no", "yes")),
         (pd.Series([True, False] * 30), ("False", "True")),
         (pd.Series([True, False] * 30, dtype="boolean"), ("False", "True")),
         (pd.Series([10, 9] * 30), ("9", "10")),

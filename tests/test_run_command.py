@@ -185,7 +185,7 @@ def table(tmp_path):
 def test_a_table_is_found_beside_its_file_and_from_anywhere_afterwards(table, monkeypatch):
     monkeypatch.chdir(table)
     said = run("run", "study/mine.toml", "--out", "out")
-    assert "unprivileged: m, favourable: yes" in " ".join(said.stdout.split())
+    assert "unprivileged: sex=m, favourable: yes" in " ".join(said.stdout.split())
     next(Path("out/traces").iterdir()).unlink()
     (table / "elsewhere").mkdir()
     monkeypatch.chdir(table / "elsewhere")

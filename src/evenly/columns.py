@@ -102,7 +102,11 @@ def _unfit(name: Any, column: Column) -> str:
     if column.holds_dates():
         return "holds dates or times"
     known = len(column.values) - int(column.missing().sum())
-    if column.holds_numbers():
+    try:
+        numeric = column.holds_numbers()
+    except TypeError:
+        return "holds neither numbers nor words"
+    if numeric:
         return _numbering(str(name), column.numbers())
     words = set(column.words()) - {MISSING}
     if _are_dates(words):

@@ -10,7 +10,7 @@ import numpy as np
 from evenly.columns import Choice, feature_columns, many_categories
 from evenly.encoding import Column, Encoder, check_table, column_of, fit_encoder
 from evenly.records import record, replace, static
-from evenly.sensitive import MOST_CLASSES, Attribute, favourable_label, groups_of, refuse_measurement, refuse_quantity
+from evenly.sensitive import MOST_CLASSES, Attribute, Training, favourable_label, groups_of, refuse_measurement, refuse_quantity
 from evenly.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
 
 NATURAL, DRAWN = "natural", "drawn with the data"  # the data name their clients; or every client's rows are drawn for it
@@ -108,7 +108,8 @@ class Federation:
         """A federation from parallel arrays: features, labels, client of each row and, if any, group and split of each row.
 
         `group` is one array, or a dict of them by name: the groups are then their intersections. `favourable` and
-        `unprivileged` are as in `from_frame`.
+        `unprivileged` are named as in `from_frame`; arrays have an order of their own, so without them label number 1 is favourable
+        and group number 0 unprivileged.
         Without `split`, each client's rows are shuffled by `seed` and cut into training, validation and test rows;
         `shares` are the first two shares, and a client always keeps at least one training row. With it, every row says
         "train", "valid", "test" or "central" (a test set that belongs to no client, so its `client` may be missing).
@@ -120,7 +121,7 @@ class Federation:
             sensitive=_sensitive(group),
             split=None if split is None else Column.of("split", split),
         )
-        wanted = Wanted(favourable, unprivileged)
+        wanted = Wanted(favourable, unprivileged, in_order=True)
         return _federation(sides, x=x, wanted=wanted, shares=shares, seed=seed, name=name)
 
     @staticmethod
@@ -147,10 +148,11 @@ class Federation:
         "test" or "central" for every row; without it rows are drawn as in `from_arrays`. How columns become numbers is described
         in `evenly.encoding`, which of them do in `evenly.columns`.
 
-        `favourable` is the label that people want to get, label number 1 unless one is named; all others are unfavourable.
-        `unprivileged` is the value of the sensitive column whose people a model is expected to serve worse; without it that
-        is group number 0. With several columns it is a dict from columns to values: the first of them decides which groups
-        are unprivileged, and every attribute keeps its own unprivileged value.
+        `favourable` is the label that people want to get; all others are unfavourable. Where there are sensitive columns it must
+        be named, unless the labels are two numbers (the larger is favourable) or like yes and no. `unprivileged` is the value of
+        the sensitive column whose people a model is expected to serve worse; without it, the value with the lowest share of
+        favourable labels in the training rows. With several columns it is a dict from columns to values. Every column keeps its
+        own unprivileged value; the first column that is named, else the first of all, decides which groups are unprivileged.
         """
         source = Source(frame, client, label, tuple(_listed(sensitive)), split)
         choice = Choice(None if features is None else _listed(features), _listed(drop))
@@ -176,14 +178,29 @@ class Source(NamedTuple):
 
     def federation(self, choice: Choice, wanted: "Wanted", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
         """The federation of the table; see `Federation.from_frame`."""
-        check_table(self.frame, list(self.roles))
-        _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
-        sides, names = self.sides(), feature_columns(self.frame, self.roles, choice)
-        blank = np.zeros((len(self.frame), 1), np.float32)
-        made = _federation(sides, x=blank, wanted=wanted, shares=shares, seed=seed, name=name)
+        try:
+            made = self.without_features(wanted, shares=shares, seed=seed, name=name)
+        except ValueError as error:
+            raise self._with_others(error, choice) from None
+        names = feature_columns(self.frame, self.roles, choice)
         unused = [column for column in self.frame.columns if column not in self.roles and column not in names]
         encoder = fit_encoder(self.frame, names, made.train.rows, unused)
         return replace(made, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}")
+
+    def _with_others(self, error: ValueError, choice: Choice) -> ValueError:
+        """A mistake about labels, clients or groups together with one about features: both can then be corrected at once."""
+        try:
+            feature_columns(self.frame, self.roles, choice)
+        except (ValueError, TypeError) as other:
+            return error if str(other) == str(error) else ValueError(f"{error} {other}")
+        return error
+
+    def without_features(self, wanted: "Wanted", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
+        """The same clients, labels and groups with one feature that says nothing."""
+        check_table(self.frame, list(self.roles))
+        _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
+        blank = np.zeros((len(self.frame), 1), np.float32)
+        return _federation(self.sides(), x=blank, wanted=wanted, shares=shares, seed=seed, name=name)
 
     def sides(self) -> "Sides":
         sides = Sides(
@@ -208,16 +225,16 @@ class Sides(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Which label and which people fairness is about; None: the usual ones."""
+    """Which label and which people fairness is about; None: those that the labels and the training rows suggest."""
 
-    favourable: Any
-    unprivileged: Any
+    favourable: Any = None
+    unprivileged: Any = None
+    in_order: bool = False  # what is not named is label number 1 and group number 0, whatever they are
 
 
 def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[float, float], seed: int, name: str) -> Federation:
     _check_lengths(x, sides)
     labels, y = _labels(sides.label)
-    groups = groups_of(sides.sensitive, wanted.unprivileged)
     kept = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
     sides.client.refuse_missing(kept)
     sides.client.refuse_rounded()
@@ -228,6 +245,10 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[fl
         parts = split_rows(owner, len(names), shares=shares, seed=seed)
     else:
         parts = given_rows(owner, names, sides.split.words())
+    unnamed = wanted.favourable is None and wanted.in_order
+    favourable = 1 if unnamed else favourable_label(wanted.favourable, labels, needed=bool(sides.sensitive))
+    training = None if wanted.in_order else Training(parts[0].rows, y == favourable)
+    groups = groups_of(sides.sensitive, wanted.unprivileged, training)
     return Federation(
         x=x,
         y=y,
@@ -242,7 +263,7 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[fl
         groups=groups.names,
         attributes=groups.attributes,
         unprivileged=groups.unprivileged,
-        favourable=favourable_label(wanted.favourable, labels),
+        favourable=favourable,
     )
 
 

@@ -5,7 +5,9 @@ Groups are numbered in the order of the first attribute's values, then of the se
 """
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,8 @@ from evenly.records import require
 
 MOST_CLASSES = 1000  # of labels, and of groups: counts are kept for every combination
 MOST_NUMBERS = 50  # of a table's column that are taken for groups; more are likely an age or an income
+FEW = 30  # rows below which a rate is marked: the 95 % interval of one half is then 35 points wide, and more with fewer
+POSITIVE = {"yes": "no", "y": "n", "true": "false", "t": "f", "positive": "negative", "pos": "neg", "ja": "nein", "oui": "non", "sí": "no"}
 MOST_LABEL_NUMBERS = 20  # of a table's column that are taken for classes
 
 
@@ -35,6 +39,13 @@ class Sensitive(NamedTuple):
     values: tuple[str, ...]
     codes: np.ndarray  # [rows], numbers into `values`
     unprivileged: int = 0
+
+
+class Training(NamedTuple):
+    """The rows that tell which value of a sensitive column is favoured least."""
+
+    rows: np.ndarray  # numbers of rows
+    favoured: np.ndarray  # bool, of all rows: whether each has the favourable label
 
 
 class Groups(NamedTuple):
@@ -79,11 +90,12 @@ def _refuse_many(parts: Sequence[Sensitive], groups: int) -> None:
     )
 
 
-def groups_of(columns: Mapping[str, Column], unprivileged: Any = None) -> Groups:
+def groups_of(columns: Mapping[str, Column], unprivileged: Any = None, training: Training | None = None) -> Groups:
     """The groups of a table's sensitive columns.
 
     `unprivileged` is a value of the only column, or a dict from columns to values, of which the first decides which groups
-    are unprivileged. Columns that it does not name keep their first value; without it group 0 is the unprivileged one.
+    are unprivileged; without it the first column decides. Of columns that it does not name, the value favoured least in the training
+    rows is unprivileged. Without `training` that is their first value, and without both group 0 is the unprivileged one.
     """
     if not columns:
         require(unprivileged is None, f"unprivileged={unprivileged!r} needs a sensitive column; none is given. Name one.")
@@ -94,7 +106,28 @@ def groups_of(columns: Mapping[str, Column], unprivileged: Any = None) -> Groups
         if name not in parts:
             raise unknown("sensitive column", str(name), map(str, parts))
         parts[name] = parts[name]._replace(unprivileged=_place("value", value, parts[name].values, f" in column {name!r}"))
-    return cross(list(parts.values()), next(iter(chosen), None))
+    if training is not None:
+        for name in parts.keys() - chosen.keys():
+            parts[name] = parts[name]._replace(unprivileged=_least_favoured(parts[name], training))
+    return cross(list(parts.values()), str(next(iter(chosen), next(iter(parts)))) if chosen or training else None)
+
+
+def _least_favoured(part: Sensitive, training: Training) -> int:
+    values = part.codes[training.rows]
+    rows = np.bincount(values, minlength=len(part.values))
+    favoured = np.bincount(values, training.favoured[training.rows], minlength=len(part.values))
+    return least_favoured(np.divide(favoured, rows, out=np.full(len(rows), np.nan), where=rows > 0).tolist(), rows.tolist())
+
+
+def least_favoured(rates: Sequence[float], rows: Sequence[float]) -> int:
+    """Who is unprivileged unless the user says: the group with the lowest rate. Few rows make extreme rates, so groups with at
+    least 30 come first; groups without a rate (NaN) are left out.
+
+    >>> least_favoured([0.5, 0.2, 0.0, math.nan], [100, 100, 3, 0])
+    1
+    """
+    known = [g for g, rate in enumerate(rates) if not math.isnan(rate)]
+    return min(known, key=lambda g: (rows[g] < FEW, rates[g], g), default=0)
 
 
 def refuse_measurement(column: Column) -> None:
@@ -124,9 +157,47 @@ def refuse_quantity(column: Column) -> None:
         )
 
 
-def favourable_label(value: Any, labels: tuple[str, ...]) -> int:
-    """The number of the label that people want to get; label 1 unless one is named."""
-    return 1 if value is None else _place("label", value, labels)
+def favourable_label(value: Any, labels: tuple[str, ...], *, needed: bool = False) -> int:
+    """The number of the label that people want to get: the one that is named, else the usual one, else label 1.
+
+    Where it is `needed`, to compare groups, it must be named unless there is a usual one.
+    """
+    if value is not None:
+        return _place("label", value, labels)
+    usual = usual_favourable(labels)
+    if usual is None and needed:
+        raise unnamed_favourable(labels)
+    return 1 if usual is None else usual
+
+
+def usual_favourable(labels: Sequence[str]) -> int | None:
+    """Which of two labels people want to get, as far as the labels themselves say it: the larger number, or yes rather than no.
+
+    >>> usual_favourable(("0", "1")), usual_favourable(("No", "Yes")), usual_favourable(("bad", "good")), usual_favourable("abc")
+    (1, 1, None, None)
+    """
+    if len(labels) != 2:
+        return None
+    if are_numbers(labels):
+        return 1 if Decimal(labels[1]) > Decimal(labels[0]) else 0
+    first, second = (label.strip().lower() for label in labels)
+    return 0 if POSITIVE.get(first) == second else 1 if POSITIVE.get(second) == first else None
+
+
+def unnamed_favourable(labels: Sequence[str]) -> ValueError:
+    """The error where groups are to be compared and nothing says which label people want to get."""
+    why = "Groups are compared by the label that people want to get, and"
+    if len(labels) == 2:
+        first, second = (shlex.quote(label) for label in labels)
+        return ValueError(
+            f"{why} the labels {labels[0]!r} and {labels[1]!r} do not say which that is. Name it: --favourable {first} or --favourable "
+            f"{second} (favourable= in Python and in experiment files)."
+        )
+    more = ", ..." if len(labels) > 10 else ""
+    return ValueError(
+        f"{why} there are {len(labels)} labels: {', '.join(labels[:10])}{more}. Name it with --favourable (favourable= in Python and in "
+        "experiment files); all others then count as unfavourable."
+    )
 
 
 def _attribute(name: str, column: Column) -> Sensitive:

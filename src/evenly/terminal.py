@@ -15,6 +15,7 @@ from evenly.experiment.results import Comparison
 from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
 from evenly.notation import unknown
+from evenly.privilege import unprivileged_words
 from evenly.report import table as results
 from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of
@@ -120,9 +121,8 @@ def about(comparison: Comparison, found: results.Table, interval: str) -> str:
         return f"{federation.name}: {figures}"
     whose = "these" if comparison.registered else "all"
     rows = "the central test set" if rows_shown(comparison) == CENTRAL else f"{whose} clients' {results.SPLIT_WORDS[found.split]} rows"
-    few = len(federation.unprivileged) < 3
-    who = ", ".join(federation.groups[g] for g in federation.unprivileged) if few else f"{len(federation.unprivileged)} groups"
-    return f"{federation.name}: {figures}; groups on {rows}, unprivileged: {who}, favourable: {federation.labels[federation.favourable]}"
+    label = federation.labels[federation.favourable]
+    return f"{federation.name}: {figures}; groups on {rows}, unprivileged: {unprivileged_words(federation)}, favourable: {label}"
 
 
 def _how_many(comparison: Comparison) -> str:

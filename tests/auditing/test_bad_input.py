@@ -74,6 +74,9 @@ def test_something_must_be_compared():
 
 def test_names_of_labels_and_values_are_checked():
     refused(SMALL, "There is no label '2'.", favourable=2)
+    words = {"0": "bad", "1": "good", 0: "bad", 1: "good"}
+    named = SMALL.assign(y=SMALL.y.map(words), p=SMALL.p.map(words))
+    refused(named, "the labels 'bad' and 'good' do not say which that is. Name it: --favourable bad or --favourable good")
     refused(SMALL, "There is no value 'femal' in column 'sex'. Did you mean 'female'?", unprivileged="femal")
     refused(SMALL, "must be given with its column", unprivileged="B", sensitive=["sex", "race"])
 

@@ -77,12 +77,24 @@ def planned(data):
     return Plan.from_json(plan.to_json()).data
 
 
-def test_a_plan_without_the_keys_loads_with_the_usual_sides(path):
-    data = table_source(path, client="site", label="ill", sensitive="sex")
-    assert set(data) == {"path", "sha256", "client", "label", "sensitive"}
-    federation = load(planned(data), 0)
+def test_a_plan_from_before_there_were_the_keys_goes_on_as_it_began(path):
+    old = {"path": path, "client": "site", "label": "ill", "sensitive": ["sex", "race"]}
+    federation = load(planned(old), 0)
     assert (federation.favourable, federation.unprivileged) == (1, (0,))
     assert federation.partition == "column site"
+    assert set(table_source(path, client="site", label="ill")) == {"path", "sha256", "client", "label", "sensitive"}
+
+
+def test_what_the_user_leaves_open_is_settled_in_the_plan_for_all_seeds(path):
+    """Seeds whose training rows favour others must still compare the same people."""
+    data = table_source(path, client="site", label="ill", sensitive="sex,race", unprivileged=["race=a"])
+    assert data["favourable"] == "1"
+    assert data["unprivileged"][0] == ["race", "a"]
+    assert [name for name, _ in data["unprivileged"]] == ["race", "sex"]
+    assert data["assumed"] == ["favourable", "sex"]
+    every = [load(planned(data), seed) for seed in range(6)]
+    assert len({(f.favourable, f.unprivileged, f.attributes) for f in every}) == 1
+    assert "assumed" not in table_source(path, client="site", label="ill", sensitive="sex", favourable="0", unprivileged=["m"])
 
 
 def test_the_first_column_named_decides_after_json_too(path):

@@ -65,7 +65,8 @@ def trained(package: str, names: tuple[str, ...], told: dict[str, Any], monkeypa
 def test_an_app_on_a_table_trains_and_reports(monkeypatch: pytest.MonkeyPatch):
     printed = evenly("new", "ward", *TABLE, "--sensitive", "sex")
     assert "Wrote ward/pyproject.toml" in printed
-    assert "Compared with all others: f (else give --unprivileged). The label that people want: yes (else give --favourable)." in printed
+    assert "favourable: the label 'yes' (assumed; change it with --favourable)" in printed
+    assert "% of all others (assumed, because it has the lowest share; change it with --unprivileged sex=VALUE)" in printed
     assert printed.endswith("Next: evenly flower up ward")
     grid = trained("ward", ("St. Mary's", "north", "west"), {}, monkeypatch)
     assert {kind for kind, _ in grid.asked} == {"query.census", "train", "evaluate"}

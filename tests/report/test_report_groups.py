@@ -143,7 +143,7 @@ def test_the_terminal_shows_both_differences_where_there_are_groups(found):
 
     assert "|EOD|" in shown(found)
     assert "|SPD|" in shown(found)
-    assert "unprivileged: 3 groups" in " ".join(shown(found).split())
+    assert "unprivileged: sex=Female (compared here), race=Black" in " ".join(shown(found).split())
     assert "|EOD|" not in shown(comparison())
     values = group_values(found, groupings(found.federation)[0], "test")["fedavg"].values()
     assert f"{np.mean([seed['eod_abs'] for seed in values]):.3f}" in shown(found)

@@ -16,7 +16,7 @@ from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behi
 from evenly.metrics.fairness import View, view
 from evenly.metrics.groups import Wholes
 from evenly.metrics.metric import SIDES
-from evenly.report.by_group import FEW
+from evenly.sensitive import least_favoured
 
 Array = np.ndarray
 RATES = {
@@ -225,5 +225,4 @@ def _lowest(found: Sequence[Estimate], compared: Array, table: Array) -> int:
     known = [g for g, rate in enumerate(found) if compared[g] and rate.known]
     if not known:
         return int(np.argmax(np.where(compared, table.sum((1, 2)), -1)))
-    # Few rows make extreme rates: groups with enough of them come first.
-    return min(known, key=lambda g: (found[g].rows < FEW, found[g].value, g))
+    return known[least_favoured([found[g].value for g in known], [found[g].rows for g in known])]

@@ -44,10 +44,10 @@ def audit(
     """Audit the predictions in a pandas table with one row per person.
 
     `client` names the column of clients (hospitals, branches, devices), `sensitive` those of groups; one of them may be left out.
-    `score` is the probability of the favourable label. `favourable` is the label that people want to get, the second of two unless
-    named. `unprivileged` is the value of the sensitive column whose people are set against all others, or a dict from columns to
-    values; without it, the value that is favoured least. Figures that rest on fewer than `min_cell` people are hidden, and with
-    `anonymous` clients have numbers instead of names.
+    `score` is the probability of the favourable label. `favourable` is the label that people want to get; of two numbers the larger
+    and of yes and no the first unless named, and other words must be named to compare groups. `unprivileged` is the value of the
+    sensitive column whose people are set against all others, or a dict from columns to values; without it, the value that is favoured
+    least. Figures that rest on fewer than `min_cell` people are hidden, and with `anonymous` clients have numbers instead of names.
     """
     roles = _roles(label, prediction, client, score, sensitive)
     if not hasattr(frame, "columns") or not callable(getattr(frame, "isna", None)):

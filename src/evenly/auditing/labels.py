@@ -12,6 +12,7 @@ import numpy as np
 from evenly.auditing.columns import Coded, how_many
 from evenly.encoding import Column
 from evenly.notation import unknown
+from evenly.sensitive import unnamed_favourable, usual_favourable
 
 MOST_LABELS = 1000
 SHOWN = 5
@@ -57,10 +58,14 @@ def judged(label: Coded, prediction: Coded, least: int) -> Judged:
     return Judged(names, _numbers(place, own, label.codes), _numbers(place, predicted, prediction.codes), tuple(notes), known)
 
 
-def favourable_of(value: object, rows: Judged) -> int | None:
-    """The number of the label that people want to get. Of two labels it is the second unless one is named; of more there is none."""
+def favourable_of(value: object, rows: Judged, *, needed: bool = False) -> int | None:
+    """The number of the label that people want to get. Of two labels it is the usual one unless one is named, and where it is
+    `needed` there must be one; of more labels there is none."""
     if value is None:
-        return rows.labels.index(rows.true[1]) if len(rows.true) == 2 else None
+        usual = usual_favourable(rows.true)
+        if usual is None and needed and len(rows.true) == 2:
+            raise unnamed_favourable(rows.true)
+        return None if usual is None else rows.labels.index(rows.true[usual])
     word = str(Column.of("label", [value]).words()[0]).strip()
     found = next((form for form in (word, _number(word), TRUTH.get(word.lower())) if form in rows.labels), None)
     if found is None:

@@ -16,10 +16,9 @@ from evenly.auditing.people import NO_VALUE, People, named, people
 from evenly.auditing.result import About, Audit
 from evenly.auditing.scores import Scores, curves, score_figures, scored, scores
 from evenly.metrics import by_attribute
-from evenly.report.by_group import FEW
 from evenly.report.disclosure import hide, small_cells
 from evenly.report.whom import Trivial, gap_half_width
-from evenly.sensitive import Attribute
+from evenly.sensitive import FEW, Attribute
 
 Array = np.ndarray
 
@@ -58,7 +57,7 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
     """Audit the columns of a table."""
     _check(table, wanted)
     judgement, who = judged(table.label, table.prediction, wanted.least), people(table.sensitive, wanted.least)
-    favourable = favourable_of(wanted.favourable, judgement)
+    favourable = favourable_of(wanted.favourable, judgement, needed=bool(table.sensitive) or table.score is not None)
     made = _prepared(table, judgement, who, favourable, wanted.least)
     sides = named(wanted.unprivileged, who.parts)
     clients = _clients(table.client, made, wanted.anonymous)
@@ -80,7 +79,12 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
         clients=clients,
         groups=_guarded(made, columns, hidden, clients),
         crossed=None if hidden.crossed is None else _crossed(made, hidden.crossed),
-        notes=(*judgement.notes, *_notes(made, hidden, None if favourable is None else judgement.labels[favourable]), *who.notes),
+        notes=(
+            *judgement.notes,
+            *_favourable_notes(wanted, judgement, favourable, who),
+            *_notes(made, hidden, None if favourable is None else judgement.labels[favourable]),
+            *who.notes,
+        ),
         trivial=_trivial(judgement, favourable, wanted.least),
     )
 
@@ -209,11 +213,20 @@ def _roles(table: Table) -> dict[str, str]:
     return {role: name for role, name in found.items() if name}
 
 
+def _favourable_notes(wanted: Wanted, judgement: Judged, favourable: int | None, who: People) -> list[str]:
+    """What was assumed of the label that people want to get."""
+    if wanted.favourable is not None:
+        return []
+    if favourable is not None:
+        return [f"“{judgement.labels[favourable]}” is taken for the label that people want to get; name another with --favourable."]
+    if who.parts:
+        return ["There are more than two labels and none is named as favourable: groups are compared by accuracy only."]
+    return ["No label is named as favourable, so only accuracy is shown; name one with --favourable."]
+
+
 def _notes(made: Prepared, hidden: Veils, favourable: str | None) -> list[str]:
     """What the reader must know of choices that were made for the table."""
     notes, attributes = [], made.people.groups.attributes
-    if favourable is None and attributes:
-        notes.append("There are more than two labels and none is named as favourable: groups are compared by accuracy only.")
     if favourable is not None and not made.wanted:
         notes.append(
             f"Fewer than {made.least} people have the label “{favourable}”, or fewer than {made.least} have another: "

@@ -7,12 +7,12 @@ from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
 from evenly.auditing.scores import SCORES
 from evenly.metrics import METRICS
 from evenly.metrics.clients import tenth
-from evenly.report.by_group import FEW
 from evenly.report.disclosure import hidden_words
 from evenly.report.figures import Figure
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, title_of
+from evenly.sensitive import FEW
 
 MAIN = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "gini")
 DRAWN = 20  # worst-served clients in the chart

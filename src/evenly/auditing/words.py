@@ -9,10 +9,10 @@ from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
 from evenly.metrics.bootstrap import LEAST_CLIENTS
 from evenly.metrics.clients import tenth
-from evenly.report.by_group import FEW
 from evenly.report.disclosure import Hidden, hidden_words
 from evenly.report.summary import NOTABLE_NOISE
 from evenly.report.whom import CHANCE, SHOWN, Part, Whom, sentences
+from evenly.sensitive import FEW
 
 FOUR_FIFTHS = 0.8
 CLEARLY_OFF = 0.02  # of a mean score, from which on it is worth a sentence
@@ -233,7 +233,8 @@ def _chosen(audit: Audit) -> str:
     what = "is right least often" if audit.about.favourable is None else f"predicts “{audit.about.favourable}” least often"
     are = "is" if len(picked) == 1 else "are"
     return (
-        f"Set against all others {are} {' and '.join(picked)}, where the model {what}. To test a suspicion, name the value before looking."
+        f"Set against all others {are} {' and '.join(picked)}, where the model {what}. To test a suspicion, name the value "
+        "with --unprivileged before looking."
     )
 
 

@@ -18,7 +18,6 @@ from evenly.commands.running import this_command
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
-    from evenly.federation import Federation
     from evenly.flower.deploy.app import App
     from evenly.flower.deploy.following import Stand
     from evenly.flower.deploy.loopback import Loopback
@@ -49,7 +48,7 @@ def new(
             "client": client, "label": label, "sensitive": sensitive, "favourable": favourable, "unprivileged": unprivileged,
             "features": features, "drop": drop,
         }  # fmt: skip
-        compared = []
+        facts = []
         if data is None:
             _refuse(about)
             written = write_synthetic_app(folder, **({"method": method} if method else {}), rounds=rounds)
@@ -60,10 +59,10 @@ def new(
             source = table_source(str(data), **about)
             columns = {name: source[name] for name in ("client", "label", "sensitive")}
             federation = load(source, 0)
-            compared = [*(f"{fact.about}: {fact.text}" for fact in facts_of(federation)), *([_compared(federation)] if sensitive else [])]
+            facts = [f"{fact.about}: {fact.text}" for fact in facts_of(federation, source)]
             written = write_table_app(folder, data, federation, **columns, method=method or "", rounds=rounds)
         console = Console(soft_wrap=True, highlight=False, markup=False)
-        console.print("\n".join([*(f"Wrote {path}" for path in written), *compared]))
+        console.print("\n".join([*(f"Wrote {path}" for path in written), *facts]))
         console.print(f"Next: evenly flower up {folder}")
 
 
@@ -135,15 +134,6 @@ def _refuse(columns: dict[str, Any]) -> None:
     given = [f"--{name}" for name, value in columns.items() if value]
     if given:
         raise ValueError(f"{given[0]} is about a table of your own, but --data is not given. Give a .csv or .parquet file.")
-
-
-def _compared(federation: "Federation") -> str:
-    """Whom group fairness is about: a guess where nobody said it, and labels and groups may be in any order."""
-    worse = ", ".join(federation.groups[g] for g in federation.unprivileged)
-    return (
-        f"Compared with all others: {worse} (else give --unprivileged). "
-        f"The label that people want: {federation.labels[federation.favourable]} (else give --favourable)."
-    )
 
 
 def _config(found: "App", asked: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:

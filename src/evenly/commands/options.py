@@ -11,9 +11,10 @@ Data = Annotated[str, typer.Option(help="A data set such as synthetic or synthet
 Client = Annotated[str | None, typer.Option(help="Column of your table that names the client of each row.")]
 Label = Annotated[str | None, typer.Option(help="Column to be predicted.")]
 Sensitive = Annotated[str | None, typer.Option(help="Sensitive columns, separated by commas.")]
-Favourable = Annotated[str | None, typer.Option(help="The label that people want to get.")]
+Favourable = Annotated[str | None, typer.Option(help="The label that people want to get; assumed of two numbers or yes and no.")]
 Unprivileged = Annotated[
-    list[str] | None, typer.Option(help="Value of the sensitive column whose people are expected to be served worse; or COLUMN=VALUE.")
+    list[str] | None,
+    typer.Option(help="Value of a sensitive column that is compared with all others, or COLUMN=VALUE; by default the least favoured."),
 ]
 Features = Annotated[str | None, typer.Option(help="Columns to learn from, separated by commas; by default all others.")]
 Drop = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas, such as ids and dates.")]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,8 +13,10 @@ from evenly.experiment import record
 from evenly.experiment.estimate import Estimate, estimate
 from evenly.experiment.jobs import Setting
 from evenly.experiment.plan import Plan
+from evenly.experiment.sources import ASSUMED
 from evenly.experiment.store import slug
 from evenly.federation import Federation
+from evenly.privilege import side_facts
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -32,16 +35,17 @@ def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: 
     table.add_row("train", f"{study}{_count(one.methods, 'method')}, {_count(one.seeds, 'seed')}, {_count(one.rounds, 'round')}")
     table.add_row("programs", _programs(parts, done, total))
     table.add_row("data", f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of {_count(one.parameters, 'number')}")
-    _add(table, facts_of(first.federation))
+    _add(table, facts_of(first.federation, next(iter(plans.values())).data))
     table.add_row("memory", _memory(one))
     table.add_row("time", _time(known.seconds if known else 0.0, done, total))
     table.add_row("into", str(folder))
     console.print(table, highlight=False)
 
 
-def facts_of(federation: Federation) -> list[Fact]:
-    """What became of the columns of a table of the user's own; nothing for other data."""
-    return column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
+def facts_of(federation: Federation, data: Mapping[str, Any]) -> list[Fact]:
+    """Whom fairness is about and, of a table of the user's own, what became of its columns; `data` are a plan's."""
+    columns = column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
+    return [*side_facts(federation, data.get(ASSUMED, ())), *columns]
 
 
 def facts_table(facts: Sequence[Fact] = ()) -> Table:

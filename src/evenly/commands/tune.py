@@ -137,7 +137,7 @@ def _show_data(plan: "TuningPlan") -> None:
     from evenly.experiment.sources import load
 
     if "path" in plan.shared.data:
-        Console(stderr=True).print(facts_table(facts_of(load(plan.shared.data, plan.shared.seeds[0]))), highlight=False)
+        Console(stderr=True).print(facts_table(facts_of(load(plan.shared.data, plan.shared.seeds[0]), plan.shared.data)), highlight=False)
 
 
 def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tuning":

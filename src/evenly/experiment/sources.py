@@ -3,7 +3,8 @@
 import csv
 import hashlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from evenly.notation import unknown
 from evenly.records import replace, require
 from evenly.splits import SHARES, Ragged
 
+ASSUMED = "assumed"  # a key of a table's `data`: "favourable" and the sensitive columns whose unprivileged value the user did not name
 HIDE_TEST = "hide_test"  # a key of a plan's `data`: no test rows at all, for whoever must not see them yet
 
 
@@ -65,7 +67,28 @@ def table_source(
     # What is not given has no key, so that results of plans from before there were such keys are still found.
     wanted = {"favourable": favourable} if favourable is not None else {}
     sides = {"unprivileged": _unprivileged(unprivileged, columns)} if unprivileged else {}
-    return {"path": str(file), "sha256": digest, "client": client, "label": label, "sensitive": columns, **wanted, **sides, **chosen}
+    data = {"path": str(file), "sha256": digest, "client": client, "label": label, "sensitive": columns, **wanted, **sides, **chosen}
+    return _settled(data) if columns else data
+
+
+def _settled(data: dict[str, Any]) -> dict[str, Any]:
+    """The same with a favourable label and with an unprivileged value for each sensitive column, and which of them are assumed.
+
+    They are read from the training rows of the split with seed 0 and then hold for every seed: seeds must compare the same people.
+    """
+    named = dict(data.get("unprivileged", ()))
+    wanted = Wanted(data.get("favourable"), named or None)
+    with _refusals():
+        try:
+            roles = _source(data, [data["client"], data["label"], *data["sensitive"]])
+            made = roles.without_features(wanted, shares=SHARES, seed=0, name="")
+        except ValueError:
+            _source(data).federation(_choice(data), wanted, shares=SHARES, seed=0, name="")  # finds all that is wrong at once
+            raise
+    found = {a.name: a.values[a.unprivileged] for a in made.attributes}
+    assumed = [*(["favourable"] if "favourable" not in data else []), *(name for name in found if name not in named)]
+    settled = {"favourable": made.labels[made.favourable], "unprivileged": [[name, found[name]] for name in {**named, **found}]}
+    return {**data, **settled, **({ASSUMED: assumed} if assumed else {})}
 
 
 def column_names(given: str | Sequence[str] | None) -> list[str]:
@@ -108,23 +131,32 @@ def is_table(name: str) -> bool:
 def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
     if "sha256" in data and hashlib.sha256(Path(data["path"]).read_bytes()).hexdigest() != data["sha256"]:
         raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
-    sensitive, path = tuple(data["sensitive"]), Path(data["path"])
-    source = Source(read_table(path, [data["client"], *sensitive]), data["client"], data["label"], sensitive)
-    wanted = Wanted(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None)
-    choice = Choice(data.get("features"), data.get("drop", ()))
-    federation = source.federation(choice, wanted, shares=SHARES, seed=split_seed, name=path.stem)
-    several = bool(data["sensitive"]) and len(federation.labels) > 2
-    require(
-        not several or "favourable" in data,
-        f"Groups are compared by the label that people want to get, and column {data['label']!r} of {Path(data['path']).name} has "
-        f"{len(federation.labels)} labels. Name it with --favourable; all others then count as unfavourable. There are: "
-        f"{', '.join(federation.labels[:10])}{', ...' if len(federation.labels) > 10 else ''}.",
-    )
-    return federation
+    # A plan from before favourable labels and unprivileged values were settled in it goes on as it began: with the first of each.
+    wanted = Wanted(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None, in_order=True)
+    with _refusals():
+        return _source(data).federation(_choice(data), wanted, shares=SHARES, seed=split_seed, name=Path(data["path"]).stem)
 
 
-def read_table(path: Path, text: Sequence[str] = ()) -> Any:
-    """A pandas table from a CSV or Parquet file, with errors that name the file.
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """A column of the wrong kind in a file is a mistake of the user like any other."""
+    try:
+        yield
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _choice(data: dict[str, Any]) -> Choice:
+    return Choice(data.get("features"), data.get("drop", ()))
+
+
+def _source(data: dict[str, Any], only: Sequence[str] | None = None) -> Source:
+    sensitive = tuple(data["sensitive"])
+    return Source(read_table(Path(data["path"]), [data["client"], *sensitive], only), data["client"], data["label"], sensitive)
+
+
+def read_table(path: Path, text: Sequence[str] = (), only: Sequence[str] | None = None) -> Any:
+    """A pandas table from a CSV or Parquet file, all of it or some columns, with errors that name the file.
 
     Columns in `text` tell clients or people apart: of a CSV file they are read as text, so that 007 and 7 stay two clients, and
     whole numbers of a Parquet file stay exact.
@@ -132,14 +164,14 @@ def read_table(path: Path, text: Sequence[str] = ()) -> Any:
     import pandas as pd  # only here: the core runs without pandas
 
     try:
-        return _parquet(path) if path.suffix == ".parquet" else _csv(path, text)
+        return _parquet(path, only) if path.suffix == ".parquet" else _csv(path, text, only)
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8.") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, OSError) as error:
         raise ValueError(f"{path.name} could not be read as a table: {error}") from None
 
 
-def _parquet(path: Path) -> Any:
+def _parquet(path: Path, only: Sequence[str] | None) -> Any:
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as parquet
@@ -148,20 +180,22 @@ def _parquet(path: Path) -> Any:
     kinds = [(sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)]
     exact = {getattr(pa, f"{sign}int{bits}")(): pd.api.types.pandas_dtype(f"{sign.upper()}Int{bits}") for sign, bits in kinds}
     try:
-        _refuse_twice(path, parquet.read_schema(path).names)
-        return parquet.read_table(path).to_pandas(
+        _check_header(path, parquet.read_schema(path).names, only)
+        return parquet.read_table(path, columns=None if only is None else list(dict.fromkeys(only))).to_pandas(
             types_mapper=lambda kind: pd.api.types.pandas_dtype(exact[kind]) if kind in exact else None
         )
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} could not be read as Parquet: {str(error).partition(chr(10))[0]}") from None
 
 
-def _csv(path: Path, text: Sequence[str]) -> Any:
+def _csv(path: Path, text: Sequence[str], only: Sequence[str] | None) -> Any:
     import pandas as pd
 
     header = [str(name).removeprefix("\ufeff") for name in pd.read_csv(path, header=None, nrows=1, dtype=str, na_filter=False).iloc[0]]
-    _refuse_twice(path, header)
-    frame = pd.read_csv(path, dtype=dict.fromkeys(set(text) & set(header), str))
+    _check_header(path, header, only)
+    frame = pd.read_csv(
+        path, dtype=dict.fromkeys(set(text) & set(header), str), usecols=None if only is None else list(dict.fromkeys(only))
+    )
     if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for a row's name, and moves every column
         raise ValueError(f"{path.name} must have as many values in a row as names in its header, which are {len(header)}; rows have more.")
     for name in set(text) & set(header):
@@ -170,8 +204,11 @@ def _csv(path: Path, text: Sequence[str]) -> Any:
     return frame
 
 
-def _refuse_twice(path: Path, header: Sequence[str]) -> None:
-    """pandas would call a second column y `y.1`, and the label would be a feature."""
+def _check_header(path: Path, header: Sequence[str], only: Sequence[str] | None) -> None:
+    """Raise if a column is missing, or if two have one name: pandas would call a second column y `y.1`, and it would be a feature."""
+    for name in only or ():
+        if name not in header:
+            raise unknown("column", name, header, f" in {path.name}")
     names = [name.strip() for name in header if name.strip()]
     twice = list(dict.fromkeys(name for name in names if names.count(name) > 1))
     require(

@@ -12,9 +12,9 @@ from evenly.metrics.bootstrap import LEAST_CLIENTS, over_people
 from evenly.report.hiding import RESTS_ON, HiddenGroups, hidden_groups
 from evenly.report.served import wilson
 from evenly.report.table import Values, clients_split
+from evenly.sensitive import FEW
 
 RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "True positive rate", "fpr": "False positive rate"}
-FEW = 30  # rows below which a rate is marked: the 95 % interval of one half is then 35 points wide, and more with fewer
 
 
 class Grouping(NamedTuple):

@@ -7,13 +7,14 @@ import numpy as np
 from evenly.experiment.results import Comparison, Run
 from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import pooled, rates, ratio
-from evenly.report.by_group import FEW, Grouping, group_rates, groupings, rows_shown
+from evenly.report.by_group import Grouping, group_rates, groupings, rows_shown
 from evenly.report.choice import Choice
 from evenly.report.disclosure import small_cells
 from evenly.report.hiding import hidden_groups, without_clients
 from evenly.report.served import client_rates, wilson, worst_clients
 from evenly.report.table import SPLIT_WORDS, Values, headline
 from evenly.report.whom import SHOWN, Part, Trivial, Whom, gap_half_width, no_better
+from evenly.sensitive import FEW
 
 WHERE = {CENTRAL: " on the central test set"} | {split: f" on {word} rows" for split, word in SPLIT_WORDS.items()}
 
