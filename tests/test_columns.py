@@ -10,7 +10,10 @@ import pytest
 
 from evenly.columns import Choice, Fact, column_facts, feature_columns, is_id_name, option_text, refuse_unfit
 from evenly.encoding import MISSING, fit_encoder
+from evenly.experiment.results import Comparison
 from evenly.experiment.sources import column_names
+from evenly.federation import Federation
+from evenly.report.facts import data_card
 
 DAYS = [datetime.date(2023, 1, 1) + datetime.timedelta(days=i) for i in range(40)]
 
@@ -100,3 +103,17 @@ def test_what_became_of_each_column_is_told():
     facts = column_facts(encoder := fit_encoder(wide, ["word"], np.arange(200)), encoder.encode(wide))
     assert facts[-1].warning
     assert "holds 51 different words" in facts[-1].text
+
+
+def test_the_reports_data_card_says_what_became_of_the_columns():
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"site": list("ab") * 30, "y": draw.integers(0, 2, 60), "age": draw.normal(size=60), "id": range(60)})
+    frame["ward"] = ["heart", "lung", "lung"] * 20
+    frame["part"] = ["train"] * 58 + ["test"] * 2
+    frame.loc[59, "ward"] = "moon"
+    federation = Federation.from_frame(frame, client="site", label="y", drop="id", split="part")
+    found = Comparison("test", federation, federation.partition, "Logistic", [], 1, "", 1.0, {})
+    page = data_card(found)
+    for words in ("column site", "Columns: numbers", "ward (2)", "Columns: not used", "ward in 1 row"):
+        assert words in page
+    assert "ward in 1 row" not in data_card(found, least=10)

@@ -124,13 +124,11 @@ def _unfit(name: Any, column: Column) -> str:
 
 def _numbering(name: str, raw: np.ndarray) -> str:
     """Why a column of numbers is an identifier: it is called one and has no number twice, or it counts the rows."""
-    known = raw[~np.isnan(raw)]
-    if len(known) < 2 or (known != np.floor(known)).any() or len(np.unique(known)) < len(known):
-        return ""
-    if is_id_name(name):
-        return f"looks like an identifier ({len(known):,} different numbers in {len(known):,} rows)"
+    known, called_so = raw[~np.isnan(raw)], is_id_name(name)
     counts = len(raw) == len(known) > FEW_CATEGORIES and known.max() - known.min() == len(known) - 1
-    return "only numbers the rows" if counts else ""
+    if not (called_so or counts) or len(known) < 2 or (known != np.floor(known)).any() or len(np.unique(known)) < len(known):
+        return ""
+    return f"looks like an identifier ({len(known):,} different numbers in {len(known):,} rows)" if called_so else "only numbers the rows"
 
 
 def _are_dates(words: set[Any]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from evenly.columns import column_facts
 from evenly.experiment.results import Comparison
 from evenly.federation import SPLITS
 from evenly.metrics import examples
@@ -43,6 +44,9 @@ def data_card(comparison: Comparison, least: int = 0) -> Html:
         pairs.append(("Clients without test rows", f"{empty:,}, {left_out}"))
     if len(federation.central):
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
+    if federation.encoder is not None:
+        facts = column_facts(federation.encoder, federation.x[:0] if least else federation.x)  # rows of rare values may be few
+        pairs += [(f"Columns: {fact.about}", fact.text) for fact in facts if not fact.warning]
     return section("data", "Data", definitions(pairs))
 
 
