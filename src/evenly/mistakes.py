@@ -19,6 +19,8 @@ def sentences() -> Iterator[None]:
         _stop(f"{error.strerror}{where}. Nothing already written was lost." if error.strerror else str(error))
     except ValueError as error:
         _stop(str(error))
+    except MemoryError:
+        _stop("There is not enough memory for this. Choose fewer clients, rows, seeds or methods, or a smaller model.")
 
 
 def _stop(sentence: str) -> None:

@@ -10,7 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from evenly.outside import MOST_SHOWN, shortened
+
 Value = Any  # number, bool, str or a list of these
+MOST_NESTED, MOST_VARIANTS = 10, 10_000  # brackets within brackets, and methods that one sweep may stand for
 QUOTES = "'\""
 
 
@@ -32,7 +35,7 @@ def parse(text: str) -> Composition:
     """The parts of one method, in order: `a(x=1)+b` -> (a, b)."""
     pieces = _cut(text, "+")
     if not all(p.strip() for p in pieces):
-        raise ValueError(f"A method is written like q-fedavg(q=1)+uniform(clients=10), got {text!r}.")
+        raise ValueError(f"A method is written like q-fedavg(q=1)+uniform(clients=10), got {shortened(text)}.")
     return tuple(_part(piece.strip(), text) for piece in pieces)
 
 
@@ -40,7 +43,8 @@ def parse_one(text: str, kind: str) -> Part:
     """One part alone, where nothing can be added to it: a data set, a model, a sampling."""
     part, *more = parse(text)
     if more:
-        raise ValueError(f"A {kind} is written like name(setting=value), one alone, got {text!r}: leave {'+' + show(tuple(more))!r} out.")
+        extra = shortened("+" + show(tuple(more)))
+        raise ValueError(f"A {kind} is written like name(setting=value), one alone, got {shortened(text)}: leave {extra} out.")
     return part
 
 
@@ -55,22 +59,36 @@ def show(composition: Composition) -> str:
 
 def expand(composition: Composition) -> Iterator[Composition]:
     """Every combination of a composition's list values."""
-    for part in composition:
-        for key, values in part.settings.items():
-            if values == []:
-                raise ValueError(f"{part.name}: the sweep over {key!r} must have at least one value, got an empty list.")
+    _check_sweep(composition)
     choices = [[(part.name, key, value) for value in _as_list(values)] for part in composition for key, values in part.settings.items()]
     for chosen in itertools.product(*choices):
         flat = iter(chosen)
         yield tuple(Part(part.name, {key: next(flat)[2] for key in part.settings}) for part in composition)
 
 
+def _check_sweep(composition: Composition) -> None:
+    """Refuse sweeps over nothing, over lists and over more values than anybody would train."""
+    count = 1
+    for part in composition:
+        for key, values in part.settings.items():
+            if values == []:
+                raise ValueError(f"{part.name}: the sweep over {shortened(key)} must have at least one value, got an empty list.")
+            if any(isinstance(value, list) for value in _as_list(values)):
+                raise ValueError(f"{part.name}: a sweep must be a list of single values, got a list within the list of {shortened(key)}.")
+            count *= len(_as_list(values))
+    if count > MOST_VARIANTS:
+        raise ValueError(
+            f"{composition[0].name}: its sweeps may stand for at most {MOST_VARIANTS:,} methods, got {count:,}. Give fewer values, "
+            "or search for good ones with `evenly tune`."
+        )
+
+
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> ValueError:
     """The error for a name that is not known: what was given, the nearest legal one, and all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= MOST_SHOWN else []
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return ValueError(f"There is no {kind} {name!r}{where}.{hint} Known: {', '.join(names)}.")
+    return ValueError(f"There is no {kind} {shortened(name)}{where}.{hint} Known: {', '.join(names)}.")
 
 
 def _as_list(value: Value) -> list[Value]:
@@ -80,7 +98,7 @@ def _as_list(value: Value) -> list[Value]:
 def _part(text: str, whole: str) -> Part:
     match = re.fullmatch(r"([A-Za-z][\w-]*)\s*(?:\((.*)\))?", text, re.DOTALL)
     if not match:
-        raise ValueError(f"A method is written like q-fedavg(q=1)+uniform(clients=10), got {whole!r}.")
+        raise ValueError(f"A method is written like q-fedavg(q=1)+uniform(clients=10), got {shortened(whole)}.")
     name, inner = match.groups()
     settings: dict[str, Value] = {}
     for piece in _cut(inner or "", ","):
@@ -88,9 +106,9 @@ def _part(text: str, whole: str) -> Part:
             continue
         key, equals, value = piece.partition("=")
         if not equals or not key.strip() or not value.strip():
-            raise ValueError(f"Settings are written name=value, got {piece.strip()!r} in {whole!r}.")
+            raise ValueError(f"Settings are written name=value, got {shortened(piece.strip())} in {shortened(whole)}.")
         if key.strip() in settings:
-            raise ValueError(f"Setting {key.strip()!r} is given twice in {whole!r}.")
+            raise ValueError(f"Setting {shortened(key.strip())} is given twice in {shortened(whole)}.")
         settings[key.strip()] = _value(value.strip(), whole)
     return Part(name, settings)
 
@@ -98,7 +116,7 @@ def _part(text: str, whole: str) -> Part:
 def _value(text: str, whole: str) -> Value:
     if text.startswith("["):
         if not text.endswith("]"):
-            raise ValueError(f"A list must end with ']', got {text!r} in {whole!r}.")
+            raise ValueError(f"A list must end with ']', got {shortened(text)} in {shortened(whole)}.")
         return [_value(v.strip(), whole) for v in _cut(text[1:-1], ",") if v.strip()]
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -113,9 +131,8 @@ def _value(text: str, whole: str) -> Value:
 def _unquoted(text: str, whole: str) -> str:
     quote, inner = text[0], text[1:-1]
     if len(text) < 2 or text[-1] != quote or quote in inner.replace(quote * 2, ""):
-        raise ValueError(
-            f"Text in quotes must end with the quote it begins with, got {text} in {whole!r}. A quote inside it is written twice."
-        )
+        wrong = f"got {text[:MOST_SHOWN]} in {shortened(whole)}"
+        raise ValueError(f"Text in quotes must end with the quote it begins with, {wrong}. A quote inside it is written twice.")
     return inner.replace(quote * 2, quote)
 
 
@@ -133,11 +150,13 @@ def _cut(text: str, separator: str) -> list[str]:
             pieces.append(text[start:i])
             start = i + 1
         if depth < 0:
-            raise ValueError(f"Brackets do not match in {text!r}.")
+            raise ValueError(f"Brackets do not match in {shortened(text)}.")
+        if depth > MOST_NESTED:
+            raise ValueError(f"Brackets may be nested {MOST_NESTED} deep, but are deeper in {shortened(text)}.")
     if quote:
-        raise ValueError(f'A quote is not closed in {text!r}. Text that holds one kind of quote is put in the other: "it\'s".')
+        raise ValueError(f'A quote is not closed in {shortened(text)}. Text that holds one kind of quote is put in the other: "it\'s".')
     if depth:
-        raise ValueError(f"Brackets do not match in {text!r}.")
+        raise ValueError(f"Brackets do not match in {shortened(text)}.")
     return [*pieces, text[start:]]
 
 

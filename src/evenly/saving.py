@@ -6,8 +6,6 @@ no pickle in it, so reading a file cannot run code. It is written beside its pla
 
 import dataclasses
 import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,21 @@ from evenly.encoding import Categorical, Encoder, Numeric
 from evenly.federation import Federation, as_features
 from evenly.models import TASKS, Probabilistic, check_task
 from evenly.models.skeleton import skeleton
+from evenly.outside import DAMAGED, check_kinds, kinds_of, plain_json, read_arrays, shortened
 from evenly.ranking import Supernetwork
-from evenly.records import record, static
+from evenly.records import record, require, static
 from evenly.types import Task, Trace, Tree
 from evenly.writing import write_whole
 
 FORMAT = 1
-# What reading a damaged npz raises; the last where a flipped bit names a compression that zipfile does not know.
-DAMAGED = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+HEADER = {
+    "task": dict[str, Any] | None, "labels": list[str], "shape": list[int], "dtype": str, "encoder": list[dict[str, Any]] | None,
+    "leaves": list[dict[str, Any]],
+}  # fmt: skip
+STORED = {"name": str, "settings": dict[str, Any]}  # of a task
+LEAF = {"path": str, "shape": list[int], "dtype": str}
+MOST_TOLD = 200  # characters of what is wrong with a file
+REPEATED = ("layers", "blocks")  # settings that say how often something is repeated: each time adds parameters
 COLUMNS = {"numeric": Numeric, "categorical": Categorical}
 
 
@@ -113,17 +118,41 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
     """Read a model. `task` is needed where the model was the user's own: code is not stored."""
     path = Path(path)
     header, leaves = _read(path)
-    task = task or _task_from_json(path, header["task"])
-    form = skeleton(task)
-    _check_leaves(header["leaves"], _described(form), f"The model in {path.name}", type(task).__name__)
+    found = task or _task_from_json(path, header["task"], len(leaves))
+    try:
+        form = skeleton(found)
+    except Exception as error:  # settings of the right kinds can still make no model
+        raise _damaged(path, f"its task cannot be made: {error}") from None
+    _check_leaves(header["leaves"], _described(form), f"The model in {path.name}", type(found).__name__)
     columns = header["encoder"]
-    return Model(
-        task=task,
-        params=jax.tree.unflatten(jax.tree.structure(form), leaves),
-        labels=tuple(header["labels"]),
-        shape=tuple(header["shape"]),
-        dtype=header["dtype"],
-        encoder=None if columns is None else Encoder(columns=tuple(_column_from_json(c) for c in columns)),
+    try:
+        model = Model(
+            task=found,
+            params=jax.tree.unflatten(jax.tree.structure(form), leaves),
+            labels=tuple(header["labels"]),
+            shape=tuple(header["shape"]),
+            dtype=header["dtype"],
+            encoder=None if columns is None else Encoder(columns=tuple(map(_column_from_json, columns))),
+        )
+        if task is None:
+            _check_use(model)
+    except Exception as error:  # whatever a header of the right kinds can still make wrong
+        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+    return model
+
+
+def _check_use(model: Model) -> None:
+    """Refuse a model that could not predict: features and labels that its parameters do not fit."""
+    classes = getattr(model.task, "classes", getattr(model.task, "symbols", 2))
+    require(len(model.labels) == classes, f"it has {len(model.labels)} labels for {classes} classes")
+    named = model.encoder is None or model.shape == (len(model.features),)
+    require(named, f"it names {len(model.features)} features for rows of shape {shortened(list(model.shape))}")
+    jax.eval_shape(model.task.predict, model.params, jax.ShapeDtypeStruct((1, *model.shape), np.dtype(model.dtype)))
+
+
+def _damaged(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"{path.name} is not a whole model file written by evenly.save ({why if len(why) <= 200 else why[:200] + '…'}); save it again."
     )
 
 
@@ -131,22 +160,30 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no model file {str(path)!r}. Give the path that evenly.save wrote.")
     try:
-        # Opened here, because np.load leaves a damaged file open.
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            leaves = [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
-            newest = int(header["format"])
+        arrays = read_arrays(path)
+        header = plain_json(str(arrays.pop("header")))
+        check_kinds({"header": header}, {"header": dict[str, Any]})
+        check_kinds(header, {"format": int})
+        newest = header["format"]
     except DAMAGED as error:
-        raise ValueError(
-            f"{path.name} is not a whole model file written by evenly.save ({type(error).__name__}); save it again."
-        ) from error
+        raise _damaged(path, type(error).__name__ if not str(error) else str(error)) from None
     if newest > FORMAT:
-        raise ValueError(f"{path.name} has format {newest}, but this evenly reads up to {FORMAT}. Update evenly to read it.")
-    described = header.get("leaves", [])
-    if {"task", "labels", "shape", "dtype", "encoder"} - header.keys() or len(described) != len(leaves):
-        raise ValueError(f"{path.name} is not a whole model file written by evenly.save (its header is incomplete); save it again.")
-    # npz knows only NumPy's own types: bfloat16, say, comes back as plain bytes.
-    return header, [leaf.view(jax.numpy.dtype(d["dtype"])) for leaf, d in zip(leaves, described, strict=True)]
+        raise ValueError(f"{path.name} has format {shortened(newest)}, but this evenly reads up to {FORMAT}. Update evenly to read it.")
+    try:
+        check_kinds(header, HEADER)
+        require(HEADER.keys() <= header.keys() and len(header["leaves"]) == len(arrays), "its header is incomplete")
+        return header, [_leaf(arrays[f"leaf{i}"], described) for i, described in enumerate(header["leaves"])]
+    except DAMAGED as error:
+        raise _damaged(path, str(error)) from None
+
+
+def _leaf(array: np.ndarray, described: dict[str, Any]) -> np.ndarray:
+    """A parameter as its header describes it. npz knows only NumPy's own types: bfloat16, say, comes back as plain bytes."""
+    require(LEAF.keys() == described.keys(), "a parameter is not described")
+    check_kinds(described, LEAF)
+    found = array.view(jax.numpy.dtype(described["dtype"]))
+    require(list(found.shape) == described["shape"], f"a parameter has shape {list(found.shape)}, not {shortened(described['shape'])}")
+    return found
 
 
 def _described(params: Tree) -> list[dict[str, Any]]:
@@ -163,7 +200,7 @@ def _check_leaves(found: list[dict[str, Any]], wanted: list[dict[str, Any]], wha
 
 
 def _listed(leaves: list[dict[str, Any]]) -> str:
-    shown = ", ".join(f"{d['path']} {d['dtype']}{d['shape']}" for d in leaves[:6])
+    shown = ", ".join(f"{d['path'][:60]} {d['dtype']}{d['shape']}" for d in leaves[:6])
     return f"{shown}, and {len(leaves) - 6} more" if len(leaves) > 6 else shown
 
 
@@ -182,13 +219,24 @@ def _task_to_json(task: Task) -> dict[str, Any] | None:
     return None
 
 
-def _task_from_json(path: Path, stored: dict[str, Any] | None) -> Task:
+def _task_from_json(path: Path, stored: dict[str, Any] | None, leaves: int) -> Task:
     if stored is None:
         raise ValueError(f"{path.name} holds a model of your own, whose code is not stored. Give it again: load(path, task=...).")
-    if stored["name"] not in TASKS:
-        raise ValueError(f"{path.name} holds a {stored['name']!r} model, which this evenly does not know; it knows {', '.join(TASKS)}.")
-    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["settings"].items()}
-    return TASKS[stored["name"]](**settings)
+    try:
+        require(STORED.keys() == stored.keys(), "its task has no name or no settings")
+        check_kinds(stored, STORED)
+        if stored["name"] in TASKS:
+            kind = TASKS[stored["name"]]
+            settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["settings"].items()}
+            check_kinds(settings, kinds_of(kind))
+            often = sum(int(np.sum(settings.get(name, 0))) for name in REPEATED)
+            require(often <= leaves, f"it has {leaves} parameters, too few for {often:,} layers")
+            return kind(**settings)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _damaged(path, str(error)) from None
+    raise ValueError(
+        f"{path.name} holds a {shortened(stored['name'])} model, which this evenly does not know; it knows {', '.join(TASKS)}."
+    )
 
 
 def _column_to_json(column: Numeric | Categorical) -> dict[str, Any]:
@@ -197,5 +245,7 @@ def _column_to_json(column: Numeric | Categorical) -> dict[str, Any]:
 
 
 def _column_from_json(stored: dict[str, Any]) -> Numeric | Categorical:
+    kind = COLUMNS[stored["kind"]]
     settings = {k: tuple(v) if isinstance(v, list) else v for k, v in stored.items() if k != "kind"}
-    return COLUMNS[stored["kind"]](**settings)
+    check_kinds(settings, kinds_of(kind))
+    return kind(**settings)

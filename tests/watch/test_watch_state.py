@@ -126,16 +126,18 @@ def test_the_time_left_follows_the_pace_of_late(tmp_path: Path):
 
 def test_only_whole_lines_are_read_and_only_once(tmp_path: Path):
     path = tmp_path / NAME
-    tail = Tail(path)
+    tail = Tail(tmp_path, path)
     assert tail.read() == []
-    path.write_bytes(b'{"live": 1}\n{"done": 1}\nnot json\n{"done"')
-    assert tail.read() == [{"live": 1}, {"done": 1}]
+    head = {"live": 1, "time": 1.0, "pid": 1, "host": "h", **ABOUT, "runs": [["fedavg", 0]]}
+    note = {"time": 2.0, "done": 1, "total": 3}
+    path.write_text(f'{json.dumps(head)}\n{json.dumps(note)}\nnot json\n{{"done": 2}}\n{{"done"')
+    assert tail.read() == [head, note], "lines that are torn, or not whole in what they say, are not read"
     with open(path, "ab") as file:
-        file.write(b": 2}\n")
-    assert tail.read()[-1] == {"done": 2}
+        file.write(b': 2, "total": 3, "time": 2.5}\n')
+    assert tail.read()[-1] == {"done": 2, "total": 3, "time": 2.5}
     beside = tmp_path / "new"
-    beside.write_bytes(b'{"live": 1, "again": true}\n')
+    beside.write_text(json.dumps(head | {"time": 3.0}) + "\n")
     os.replace(beside, path)
-    assert tail.read() == [{"live": 1, "again": True}]
+    assert tail.read() == [head | {"time": 3.0}]
     path.write_bytes(b'{"live": 99}\n')
     assert tail.read() == [], "a later version's file is not guessed at"

@@ -41,7 +41,8 @@ from evenly.clients.optimiser import Optimiser, optimiser_parts
 from evenly.clients.personal import PersonalTraining
 from evenly.clients.server import OptimisedServer
 from evenly.notation import Composition, Part, expand, parse, parse_list, show, unknown
-from evenly.records import replace
+from evenly.outside import check_kinds, kinds_of, shortened
+from evenly.records import is_number, replace
 from evenly.registry import add
 from evenly.sampling import SAMPLINGS
 from evenly.types import Algorithm, Select
@@ -130,6 +131,10 @@ def _combined(method: Method, composition: Composition, shared: dict[str, Any], 
     """A method whose list-valued settings are not a sweep but its own members."""
     head, *rest = composition
     lists = {s.name: s.default for s in method.settings.values() if isinstance(s.default, list)}
+    for name, value in head.settings.items():
+        wrong = [one for one in value if not is_number(one)] if name in lists and isinstance(value, list) else []
+        if wrong:
+            raise ValueError(f"{method.name}: {name} must be a list of numbers, got {shortened(wrong[0])} in it.")
     # In order of size, however they were written: ties between members go to the first.
     ordered = {k: sorted(v) if k in lists and isinstance(v, list) else v for k, v in {**lists, **head.settings}.items()}
     inner = (Part(head.name, ordered), *rest)
@@ -143,9 +148,9 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
     for part in rest:
         kind, _, name = part.name.partition("-")
         if part.name in SAMPLINGS:
-            select = _built(SAMPLINGS[part.name], part)
+            select = build_part(SAMPLINGS[part.name], part)
         elif part.name in PREPARES:
-            prepare = _built(PREPARES[part.name], part)
+            prepare = build_part(PREPARES[part.name], part)
         elif part.name not in optimiser_parts():
             raise unknown("part", part.name, [*SAMPLINGS, *PREPARES, *optimiser_parts()])
         elif kind == "server":
@@ -162,16 +167,27 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
     return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
 
 
-def _built(kind: type[T], part: Part) -> T:
+def build_part(kind: type[T], part: Part) -> T:
     """A sampling or a preparation with the settings that its part gives."""
     known = [s.name for s in settings_of(kind, "part")]
     for name in part.settings:
         if name not in known:
             raise ValueError(f"{part.name}: {unknown('setting', name, known)}" if known else f"{part.name} has no settings, got {name!r}.")
     try:
-        return kind(**part.settings)
+        return _checked(kind, part.settings)
     except ValueError as error:
         raise ValueError(f"{part.name}: {error}") from None
+
+
+def _checked(kind: type[T], settings: dict[str, Any]) -> T:
+    """Its own checks come first: they say more than the kind of a value."""
+    try:
+        made = kind(**settings)
+    except TypeError as error:
+        check_kinds(settings, kinds_of(kind))
+        raise ValueError(str(error)) from None
+    check_kinds(settings, kinds_of(kind))
+    return made
 
 
 def _optimiser(name: str, settings: dict[str, Any]) -> Optimiser:

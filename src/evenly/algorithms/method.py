@@ -8,8 +8,9 @@ from evenly.clients.local_training import LocalTraining
 from evenly.clients.server import AveragingServer
 from evenly.clients.shaping import NashBargaining
 from evenly.notation import unknown
+from evenly.outside import fits, kind_words, kinds_of, shortened
 from evenly.ranking.frozen import Frozen
-from evenly.records import replace, require
+from evenly.records import is_number, replace, require
 from evenly.sampling import Weighted
 from evenly.types import Algorithm, Prepare, Rule, Select, Server, Trace, Work
 
@@ -22,12 +23,14 @@ class Setting(NamedTuple):
     doc: str
     part: str  # "rule", "work", "shape", "network" or "select"
     swept: bool  # whether a new value needs no compilation
+    kind: Any = Any  # what its value must be, as an annotation says it
 
 
 def settings_of(part: type, kind: str) -> list[Setting]:
     """The documented fields of a part."""
+    kinds = kinds_of(part)
     return [
-        Setting(f.name, f.default, f.metadata["doc"], kind, not f.metadata.get("static"))
+        Setting(f.name, f.default, f.metadata["doc"], kind, not f.metadata.get("static"), kinds[f.name])
         for f in dataclasses.fields(part)  # pyright: ignore[reportArgumentType]
         if f.metadata.get("doc")
     ]
@@ -86,8 +89,7 @@ class Method:
         for name, value in {**(common or {}), **given}.items():
             if name not in known:
                 raise _unknown_setting(self.name, name, known)
-            if known[name].swept and isinstance(value, str | bool):
-                raise ValueError(f"{self.name}: {name} must be a number, got {value!r}.")
+            _check_setting(self.name, known[name], value)
         try:
             defaults = {name: s.default for name, s in known.items()}
             chosen = self.resolve({**defaults, **(common or {}), **given}, select)
@@ -114,6 +116,15 @@ class Method:
         if self.shape is None:
             return work
         return replace(work, shape=self.shape(**{s.name: chosen[s.name] for s in settings_of(self.shape, "shape")}))
+
+
+def _check_setting(method: str, setting: Setting, value: Any) -> None:
+    """Refuse text, lists and the like where a number is expected; arrays may take the place of numbers that are swept."""
+    if setting.swept:
+        if not (is_number(value) or value is None or hasattr(value, "dtype")):
+            raise ValueError(f"{method}: {setting.name} must be a number, got {shortened(value)}.")
+    elif value != setting.default and not fits(value, setting.kind):
+        raise ValueError(f"{method}: {setting.name} must be {kind_words(setting.kind)}, got {shortened(value)}.")
 
 
 def _unknown_setting(method: str, name: str, known: dict[str, Setting]) -> ValueError:

@@ -60,7 +60,12 @@ def from_pandas(frame: Any, name: Any) -> Coded:
     """A column of a pandas table."""
     import pandas as pd
 
-    codes, values = pd.factorize(frame[name], use_na_sentinel=True)
+    try:
+        codes, values = pd.factorize(frame[name], use_na_sentinel=True)
+    except TypeError:  # lists, dictionaries and the like cannot be told apart
+        raise ValueError(
+            f"Column {str(name)!r} must hold one word or number in each row, but holds lists or the like. Unpack it."
+        ) from None
     return of_values(str(name), np.asarray(values, dtype=object).tolist(), codes)
 
 

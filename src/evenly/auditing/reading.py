@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evenly.notation import unknown
+from evenly.outside import shortened
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 DELIMITERS = ",;\t|"
@@ -38,10 +39,25 @@ def _parquet(path: Path, names: Sequence[str]) -> Any:
     import pyarrow.parquet as parquet
 
     try:
-        check_columns(path.name, parquet.read_schema(path).names, names)
-        return parquet.read_table(path, columns=list(names))
-    except pa.ArrowInvalid as error:
+        schema = parquet.read_schema(path)
+        check_columns(path.name, schema.names, names)
+        for name in names:
+            refuse_nested(path.name, name, schema.field(name).type)
+        return parquet.ParquetFile(path).read(columns=list(names))  # names with dots are no paths into structs here
+    except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} could not be read as Parquet: {_first_line(error)}") from None
+
+
+def refuse_nested(where: str, name: str, kind: Any) -> None:
+    """Refuse a column of lists, structs, maps or bytes, which is neither words nor numbers."""
+    import pyarrow as pa
+
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner) or pa.types.is_fixed_size_binary(inner):
+        raise ValueError(
+            f"{where}: column {name!r} must hold one word or number in each row, but holds {shortened(str(kind))}. "
+            "Name another column, or make one of words or numbers from it."
+        )
 
 
 def _csv(path: Path, words: Sequence[str], numbers: Sequence[str]) -> Any:

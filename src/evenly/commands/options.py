@@ -77,6 +77,9 @@ def seeds_of(count: int) -> tuple[int, ...]:
     """The first so many seeds."""
     if count < 1:
         raise ValueError(f"seeds must be at least 1, got {count}.")
+    from evenly.experiment.plan import check_seeds
+
+    check_seeds(count)
     return tuple(range(count))
 
 

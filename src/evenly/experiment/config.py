@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evenly.algorithms import METHODS
-from evenly.experiment.plan import Plan
+from evenly.experiment.plan import Plan, check_seeds
 from evenly.experiment.sources import table_source
 from evenly.experiment.study import StudyPlan, swept
 from evenly.notation import unknown
+from evenly.outside import MOST_NESTED, check_nesting, fits, shortened
 from evenly.plugins import load_files
 
 STRICT = ConfigDict(extra="forbid", strict=True)  # "100" is not a number
@@ -101,6 +102,8 @@ class Experiment(BaseModel):
         short = self.quick if quick else None
         if quick and short is None:
             raise ValueError(f"{name} has no quick variant.")
+        check_seeds(seeds or (self.seeds if isinstance(self.seeds, int) else len(self.seeds)))
+        check_seeds(short.seeds if short else 0)
         given = self.seeds if isinstance(self.seeds, list) else list(range(self.seeds))
         number = seeds or (short.seeds if short else len(given))
         chosen = given[:number] if number <= len(given) else list(range(number))
@@ -136,7 +139,7 @@ class Table(BaseModel):
 def read(path: Path) -> Experiment:
     """A user's experiment file; every mistake is named with file, key and, for an unknown key, the nearest legal one."""
     try:
-        experiment = _checked(tomllib.loads(path.read_text(encoding="utf-8")), path.name, path.parent)
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"There is no experiment file {str(path)!r}.") from None
     except IsADirectoryError:
@@ -145,9 +148,16 @@ def read(path: Path) -> Experiment:
         raise ValueError(f"{path.name} must be UTF-8 text, but some bytes are not. Save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path.name} is not valid TOML: {error}.") from None
+    except RecursionError:
+        raise ValueError(f"{path.name}: lists and tables may be nested {MOST_NESTED} levels deep; these are deeper.") from None
+    experiment = _checked(fields, path.name, path.parent)
     data = experiment.data
     if ("name" in data) == ("path" in data):
-        raise ValueError(f"{path.name}: [data] must have either the name of a data set or the path of a table, got {list(data)}.")
+        given = shortened(list(data))
+        raise ValueError(f"{path.name}: [data] must have either the name of a data set or the path of a table, got {given}.")
+    if not fits(data.get("name", ""), str):
+        given = shortened(data["name"])
+        raise ValueError(f"{path.name}, key 'data.name': it must be the name of a data set, such as 'synthetic', got {given}.")
     return experiment.model_copy(update={"data": _table(data, path)}) if "path" in data else experiment
 
 
@@ -185,6 +195,10 @@ def read_packaged(name: str) -> Experiment:
 
 def _checked(fields: dict[str, Any], where: str, folder: Path = Path()) -> Experiment:
     try:
+        check_nesting(fields)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    try:
         experiment = Experiment.model_validate(fields)
     except ValidationError as error:
         raise _mistake(error, where, Experiment) from None
@@ -210,7 +224,7 @@ def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table:
         absent = [".".join(map(str, [*table, *e["loc"]])) for e in error.errors() if e["type"] == "missing"]
         return ValueError(f"{where} must have the {'key' if len(absent) == 1 else 'keys'} {' and '.join(map(repr, absent))} as well.")
     wanted = "Input should be how many seeds, or a list of them" if key == "seeds" and len(error.errors()) > 1 else first["msg"]
-    return ValueError(f"{where}, key {key!r}: {wanted}, got {first['input']!r}.")
+    return ValueError(f"{where}, key {key!r}: {wanted}, got {shortened(first['input'])}.")
 
 
 TABLES = {"paper": Paper, "quick": Quick, "study": StudyTable, "data": Table}

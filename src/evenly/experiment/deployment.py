@@ -12,8 +12,6 @@ Every file is whole or not there. Nothing here needs Flower, so that a report ca
 import dataclasses
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +21,8 @@ import numpy as np
 
 from evenly.experiment.plan import SCHEMA, plain
 from evenly.federation import SPLITS
-from evenly.writing import READING, write_whole
+from evenly.outside import DAMAGED, check_kinds, kinds_of, plain_json, read_arrays, shortened
+from evenly.writing import write_whole
 
 HISTORY, FEDERATION, LEFT_OUT = "history", "federation.json", "left_out.json"
 UNKNOWN = -1
@@ -78,9 +77,11 @@ class Deployment:
     def from_json(text: str) -> "Deployment":
         fields = plain(text)
         try:
+            check_kinds(fields, {"deployment": dict[str, Any]})
+            check_kinds(fields["deployment"], kinds_of(Deployment))
             return Deployment(**{**fields["deployment"], "needs": tuple(fields["deployment"].get("needs", ()))})
         except (TypeError, KeyError) as error:
-            raise ValueError(f"This is not the plan of a deployment: {error}.") from None
+            raise ValueError(f"This is not the plan of a deployment: {shortened(str(error))}.") from None
 
     def fingerprint(self) -> str:
         return hashlib.sha256(dataclasses.replace(self, name="").to_json().encode()).hexdigest()[:16]
@@ -148,13 +149,14 @@ def forget_rounds(folder: Path, after: int) -> None:
 
 def _read_round(path: Path) -> Round:
     try:
-        with READING, open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            arrays = {name: file[name] for name in ("cohort", "weights", "examples")}
-            own = {name: file[f"evaluation.{name}"] for name in Evaluation._fields if f"evaluation.{name}" in file}
-    except (EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+        file = read_arrays(path)
+        header = plain_json(str(file["header"]))
+        check_kinds(header, kinds_of(Round))
+        arrays: dict[str, Any] = {name: file[name] for name in ("cohort", "weights", "examples")}
+        own = {name: file[f"evaluation.{name}"] for name in Evaluation._fields if f"evaluation.{name}" in file}
+        return Round(**header, **arrays, evaluation=Evaluation(**own) if own else None)
+    except DAMAGED:
         raise ValueError(f"{str(path)!r} is damaged. Remove it; the report is then made of the other rounds.") from None
-    return Round(**header, **arrays, evaluation=Evaluation(**own) if own else None)
 
 
 def write_about(folder: Path, about: About) -> Path:
@@ -166,6 +168,7 @@ def read_about(folder: Path) -> About:
     path = folder / FEDERATION
     try:
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain(path.read_text()).items()}
+        check_kinds(fields, kinds_of(About))
         return About(**fields)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{str(path)!r} is missing or damaged, so it is not known who the clients are: {error}") from None
@@ -184,6 +187,10 @@ def read_left_out(folder: Path, until: int | None = None) -> tuple[list[LeftOut]
         return [], []
     try:
         fields = plain(path.read_text())
+        for name, kind in (("left_out", LeftOut), ("flagged", Flag)):
+            check_kinds(fields, {name: list[dict[str, Any]]})
+            for one in fields[name]:
+                check_kinds(one, kinds_of(kind) | {"round": int})
         left = [LeftOut(**one) for one in fields["left_out"]]
         flagged = [Flagged(one["round"], Flag(*(one[name] for name in Flag._fields))) for one in fields["flagged"]]
     except (ValueError, TypeError, KeyError) as error:

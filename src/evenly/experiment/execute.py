@@ -4,7 +4,6 @@
 it, only what results are made of is kept.
 """
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ from evenly.experiment.jobs import Setting, setting_of
 from evenly.experiment.ledger import Ledger, Progress, Where
 from evenly.experiment.lock import held
 from evenly.experiment.observing import Followers, Log
-from evenly.experiment.plan import Plan
+from evenly.experiment.plan import Plan, plain
 from evenly.experiment.programs import keep, programs
 from evenly.experiment.results import Comparison, Run
 from evenly.experiment.store import Store, sweep
@@ -105,7 +104,7 @@ def main() -> None:
     report = lambda done, total: print(f"{done}/{total} rounds", file=sys.stderr)  # noqa: E731
     with held(folder):
         sweep(folder)
-        if "cells" in json.loads(text):
+        if "cells" in plain(text):
             from evenly.experiment.study import StudyPlan, execute_study  # a study is made of what is here
 
             study = StudyPlan.from_json(text)

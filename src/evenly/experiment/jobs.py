@@ -18,6 +18,7 @@ from evenly.experiment.programs import Program, members_of
 from evenly.experiment.sources import load
 from evenly.federation import Federation
 from evenly.notation import parse_one, unknown
+from evenly.outside import check_kinds, kinds_of
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, advance, simulate
@@ -105,6 +106,7 @@ def choose_model(name: str, federation: Federation) -> Task:
     for setting in part.settings:
         if setting not in known:
             raise ValueError(f"{part.name}: {unknown('setting', setting, known)}")
+    check_kinds(part.settings, kinds_of(type(task)))
     return replace(task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()})
 
 

@@ -6,9 +6,10 @@ Unlike the plan, this need not be the same for a server that goes on: what was i
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evenly.experiment.plan import SCHEMA, plain
+from evenly.outside import check_kinds, kinds_of
 from evenly.writing import write_whole
 
 OPTIONS = "options.json"
@@ -51,6 +52,10 @@ def read_options(folder: Path) -> tuple[InForce, ...]:
     if not path.exists():
         return ()
     try:
-        return tuple(InForce(**one) for one in plain(path.read_text())["options"])
+        fields = plain(path.read_text())
+        check_kinds(fields, {"options": list[dict[str, Any]]})
+        for one in fields["options"]:
+            check_kinds(one, kinds_of(InForce))
+        return tuple(InForce(**one) for one in fields["options"])
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not say what the server was told: {error}") from None

@@ -7,17 +7,19 @@ of results is never continued with other settings.
 import dataclasses
 import hashlib
 import json
-from collections import ChainMap
+from collections import ChainMap, Counter
 from typing import Any
 
-from evenly.algorithms import Variant, variants
+from evenly.algorithms import Variant, build_part, variants
 from evenly.models import MODELS, NETWORKS
 from evenly.notation import parse_list, parse_one, unknown
+from evenly.outside import check_kinds, fits, kinds_of, plain_json, shortened
 from evenly.plugins import Record
 from evenly.sampling import SAMPLINGS
 from evenly.types import Select
 
 SCHEMA = 1
+MOST_SEEDS, MOST_ROUNDS, LARGEST_SEED = 10_000, 10**9, 2**63 - 1
 ALL_MODELS = ChainMap(NETWORKS, MODELS)  # a view, not a copy
 
 
@@ -42,14 +44,18 @@ class Plan:
     plugins: tuple[Record, ...] = ()  # files that register methods, metrics and data sets, with their hashes
 
     def __post_init__(self) -> None:
+        check_kinds(vars(self), kinds_of(Plan))
         if self.rounds < 1:
-            raise ValueError(f"rounds must be at least 1, got {self.rounds}.")
+            raise ValueError(f"rounds must be at least 1, got {shortened(self.rounds)}.")
+        if self.rounds > MOST_ROUNDS:
+            raise ValueError(f"rounds must be at most {MOST_ROUNDS:,}, got {shortened(self.rounds)}.")
         if not self.seeds:
             raise ValueError("At least one seed is needed, got none.")
-        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError(f"Seeds must be different whole numbers of at least 0, got {list(self.seeds)}.")
+        check_seeds(len(self.seeds))
+        if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0 or max(self.seeds) > LARGEST_SEED:
+            raise ValueError(f"Seeds must be different whole numbers from 0 to {LARGEST_SEED}, got {shortened(list(self.seeds))}.")
         if self.evaluate_every < 0:
-            raise ValueError(f"evaluate_every must be at least 0 rounds, got {self.evaluate_every}.")
+            raise ValueError(f"evaluate_every must be at least 0 rounds, got {shortened(self.evaluate_every)}.")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
         if self.model and (name := parse_one(self.model, "model").name) not in ALL_MODELS:
@@ -66,17 +72,16 @@ class Plan:
         found = [v for text in self.methods for part in parse_list(text) for v in variants(part, self.training, select)]
         if not found:
             raise ValueError("At least one method is needed, got none. `evenly list` shows them.")
-        labels = [v.label for v in found]
-        for label in labels:
-            if labels.count(label) > 1:
-                raise ValueError(f"Method {label!r} is given twice. Every row of a comparison must differ.")
+        twice = next((label for label, times in Counter(v.label for v in found).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"Method {shortened(twice)} is given twice. Every row of a comparison must differ.")
         return found
 
     def _select(self) -> Select:
         part = parse_one(self.sampling, "sampling")
         if part.name not in SAMPLINGS:
             raise unknown("sampling", part.name, SAMPLINGS)
-        return SAMPLINGS[part.name](**part.settings)
+        return build_part(SAMPLINGS[part.name], part)
 
     @property
     def evaluations(self) -> int:
@@ -93,20 +98,28 @@ class Plan:
     def from_json(text: str) -> "Plan":
         fields = plain(text)
         try:
+            check_kinds(fields, kinds_of(Plan))
             plugins = tuple({"path": str(one["path"]), "sha256": str(one["sha256"])} for one in fields.get("plugins", ()))
             return Plan(**{**fields, "methods": tuple(fields["methods"]), "seeds": tuple(fields["seeds"]), "plugins": plugins})
         except (TypeError, KeyError) as error:
-            raise ValueError(f"This is not a plan of evenly: {error}.") from None
+            raise ValueError(f"This is not a plan of evenly: {shortened(str(error))}.") from None
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
+def check_seeds(count: int) -> None:
+    """Refuse more seeds than anybody would train, before there is a list of them."""
+    if count > MOST_SEEDS:
+        raise ValueError(f"There may be at most {MOST_SEEDS:,} seeds, got {shortened(count)}. Five to thirty are usual.")
+
+
 def plain(text: str, known: int = SCHEMA) -> dict[str, Any]:
     """The fields of one of evenly's JSON files, if this version can read them."""
-    fields = json.loads(text)
-    if not isinstance(fields, dict) or not isinstance(schema := fields.pop("schema", None), int):
+    fields = plain_json(text)
+    if not isinstance(fields, dict) or not fits(schema := fields.pop("schema", None), int):
         raise ValueError("A JSON object with a schema number is needed.")
     if schema > known:
-        raise NewerError(f"was written by a newer version of evenly: format {schema}, where this one knows {known}. Upgrade evenly")
+        there = shortened(schema)
+        raise NewerError(f"was written by a newer version of evenly: format {there}, where this one knows {known}. Upgrade evenly")
     return fields

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evenly.experiment.plan import Plan
+from evenly.outside import fits, plain_json
 from evenly.simulate import companions
 from evenly.types import Algorithm, Task
 from evenly.writing import write_whole
@@ -52,9 +53,9 @@ def _kept(folder: Path | None, members: int) -> list[list[int]] | None:
     if path is None or not path.exists():
         return None
     try:
-        groups = json.loads(path.read_text())
-        if sorted(i for group in groups for i in group) == list(range(members)):
+        groups = plain_json(path.read_text())
+        if fits(groups, list[list[int]]) and sorted(i for group in groups for i in group) == list(range(members)):
             return groups
-    except (ValueError, TypeError):
+    except ValueError:
         pass
     raise ValueError(f"{str(path)!r} is damaged. Remove it; programs are then put together as suits this machine.")

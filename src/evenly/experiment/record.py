@@ -18,6 +18,7 @@ import jax
 from evenly.experiment.execute import versions
 from evenly.experiment.plan import NewerError, plain
 from evenly.experiment.results import Comparison
+from evenly.outside import check_kinds, kinds_of
 from evenly.simulate import compile_time
 from evenly.writing import write_whole
 
@@ -50,6 +51,7 @@ def read(folder: Path) -> Record | None:
         return None
     try:
         fields = plain(path.read_text(), SCHEMA)
+        check_kinds(fields, kinds_of(Record))
         return Record(**{field.name: fields[field.name] for field in dataclasses.fields(Record) if field.name in fields})
     except NewerError as error:
         raise ValueError(f"{str(path)!r} {error}, or choose another --out; nothing was touched.") from None

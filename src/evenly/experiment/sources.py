@@ -15,10 +15,15 @@ from evenly.datasets import DATASETS
 from evenly.encoding import whole_words
 from evenly.federation import Federation, Source, Wanted
 from evenly.notation import unknown
+from evenly.outside import check_kinds, shortened
 from evenly.records import replace, require
 from evenly.splits import SHARES, Ragged
 
 ASSUMED = "assumed"  # a key of a table's `data`: "favourable" and the sensitive columns whose unprivileged value the user did not name
+TABLE = {
+    "path": str, "sha256": str, "client": str, "label": str, "sensitive": list[str], "favourable": str | None,
+    "unprivileged": list[list[str]], "features": list[str], "drop": list[str], ASSUMED: list[str],
+}  # fmt: skip
 HIDE_TEST = "hide_test"  # a key of a plan's `data`: no test rows at all, for whoever must not see them yet
 
 
@@ -29,8 +34,9 @@ def load(data: dict[str, Any], split_seed: int) -> Federation:
         return replace(whole, test=Ragged.from_lists([np.zeros(0, np.int32)] * whole.clients), central=np.zeros(0, np.int32))
     if "path" in data:
         return _from_table(data, split_seed)
+    check_kinds(data, {"name": str})
     settings = {k: v for k, v in data.items() if k != "name"}
-    name = data["name"]
+    name = data.get("name", "")
     if name not in DATASETS:
         hint = " To use a table of your own, give a .csv or .parquet file." if "." not in name else ""
         raise ValueError(f"{unknown('data set', name, DATASETS)}{hint}")
@@ -38,6 +44,10 @@ def load(data: dict[str, Any], split_seed: int) -> Federation:
     for setting in settings:
         if setting not in known:
             raise ValueError(f"{name}: {unknown('setting', setting, known)}")
+    try:
+        check_kinds(settings, inspect.get_annotations(DATASETS[name].load, eval_str=True))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     return DATASETS[name].load(**settings, split_seed=split_seed)
 
 
@@ -129,6 +139,11 @@ def is_table(name: str) -> bool:
 
 
 def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
+    check_kinds(data, TABLE)
+    absent = [name for name in ("client", "label", "sensitive") if name not in data]
+    require(
+        not absent, f"The data of a table must have the key {absent[0] if absent else ''!r} as well; there are {shortened(list(data))}."
+    )
     if "sha256" in data and hashlib.sha256(Path(data["path"]).read_bytes()).hexdigest() != data["sha256"]:
         raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
     # A plan from before favourable labels and unprivileged values were settled in it goes on as it began: with the first of each.

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,9 +13,10 @@ import numpy as np
 
 from evenly.experiment.plan import NewerError, plain
 from evenly.models.skeleton import skeleton
+from evenly.outside import DAMAGED, check_kinds, plain_json, read_arrays
 from evenly.saving import Model, save
 from evenly.types import Task, Trace
-from evenly.writing import READING, write_whole
+from evenly.writing import write_whole
 
 OWN = (
     "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json",
@@ -122,28 +122,29 @@ class Store:
         structure = jax.tree.structure(skeleton(task))
         try:
             return _read_traces(path, keys, structure)
-        except (EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error):
+        except DAMAGED:
             raise ValueError(
                 f"The traces {str(path)!r} are damaged. Remove the file; its runs are then trained again and all others stay."
             ) from None
 
 
 def _read_traces(path: Path, keys: Sequence[str], structure: Any) -> list[Trace]:
-    with READING, open(path, "rb") as opened, np.load(opened) as file:  # numpy leaves a damaged file open
-        header = json.loads(str(file["header"]))
-        if header["keys"] != list(keys):  # a name holds only the beginning of the keys, and a number that others may share
-            raise ValueError
-        reports = header.get("reports") or [{}] * len(keys)  # older files have none
-        return [
-            Trace(
-                **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},  # older files have fewer
-                upload=upload,
-                download=download,
-                model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
-                reports=reports[i],
-            )
-            for i, (upload, download) in enumerate(header["bytes"])
-        ]
+    file = read_arrays(path)
+    header = plain_json(str(file["header"]))
+    check_kinds(header, {"keys": list[str], "bytes": list[list[float]], "reports": list[dict[str, Any]]})
+    if header["keys"] != list(keys):  # a name holds only the beginning of the keys, and a number that others may share
+        raise ValueError
+    reports = header.get("reports") or [{}] * len(keys)  # older files have none
+    return [
+        Trace(
+            **{name: file[f"{i}.{name}"] for name in ARRAYS if f"{i}.{name}" in file},  # older files have fewer
+            upload=upload,
+            download=download,
+            model=jax.tree.unflatten(structure, [file[f"{i}.model{j}"] for j in range(structure.num_leaves)]),
+            reports=reports[i],
+        )
+        for i, (upload, download) in zip(range(len(keys)), header["bytes"], strict=True)
+    ]
 
 
 def slug(key: str) -> str:

@@ -26,6 +26,7 @@ from evenly.experiment.threads import on_threads
 from evenly.federation import CENTRAL
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
+from evenly.outside import check_kinds, shortened
 
 PROTOCOLS = ("study", "honest")
 MARGIN = 1.0  # points of validation accuracy that the honest protocol gives away for fairness
@@ -47,10 +48,11 @@ class StudyPlan:
     def from_json(text: str) -> "StudyPlan":
         fields = plain(text)
         try:
+            check_kinds(fields, {"name": str, "chosen": list[str], "cells": dict[str, dict[str, Any]]})
             cells = {name: Plan.from_json(json.dumps(plan)) for name, plan in fields["cells"].items()}
             return StudyPlan(name=fields["name"], chosen=tuple(fields["chosen"]), cells=cells)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"This is not a study of evenly: {error}.") from None
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"This is not a study of evenly: {shortened(str(error))}.") from None
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]

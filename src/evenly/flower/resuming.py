@@ -16,9 +16,9 @@ import numpy as np
 
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.plan import NewerError
-from evenly.saving import DAMAGED
+from evenly.outside import DAMAGED, plain_json, read_arrays
 from evenly.types import Tree
-from evenly.writing import READING, write_whole
+from evenly.writing import write_whole
 
 FORMAT = 1
 NAME = "state.npz"
@@ -131,10 +131,10 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     if not path.exists():
         return None
     try:
-        with READING, open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            newest = int(header["format"])
-            arrays = [file[f"leaf{i}"] for i in range(len(header["leaves"]))]
+        file = read_arrays(path)
+        header = plain_json(str(file["header"]))
+        newest = int(header["format"])
+        arrays = [file[f"leaf{i}"] for i in range(len(header["leaves"]))]
     except DAMAGED:
         raise ValueError(f"{str(path)!r} is damaged. Remove it, and the deployment begins anew; the history beside it goes too.") from None
     if newest > FORMAT:

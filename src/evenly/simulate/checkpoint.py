@@ -5,8 +5,6 @@ A checkpoint is one npz file, written beside its place and renamed into it: it i
 
 import hashlib
 import json
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ import jax
 import numpy as np
 
 from evenly.federation import Federation
-from evenly.writing import READING, write_whole
+from evenly.outside import DAMAGED, fits, plain_json, read_arrays
+from evenly.writing import write_whole
 
 FORMAT = 2
 
@@ -31,12 +30,12 @@ def read(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
     if not path.exists():
         return None
     try:
-        with READING, open(path, "rb") as opened, np.load(opened) as file:  # numpy leaves a damaged file open
-            header = json.loads(str(file["header"]))
-            if header["format"] != FORMAT or header["fingerprint"] != fingerprint:
-                return None
-            return header["done"], [file[f"leaf{i}"] for i in range(len(file.files) - 1)]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
+        arrays = read_arrays(path)
+        header = plain_json(str(arrays.pop("header")))
+        if header["format"] != FORMAT or header["fingerprint"] != fingerprint or not fits(header["done"], int):
+            return None
+        return header["done"], [arrays[f"leaf{i}"] for i in range(len(arrays))]
+    except DAMAGED:
         return None  # cut short or not ours: starting over is safe, trusting it is not
 
 

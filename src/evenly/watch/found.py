@@ -36,7 +36,7 @@ class Found:
 
     def _take(self, record: dict[str, Any]) -> None:
         if "round" in record and record["label"] in self.points:
-            values = {f"{split}:{m}": v for split, each in record["values"].items() for m, v in each.items()}
+            values = {f"{split}:{m}": v for split, each in record["values"].items() for m, v in each.items() if _is_known(split, m)}
             self.points[record["label"]].setdefault(record["round"], {})[record["seed"]] = values
         elif "done" in record:
             self._progress.append((record["time"], record["done"], record["total"]))
@@ -81,6 +81,11 @@ class Found:
             known = [values[metric] for values in seeds.values() if metric in values]
             if known:
                 yield done, Values(sum(known) / len(known), min(known), max(known), len(known))
+
+
+def _is_known(split: str, metric: str) -> bool:
+    """Whether there is a title for a metric: one of a later version, or of a plugin of whoever trains, cannot be shown."""
+    return (metric in OF_CLIENTS or metric in EVERY_METRIC) and (split == CENTRAL or split in SPLIT_WORDS)
 
 
 def title_of(split: str, metric: str) -> str:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from evenly.watch.page import page
 from evenly.watch.state import State
+from evenly.watch.tail import opened
 
 ADDRESS = "127.0.0.1"
 ALWAYS = {
@@ -90,7 +91,8 @@ class Watch:
 
     def _report(self) -> tuple[HTTPStatus, str, str, bytes]:
         try:
-            text = (self._state.folder / "report.html").read_bytes()
+            with opened(self._state.folder, self._state.folder / "report.html") as file:
+                text = file.read()
         except OSError:
             return _refusal(HTTPStatus.NOT_FOUND)
         return HTTPStatus.OK, "text/html; charset=utf-8", REPORT, text

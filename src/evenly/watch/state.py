@@ -1,6 +1,5 @@
 """What the page is told: how the experiment stands, in words and numbers, and the lines of one chart."""
 
-import json
 import os
 import shlex
 import socket
@@ -12,7 +11,7 @@ from evenly.experiment.live import NAME, is_running
 from evenly.experiment.store import slug
 from evenly.federation import CENTRAL
 from evenly.watch.found import Found, shown
-from evenly.watch.tail import Tail
+from evenly.watch.tail import Tail, opened, read_object
 
 STATES = ("finished", "running", "waiting", "stopped", "failed")
 OF_CLIENTS, OF_GROUPS = ("average", "worst10", "variance"), ("accuracy", "eod_abs", "spd_abs")  # the table's columns, where known
@@ -44,17 +43,14 @@ class State:
         return told | (_details(begun[chosen], metric, seen, over=status != "running") if chosen in begun else {})
 
     def _parts(self) -> dict[str, Path]:
-        try:
-            cells = json.loads((self.folder / "plan.json").read_text()).get("cells", {})
-        except (OSError, ValueError, AttributeError):
-            cells = {}
-        if cells:
+        cells = read_object(self.folder, "plan.json").get("cells")
+        if isinstance(cells, dict) and cells:
             return {name: self.folder / "cells" / slug(name) / NAME for name in cells}
         inside = [] if (self.folder / NAME).exists() else [*self.folder.glob(f"*/{NAME}"), *self.folder.glob(f"*/*/{NAME}")]
         return {path.parent.relative_to(self.folder).as_posix(): path for path in sorted(inside)} or {"": self.folder / NAME}
 
     def _found(self, name: str, path: Path) -> Found | None:
-        tail = self._tails.setdefault(name, Tail(path))
+        tail = self._tails.setdefault(name, Tail(self.folder, path))
         records = tail.read()
         if not records:
             return None
@@ -94,25 +90,21 @@ class State:
         return "starting the server again with this folder" if self._deployed() else f"`evenly resume {shlex.quote(str(self.folder))}`"
 
     def _deployed(self) -> bool:
-        try:
-            return "deployment" in json.loads((self.folder / "plan.json").read_text())
-        except (OSError, ValueError, TypeError):
-            return False
+        return "deployment" in read_object(self.folder, "plan.json")
 
     def _title(self, found: Found | None) -> str:
         """What run.json calls the experiment, or its name in the plan, or the folder's."""
-        try:
-            title = json.loads((self.folder / "run.json").read_text()).get("title", "")
-        except (OSError, ValueError, AttributeError):
-            title = ""
-        return str(title or (found.head["name"] if found else self.folder.resolve().name))
+        title = read_object(self.folder, "run.json").get("title")
+        return str(title if isinstance(title, str) and title else (found.head["name"] if found else self.folder.resolve().name))
 
     def _report(self, begun: dict[str, Found]) -> bool:
         """Whether there is a report, and of this execution."""
-        path = self.folder / "report.html"
-        if not path.is_file():
+        try:
+            with opened(self.folder, self.folder / "report.html") as file:
+                written = os.fstat(file.fileno()).st_mtime
+        except OSError:
             return False
-        return path.stat().st_mtime >= max((one.head["time"] for one in begun.values()), default=0.0)
+        return written >= max((one.head["time"] for one in begun.values()), default=0.0)
 
 
 def _alive(found: Found) -> bool:
