@@ -1,16 +1,24 @@
 """What is said before a run is what the run then has."""
 
 import dataclasses
+import functools
+import inspect
+import time
+import tracemalloc
 
 import jax
 import pytest
 
-from evenly.commands.planned import duration, size
-from evenly.experiment.estimate import estimate
+from evenly.commands.planned import duration
+from evenly.datasets import DATASETS
+from evenly.experiment.estimate import estimate, refuse_large_models
 from evenly.experiment.jobs import setting_of
+from evenly.experiment.memory import available, size
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import programs
+from evenly.experiment.sources import read_table
 from evenly.experiment.store import Store
+from evenly.records import replace
 
 PLAN = Plan(
     name="test",
@@ -79,3 +87,89 @@ def test_seeds_that_meet_are_all_in_memory(monkeypatch):
     assert estimate(PLAN, first).at_once == 2
     monkeypatch.setattr("evenly.experiment.estimate.worth_meeting", lambda task, runs: True)
     assert estimate(PLAN, first).at_once == 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": "synthetic", "clients": 10_000_000},
+        {"name": "synthetic", "clients": 10**15},
+        {"name": "synthetic", "spread": 500.0},
+        {"name": "synthetic-census", "rows": 10**12},
+        {"name": "synthetic-crowd", "clients": 10**9},
+        {"name": "synthetic-crowd", "features": 10**12},
+    ],
+)
+def test_data_that_do_not_fit_are_refused_before_they_are_drawn(data, monkeypatch):
+    """Ten million clients took 11.5 GB and then the process, because the data were drawn before anything was estimated."""
+    name = data["name"]
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], load=_never(DATASETS[name].load)))
+    with pytest.raises(
+        ValueError, match=rf"Data set '{name}' .* needs about .* of memory at least, but .* are free on this machine\. Choose"
+    ):
+        setting_of(dataclasses.replace(PLAN, data=data), 0)
+
+
+def _never(load):
+    @functools.wraps(load)
+    def drawn(**settings):
+        raise AssertionError("The data were drawn.")
+
+    return drawn
+
+
+def test_an_estimate_is_not_above_what_is_drawn():
+    """So that nothing is refused that would fit."""
+    for name, settings in (("synthetic", {"clients": 30}), ("synthetic-census", {}), ("synthetic-crowd", {"clients": 500})):
+        card = DATASETS[name]
+        whole = {parameter.name: parameter.default for parameter in inspect.signature(card.load).parameters.values()} | settings
+        tracemalloc.start()
+        card.load(**settings)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert card.memory is not None
+        assert 0.2 * peak < card.memory(whole) < peak
+
+
+def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("k,y,x\n" + "a,0,1\nb,1,2\n" * 100)
+    monkeypatch.setattr("evenly.experiment.memory.available", lambda: 1000.0)
+    with pytest.raises(ValueError, match=r"The table 't\.csv' needs about 1\.18 KiB of memory at least, but 1000 B are free"):
+        read_table(path)
+
+
+def test_models_that_do_not_fit_are_refused(monkeypatch):
+    first = setting_of(PLAN, 0)
+    refuse_large_models(PLAN, first)
+    monkeypatch.setattr("evenly.experiment.memory.available", lambda: 1000.0)
+    with pytest.raises(ValueError, match=r"Training these methods needs about .* Choose a smaller model"):
+        refuse_large_models(PLAN, first)
+
+
+def test_memory_is_what_the_system_says(monkeypatch, tmp_path):
+    assert 2**20 < available() < 2**50
+    limit = tmp_path / "memory.max"
+    limit.write_text("12345\n")
+    monkeypatch.setattr("evenly.experiment.memory.LIMITS", (str(limit), str(tmp_path / "nothing")))
+    assert available() == 12345
+    limit.write_text("max\n")
+    assert available() > 2**20
+
+
+def test_a_sweep_is_counted_before_it_is_expanded():
+    """A hundred thousand values took 34 seconds to become methods."""
+    many = ",".join(map(str, range(100_001)))
+    for text in (
+        f"q-fedavg(q=[{many}])",
+        "fedavg(learning_rate=[1,2,3,4,5,6,7,8,9,10])" + "+server-adam(learning_rate=[1,2,3,4,5,6,7,8,9,10])" * 30,
+    ):
+        with pytest.raises(ValueError, match=r"its sweeps may stand for at most 10,000 methods, got 1[0,]+"):
+            dataclasses.replace(PLAN, methods=(text,)).variants()
+
+
+def test_a_large_sweep_is_quick():
+    began = time.process_time()
+    found = dataclasses.replace(PLAN, methods=(f"q-fedavg(q=[{','.join(map(str, range(2000)))}])",)).variants()
+    assert len(found) == 2000
+    assert time.process_time() - began < 2

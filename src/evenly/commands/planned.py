@@ -12,13 +12,12 @@ from evenly.columns import Fact, column_facts
 from evenly.experiment import record
 from evenly.experiment.estimate import Estimate, estimate
 from evenly.experiment.jobs import Setting
+from evenly.experiment.memory import available, size
 from evenly.experiment.plan import Plan
 from evenly.experiment.sources import ASSUMED
 from evenly.experiment.store import slug
 from evenly.federation import Federation
 from evenly.privilege import side_facts
-
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: Setting) -> None:
@@ -71,7 +70,8 @@ def _programs(parts: list[Estimate], done: int, total: int) -> str:
 
 def _memory(one: Estimate) -> str:
     each = f" for each of {one.at_once} seeds at once" if one.at_once > 1 else ""
-    return f"about {size(one.bytes)}, and what batches need: data {size(one.data_bytes)} and models {size(one.state_bytes)}{each}"
+    parts = f"data {size(one.data_bytes)} and models {size(one.state_bytes)}{each}"
+    return f"about {size(one.bytes)}, and what batches need: {parts}; {size(available())} are free"
 
 
 def _time(spent: float, done: int, total: int) -> str:
@@ -85,14 +85,6 @@ def _time(spent: float, done: int, total: int) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def size(number: float) -> str:
-    """Bytes as a person says them."""
-    unit = 0
-    while number >= 1024 and unit < len(UNITS) - 1:
-        number, unit = number / 1024, unit + 1
-    return f"{number:.3g} {UNITS[unit]}" if number < 1000 else f"{number:.0f} {UNITS[unit]}"
 
 
 def duration(seconds: float) -> str:

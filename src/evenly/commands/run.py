@@ -97,9 +97,12 @@ def _planned(experiment: "Experiment", file: Path, options: dict[str, Any]) -> "
 
 def _show_only(plan: "Plan | StudyPlan", folder: Path) -> None:
     from evenly.commands.planned import show_plan
+    from evenly.experiment.estimate import refuse_large_models
     from evenly.experiment.jobs import setting_of
     from evenly.experiment.study import StudyPlan
 
     plans = plan.cells if isinstance(plan, StudyPlan) else {"": plan}
     first = next(iter(plans.values()))
-    show_plan(Console(), plans, folder, setting_of(first, first.seeds[0]))
+    setting = setting_of(first, first.seeds[0])
+    refuse_large_models(first, setting)
+    show_plan(Console(), plans, folder, setting)

@@ -120,6 +120,7 @@ def run_plan(
     """Execute a plan into its folder: traces, rows, models and the report, which says what experiment it is of, if any."""
     from evenly.commands.planned import show_plan
     from evenly.experiment import record
+    from evenly.experiment.estimate import refuse_large_models
     from evenly.experiment.execute import execute
     from evenly.experiment.files import write_rows
     from evenly.experiment.jobs import refuse_unfit, setting_of
@@ -133,6 +134,7 @@ def run_plan(
     with working_in(folder, again):
         first = setting_of(plan, plan.seeds[0])
         refuse_unfit(plan, first)
+        refuse_large_models(plan, first)
         store = Store(folder, plan, force=force)
         record.begin(folder, about or record.Record(command=this_command()))
         show_plan(console, {"": plan}, folder, first)

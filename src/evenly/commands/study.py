@@ -11,6 +11,7 @@ from rich.text import Text
 from evenly.commands.planned import show_plan
 from evenly.commands.running import How, working_in
 from evenly.experiment import record
+from evenly.experiment.estimate import refuse_large_models
 from evenly.experiment.files import write_csv, write_tidy
 from evenly.experiment.findings import Finding, best, best_in_paper, findings
 from evenly.experiment.findings.finding import score
@@ -43,6 +44,7 @@ def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: 
     console = Console(stderr=True)
     with working_in(folder, again):
         first = setting_of(next(iter(plan.cells.values())), next(iter(plan.cells.values())).seeds[0])
+        refuse_large_models(next(iter(plan.cells.values())), first)
         store = Store(folder, plan, force=force)
         known = record.begin(folder, about)
         what = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"

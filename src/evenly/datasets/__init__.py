@@ -30,6 +30,7 @@ from evenly.datasets.shakespeare import CARD as _SHAKESPEARE
 from evenly.datasets.shakespeare import shakespeare
 from evenly.datasets.stackoverflow import CARD as _STACKOVERFLOW
 from evenly.datasets.stackoverflow import stackoverflow
+from evenly.datasets.synthetic import memory as _synthetic_memory
 from evenly.datasets.synthetic import synthetic
 from evenly.datasets.synthetic_census import CARD as _SYNTHETIC_CENSUS
 from evenly.datasets.synthetic_census import synthetic_census
@@ -50,6 +51,7 @@ _SYNTHETIC = DatasetCard(
     name="synthetic",
     title="Linear models that disagree by a chosen amount; nothing is downloaded",
     load=synthetic,
+    memory=_synthetic_memory,
     papers=("q-FFL", "p-FFL"),
     licence="Made here",
     provenance="Drawn as in Appendix E of q-FFL.",

@@ -1,7 +1,7 @@
 """What is known of a data set besides its rows."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from evenly.datasets.files import Layout, fetchable
 from evenly.federation import Federation
@@ -36,6 +36,9 @@ class DatasetCard:
     provenance: str = static(default="", doc="who made it, from what, when")
     citation: str = static(default="", doc="what to cite")
     notes: tuple[str, ...] = static(default=(), doc="cautions, and departures from the papers")
+    memory: Callable[[Mapping[str, Any]], float] | None = static(
+        default=None, doc="bytes that the rows take at least with all of these settings; None: not known, as of files"
+    )
     expected: Sizes | None = static(default=None, doc="of the federation with default settings; None: never seen here, or not fixed")
 
     @property

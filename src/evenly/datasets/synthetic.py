@@ -8,12 +8,16 @@ The paper says only that sizes follow a power law. The authors' scripts draw flo
 paper's totals (12,697 rows, deviation 73) and is the default.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from evenly.federation import DRAWN, Federation
 from evenly.randomness import generator
 from evenly.records import replace
 
+FEWEST, MOST_DRAWN = 50, 10**7  # rows of a client, and clients whose rows are counted exactly before they are drawn
 KINDS = ("non-iid", "iid", "hybrid")
 
 
@@ -37,7 +41,7 @@ def synthetic(
         raise ValueError(f"synthetic needs at least 1 client, 1 feature and 2 classes, got {clients}, {features} and {classes}.")
     if not spread >= 0:
         raise ValueError(f"spread must be at least 0, got {spread}.")
-    sizes = np.floor(generator(seed, "sizes").lognormal(4, spread, clients)).astype(int) + 50
+    sizes = _sizes(clients, spread, seed).astype(int)
     alike = {"non-iid": 0, "iid": clients, "hybrid": clients // 2}[kind]
     shared = generator(seed, "shared model")
     shared_model = shared.normal(size=(features, classes)), shared.normal(size=classes)
@@ -57,3 +61,17 @@ def synthetic(
     owner = np.repeat([f"client {k:0{len(str(clients - 1))}d}" for k in range(clients)], sizes)
     federation = Federation.from_arrays(np.concatenate(xs), np.concatenate(ys), owner, seed=split_seed, name=f"synthetic {kind}")
     return replace(federation, partition=DRAWN)
+
+
+def _sizes(clients: int, spread: float, seed: int) -> np.ndarray:
+    """Rows of each client, as floating-point numbers."""
+    return np.floor(generator(seed, "sizes").lognormal(4, spread, clients)) + FEWEST
+
+
+def memory(settings: Mapping[str, Any]) -> float:
+    """Bytes of the features, which are drawn in double precision and then joined."""
+    clients, spread = settings["clients"], settings["spread"]
+    if clients < 1 or not spread >= 0:
+        return 0.0  # refused elsewhere
+    rows = float(_sizes(clients, spread, settings["seed"]).sum()) if clients <= MOST_DRAWN else FEWEST * clients
+    return 2 * 8 * rows * settings["features"]

@@ -97,6 +97,7 @@ CARD = DatasetCard(
     name="synthetic-census",
     title="Made-up people with a known bias against one group; nothing is downloaded",
     load=synthetic_census,
+    memory=lambda settings: (8 + 4) * settings["rows"] * settings["features"],  # drawn in double precision, kept in single
     licence="Made here",
     provenance="Drawn as the module evenly.datasets.synthetic_census explains.",
     citation="None: the construction is evenly's own.",

@@ -150,6 +150,7 @@ CARD = DatasetCard(
     name="synthetic-crowd",
     title="As many small clients as you like, made in seconds; nothing is downloaded",
     load=synthetic_crowd,
+    memory=lambda settings: 4 * max(FEWEST, settings["rows"] / 2) * settings["clients"] * settings["features"],  # about half at least
     licence="Made here",
     provenance="Drawn as the module evenly.datasets.synthetic_crowd explains.",
     citation="None: the construction is evenly's own.",

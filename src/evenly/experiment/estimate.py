@@ -13,6 +13,7 @@ import numpy as np
 
 from evenly.algorithms.e2fl import E2FL
 from evenly.experiment.jobs import Setting
+from evenly.experiment.memory import refuse_large
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program, members_of, programs
 from evenly.experiment.store import Store
@@ -63,6 +64,16 @@ def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate
         parameters=max(_numbers(_model(first.task, member)) for member in members),
         state_bytes=max((_state(first, members, program) for program in every), default=0),
         at_once=_at_once(plan, first.task, max(len(program.members) for program in every)),
+    )
+
+
+def refuse_large_models(plan: Plan, first: Setting) -> None:
+    """Refuse methods whose models, and what clients remember, would not fit into memory beside the data, which are there already."""
+    if jax.default_backend() != "cpu":
+        return  # they lie on the device, which says itself what it can hold
+    needed = estimate(plan, first).state_bytes
+    refuse_large(
+        needed, "Training these methods", "Choose a smaller model, fewer clients, or methods whose clients keep no model of their own."
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from evenly.columns import Choice
 from evenly.datasets import DATASETS
 from evenly.encoding import whole_words
+from evenly.experiment.memory import refuse_large, refuse_large_data
 from evenly.federation import Federation, Source, Wanted
 from evenly.notation import unknown
 from evenly.outside import check_kinds, shortened
@@ -48,6 +49,7 @@ def load(data: dict[str, Any], split_seed: int) -> Federation:
         check_kinds(settings, inspect.get_annotations(DATASETS[name].load, eval_str=True))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    refuse_large_data(DATASETS[name], settings)
     return DATASETS[name].load(**settings, split_seed=split_seed)
 
 
@@ -71,7 +73,7 @@ def table_source(
         raise ValueError(f"There is no file {path!r}. Give the path of a .csv or .parquet table, or the name of a data set.")
     if client is None or label is None:
         raise ValueError(f"A table needs --client and --label: the columns of {file.name} that name the client and the label.")
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = digest_of(file)
     columns = column_names(sensitive)
     chosen = {option: column_names(names) for option, names in (("features", features), ("drop", drop)) if names}
     # What is not given has no key, so that results of plans from before there were such keys are still found.
@@ -99,6 +101,12 @@ def _settled(data: dict[str, Any]) -> dict[str, Any]:
     assumed = [*(["favourable"] if "favourable" not in data else []), *(name for name in found if name not in named)]
     settled = {"favourable": made.labels[made.favourable], "unprivileged": [[name, found[name]] for name in {**named, **found}]}
     return {**data, **settled, **({ASSUMED: assumed} if assumed else {})}
+
+
+def digest_of(file: Path) -> str:
+    """The hash of a file's contents, which are not held in memory."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def column_names(given: str | Sequence[str] | None) -> list[str]:
@@ -144,7 +152,7 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
     require(
         not absent, f"The data of a table must have the key {absent[0] if absent else ''!r} as well; there are {shortened(list(data))}."
     )
-    if "sha256" in data and hashlib.sha256(Path(data["path"]).read_bytes()).hexdigest() != data["sha256"]:
+    if "sha256" in data and digest_of(Path(data["path"])) != data["sha256"]:
         raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
     # A plan from before favourable labels and unprivileged values were settled in it goes on as it began: with the first of each.
     wanted = Wanted(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None, in_order=True)
@@ -176,6 +184,7 @@ def read_table(path: Path, text: Sequence[str] = (), only: Sequence[str] | None 
     Columns in `text` tell clients or people apart: of a CSV file they are read as text, so that 007 and 7 stay two clients, and
     whole numbers of a Parquet file stay exact.
     """
+    refuse_large(path.stat().st_size if path.is_file() else 0, f"The table {path.name!r}", "Take fewer rows, or keep fewer columns of it.")
     import pandas as pd  # only here: the core runs without pandas
 
     try:
