@@ -148,14 +148,14 @@ def test_calibration_has_a_point_for_every_bin_that_is_shown(curves: Curves):
     assert points["mark"]["opacity"] == 1
 
 
-def test_thresholds_show_both_gaps_in_points_where_they_are_known(curves: Curves):
+def test_thresholds_show_both_gaps_where_they_are_known(curves: Curves):
     spd, eod = curves.spd[0].copy(), curves.eod[0]
     spd[[0, 7]] = np.nan
     chart = drawn(thresholds("women", spd, eod))
     zero, line, points = chart["layer"]
     expected = [
-        {"method": name, "threshold": t / THRESHOLDS, "gap": 100 * gaps[t]}
-        for name, gaps in (("selection rate", spd), ("true positive rate", eod))
+        {"method": name, "threshold": t / THRESHOLDS, "gap": gaps[t]}
+        for name, gaps in (("SPD", spd), ("EOD", eod))
         for t in range(THRESHOLDS)
         if not np.isnan(gaps[t])
     ]

@@ -100,6 +100,7 @@ def test_two_workers_leave_the_same_files_as_this_process(where, tmp_path):
     assert told[-1] == (4 * PLAN.rounds, 4 * PLAN.rounds)
 
 
+@pytest.mark.slow
 def test_a_killed_workers_program_runs_again_and_nothing_is_doubled(where, long, tmp_path, monkeypatch, caplog):
     saved, save, killed, points = Counter(), Store.save_traces, [], Counter()
     monkeypatch.setattr(Store, "save_traces", lambda store, keys, *a, **k: (saved.update([tuple(keys)]), save(store, keys, *a, **k)))

@@ -16,8 +16,13 @@ def drawn(seed: int, *shape: int) -> np.ndarray:
 
 def outputs(x: np.ndarray, w: np.ndarray, pull: np.ndarray) -> list[np.ndarray]:
     """The convolution and its two gradients."""
-    value, back = jax.vjp(lambda x, w: convolve(x, {"w": w}), jnp.asarray(x), jnp.asarray(w))
-    return [np.asarray(leaf, np.float64) for leaf in (value, *back(jnp.asarray(pull)))]
+
+    @jax.jit
+    def all_three(x: jax.Array, w: jax.Array, pull: jax.Array) -> list[jax.Array]:
+        value, back = jax.vjp(lambda x, w: convolve(x, {"w": w}), x, w)
+        return [value, *back(pull)]
+
+    return [np.asarray(leaf, np.float64) for leaf in all_three(x, w, pull)]
 
 
 def exact(x: np.ndarray, w: np.ndarray, pull: np.ndarray) -> list[np.ndarray]:
@@ -35,7 +40,7 @@ def exact(x: np.ndarray, w: np.ndarray, pull: np.ndarray) -> list[np.ndarray]:
     return [value, dx[:, 1:-1, 1:-1], dw]
 
 
-@pytest.mark.parametrize("wide", [1, 2, 3, 4, 6, 7, 8, 13])
+@pytest.mark.parametrize("wide", [1, 4, 7, 13, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (2, 3, 6, 8))])
 def test_outputs_and_gradients_are_nearly_as_exact_as_those_of_patches(monkeypatch: pytest.MonkeyPatch, wide: int):
     given = drawn(0, 3, 6, wide, 16), drawn(1, 3, 3, 16, 5), drawn(2, 3, 6, wide, 5)
     expected = exact(*given)
@@ -66,6 +71,7 @@ def test_models_side_by_side_have_their_own_gradients():
     """Runs are vmapped over weights, over images, or over both."""
     x, w = jnp.asarray(drawn(0, 3, 2, 6, 9, 4)), jnp.asarray(drawn(1, 3, 3, 3, 4, 5))
 
+    @jax.jit
     def slope(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jax.grad(lambda x, w: (by_fewer_products(x, w) ** 2).sum(), (0, 1))(x, w)
 
