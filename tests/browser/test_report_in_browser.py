@@ -63,12 +63,14 @@ SWEEP = [
 ]
 MADE = {
     "many": lambda: with_groups(comparison(SWEEP, data=federation(30, rows=(40, 10, 60)), seeds=2), differ=True),
-    "hostile": lambda: comparison(("fedavg", HOSTILE, LONG), data=federation(20, names=NAMES), name=HOSTILE, command=HOSTILE),
+    "hostile": lambda: comparison(("fedavg", HOSTILE, LONG), data=federation(20, names=NAMES), name=HOSTILE, command=HOSTILE)._replace(
+        title=HOSTILE
+    ),
     "usual": lambda: comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)")),
     "one": lambda: comparison(("fedavg",), seeds=1, data=federation(1)),
     "groups": lambda: with_groups(comparison(("fedavg", "q-fedavg(q=1)", LONG), seeds=1, data=federation(20, rows=(40, 10, 40)))),
 }
-CHARTS = {"many": 12, "hostile": 9, "usual": 9, "one": 5, "groups": 12}
+CHARTS = {"many": 18, "hostile": 9, "usual": 9, "one": 5, "groups": 18}
 EVERY = ["many", "hostile", *(pytest.param(name, marks=pytest.mark.slow) for name in ("usual", "one", "groups"))]
 
 
@@ -179,8 +181,8 @@ def test_hovering_tells_what_a_mark_is(opened, chart, mark, words):
 def test_the_measure_of_fairness_can_be_chosen_with_the_keyboard(opened):
     visit = opened("many")
     choice = visit.page.get_by_label("Fairness measured by")
-    assert choice.locator("option:checked").inner_text() == "Variance between clients"
-    for keys, words in ((["|"], "|EOD| between groups"), (["Home", "ArrowDown", "ArrowDown"], "higher is better")):
+    assert choice.locator("option:checked").inner_text() == "Variance"
+    for keys, words in ((["|"], "|EOD|"), (["Home", "ArrowDown", "ArrowDown"], "higher is better")):
         choice.focus()
         for key in keys:
             visit.page.keyboard.press(key)
@@ -307,6 +309,20 @@ def test_paper_is_white_even_for_dark_readers(opened):
     assert visit.page.locator("details:not([open])").count() == 0
     visit.page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert visit.page.locator("details:not([open])").count() == closed > 0
+
+
+def test_the_opening_prints_on_one_page(opened):
+    """A sheet of A4 with margins of 12 mm, 96 pixels to the inch; US letter is wider, and 18 mm shorter."""
+    for name in ("many", "usual"):
+        visit = opened(name, {"width": round(186 / 25.4 * 96), "height": 900})
+        visit.page.emulate_media(media="print")
+        visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        header = visit.page.locator("header")
+        assert header.bounding_box()["height"] < (297 - 24 - 18) / 25.4 * 96
+        assert header.evaluate("found => getComputedStyle(found).breakAfter") == "page"
+        assert "trivial model" in header.inner_text()
+        assert "What the methods change" in header.inner_text()
+        visit.page.evaluate("dispatchEvent(new Event('afterprint'))")
 
 
 def test_what_was_not_drawn_yet_is_drawn_before_printing(opened, browser):

@@ -49,7 +49,7 @@ def test_every_chart_is_written_as_a_file(folder, tmp_path):
     code, said = call(folder, "--out", tmp_path / "r.html", "--figures", tmp_path / "figures", "--format", "svg", "--min-cell", 5)
     assert code == 0, said
     names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {"front.svg", "front-worst10.svg", "lorenz.svg", "rounds-average.svg", "rounds-average-bytes.svg", "distribution.svg"} <= names
+    assert {"front.svg", "front-worst10.svg", "clients.svg", "rounds-average.svg", "rounds-average-bytes.svg", "influence.svg"} <= names
     assert f"Figures: {len(names)} files in" in said
     assert all(path.read_bytes().startswith(b"<svg") for path in (tmp_path / "figures").iterdir())
     assert "What rests on fewer than 5 people is hidden" in (tmp_path / "r.html").read_text()

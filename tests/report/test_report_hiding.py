@@ -151,12 +151,12 @@ def test_less_than_nobody_is_refused(found):
 
 def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
     """A Lorenz curve with every client would tell all accuracies, a mean and a variance those of two, whatever names are left out."""
-    found = comparison(data=federation(12, rows=(40, 10, 40)), seeds=1)
+    found = comparison(data=federation(24, rows=(40, 10, 40)), seeds=1)
     for run in found.runs:
         run.trace.tables[-1, :, 3:5] = np.array([[[1, 4], [0, 0]]])  # five rows, an accuracy that nobody else has
     hidden = np.flatnonzero(hidden_clients(found, "test", LEAST).cells).tolist()
     assert hidden == [3, 4]
-    kept = [k for k in range(12) if k not in hidden]
+    kept = [k for k in range(24) if k not in hidden]
     own = without_clients(found, hidden)
     accuracies, _ = client_accuracy(found.runs[0])
     built, label = build(found, least=LEAST), found.labels[0]
@@ -169,8 +169,8 @@ def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
     losses = {row["loss"] for rows in built.specs["chart-weighing"]["datasets"].values() for row in rows}
     assert not losses & {float(f"{loss:.5g}") for loss in found.runs[0].trace.losses[-1, 0, hidden]}
     assert without_clients(found, ()) is found
-    assert "<strong>2 of 12 clients</strong> are " in built.opening  # before the figures that do not count them
-    assert "over clients are of the other 10" in built.opening
+    assert "<strong>2 of 24 clients</strong> are " in built.opening  # before the figures that do not count them
+    assert "over clients are of the other 22" in built.opening
     assert "of the other" not in build(found).opening
 
 
@@ -187,12 +187,12 @@ def test_the_papers_figures_tell_nothing_that_is_withheld(found):
 
 
 def test_the_weight_of_no_hidden_client_is_what_the_others_leave():
-    found = comparison(data=federation(19, rows=(40, 10, 40)), seeds=1)  # nine bands of two clients, and the smallest alone
-    whole, part = (weight_history(found, "fedavg", hidden) for hidden in ((), (0, 1)))
+    found = comparison(data=federation(28, rows=(40, 10, 40)), seeds=1)  # eight bands of three clients, and the smallest two by two
+    whole, part = (weight_history(found, "fedavg", hidden) for hidden in ((), (1, 2)))
     assert whole is not None
     assert part is not None
     assert len(whole.bands) == 10
-    assert len(part.bands) == 8  # also without the band that the second hidden client shares with one that is shown
-    alike = weight_history(found, "fedavg", range(1, 5))
+    assert len(part.bands) == 8  # without both bands that a hidden client shares with one that is shown
+    alike = weight_history(found, "fedavg", range(4))
     assert alike is not None
     assert len(alike.bands) == 10  # two by two

@@ -205,7 +205,7 @@ def test_a_script_cannot_hold_its_own_end():
 
 def test_an_experiments_title_and_notes_are_shown_and_escaped():
     text = render(comparison(name="paper/table")._replace(title=f"Table 1 {HOSTILE}", notes=f"\nFirst\nparagraph.\n\nSecond {HOSTILE}\n"))
-    header = text.split("</header>")[0]
+    header = text.split("<nav")[0]
     assert "<p>First\nparagraph.</p><p>Second &lt;script&gt;" in header
     assert "<h1>Table 1 &lt;script&gt;" in header
     assert "paper/table" in header

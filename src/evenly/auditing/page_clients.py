@@ -12,13 +12,13 @@ from evenly.report.figures import Figure
 from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, title_of
+from evenly.report.served import NAMED
 from evenly.sensitive import FEW
 
 MAIN = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "gini")
 DRAWN = 20  # worst-served clients in the chart
 WORST = 10
 MOST_ROWS = 500  # of the table of all clients; audit.csv has more
-SPREAD_FROM = 8  # clients from which on a histogram says something
 
 
 def client_section(audit: Audit) -> Part:
@@ -60,7 +60,7 @@ def _hidden(view: ClientView, least: int) -> list[Html]:
 def _figures(view: ClientView, audit: Audit) -> list[Figure]:
     order = view.ordered()
     found = []
-    if len(order) >= SPREAD_FROM:
+    if len(order) >= NAMED:
         summary = view.summary
         chart = histogram([view.accuracy[k].value for k in order], mean=summary["average_devices"].value, worst=summary["worst10"].value)
         worst = ", the dashed one that of the worst-served tenth" if summary["worst10"].known else ""
@@ -84,7 +84,9 @@ def _tables(view: ClientView) -> list[Html]:
     order = view.ordered()
     if not view.listed or len(order) < 2:
         return []
-    parts = [apart(_listed(view, order[:WORST], f"The {min(WORST, len(order))} clients that are served worst."))]
+    if len(order) < NAMED:
+        return [apart(_listed(view, order, "Every client, the worst served first."))]
+    parts = [apart(_listed(view, order[:WORST], f"The {WORST} clients that are served worst."))]
     if len(order) > WORST:
         more = f" The first {MOST_ROWS:,}; audit.csv has all." if len(order) > MOST_ROWS else ""
         parts.append(folded(f"All {len(order):,} clients", _listed(view, order[:MOST_ROWS], f"The worst served first.{more}")))

@@ -14,6 +14,8 @@ from evenly.report.charts import (
     gini_of,
     influence_chart,
     lorenz_chart,
+    named_accuracy,
+    named_influence,
     shown_span,
     weigh_alike,
     weighing_chart,
@@ -25,8 +27,8 @@ from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_
 from evenly.report.front_section import front_section
 from evenly.report.markup import Html, element, section
 from evenly.report.method_table import title_of
-from evenly.report.served import idle_words, influence, mean_effective_clients, reported
-from evenly.report.table import SPLIT_WORDS, Values
+from evenly.report.served import NAMED, idle_words, influence, mean_effective_clients, reported
+from evenly.report.table import SPLIT_WORDS, Values, over_seeds
 
 VALIDATION = "On the clients' validation rows: no client has test rows of its own."
 AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and received"}
@@ -40,7 +42,7 @@ def charts(comparison: Comparison, clients: Comparison, values: Values, choice: 
     if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
         return Charts({}, {})
     built = [
-        _distribution(clients, choice, len(values)),
+        _named(clients, values, choice) if _few(comparison, choice) else _distribution(clients, choice, len(values)),
         front_section(values, choice, _lines(comparison, "Lines")),
         _rounds(clients, choice, len(values)),
         _influence(comparison, choice, len(values)),
@@ -52,6 +54,23 @@ def charts(comparison: Comparison, clients: Comparison, values: Values, choice: 
 
 def _lines(comparison: Comparison, word: str) -> str:
     return f" {word} reach from the lowest seed to the highest." if len(comparison.seeds) > 1 else ""
+
+
+def _few(comparison: Comparison, choice: Choice) -> bool:
+    """Whether the clients that are shown are few enough to be named one by one."""
+    return comparison.federation.clients - len(choice.hidden) < NAMED
+
+
+def _named(comparison: Comparison, values: Values, choice: Choice) -> Charts:
+    average = over_seeds(values, choice.baseline, "average").mean
+    caption = (
+        f"One line per client, the one that {choice.baseline} serves worst on top; a mark for each method, means over seeds. The dashed "
+        f"line is the average over all rows under {choice.baseline}. Each client's figures are under “Worst-served clients”."
+    )
+    chart = named_accuracy(comparison, choice.coloured, choice.split, choice.hidden, average)
+    figure = Figure("chart-clients", chart, caption)
+    parts = [*_notes(choice, len(values), by_client=True), legend_of(choice.coloured, others=False), figure_html(figure)]
+    return Charts({"distribution": section("distribution", "How evenly are the clients served?", *parts)}, specs_of([figure]))
 
 
 def _distribution(comparison: Comparison, choice: Choice, methods: int) -> Charts:
@@ -104,10 +123,11 @@ def _rounds(comparison: Comparison, choice: Choice, methods: int) -> Charts:
 
 
 def _influence(comparison: Comparison, choice: Choice, methods: int) -> Charts:
-    chart = influence_chart(comparison, choice.coloured, choice.hidden)
+    few = _few(comparison, choice)
+    chart = (named_influence if few else influence_chart)(comparison, choice.coloured, choice.hidden)
     if chart is None:
         return Charts({}, {})
-    whole = Figure("chart-influence", chart, _influence_words(comparison, choice))
+    whole = Figure("chart-influence", chart, _influence_words(comparison, choice, few=few))
     figures, over = [whole], _history(comparison, choice)
     later = []
     if over is not None:
@@ -140,11 +160,16 @@ def _file_name(label: str) -> str:
     return re.sub(r"[^a-z0-9.=]+", "-", label.lower()).strip("-")[:60]
 
 
-def _influence_words(comparison: Comparison, choice: Choice) -> str:
+def _influence_words(comparison: Comparison, choice: Choice, *, few: bool) -> str:
     caption = (
         "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
-        "A client that was never chosen lies at 0. Mean over seeds; axes grow with the square root."
+        "A client that was never chosen has weight 0. Mean over seeds; axes grow with the square root."
     )
+    if few:
+        caption = (
+            "The upright stroke is a client's share of the training rows. A mark to its right: under that method the client counted for "
+            "more than its rows. A client that was never chosen has weight 0. Mean over seeds; the largest client on top."
+        )
     absent = [label for label in choice.coloured if not np.isfinite(influence(comparison, label).weight).all()]
     if absent:
         caption += f" Without weights of a single model, and so not drawn: {', '.join(absent)}."

@@ -7,7 +7,7 @@ from evenly.report.choice import Choice
 from evenly.report.client_groups import client_groups
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, element, unbroken
-from evenly.report.served import served
+from evenly.report.served import NAMED, served
 from evenly.report.table import SPLIT_WORDS, UNDEFINED
 
 MOST = 200
@@ -38,6 +38,8 @@ def client_table(comparison: Comparison, choice: Choice) -> list[Html]:
     status = element("output", {"id": "filter-clients-status", "class": "soft", "for": "filter-clients", "aria-live": "polite"})
     search = element("div", {"class": "controls", "role": "search"}, name, element("input", FILTER), status)
     table = grid(f"The {word} accuracy of every client under each method, means over seeds.", columns, rows, kind="compact", clients=True)
+    if len(shown) < NAMED:
+        return [table]
     # On paper it would be pages long, and cannot be searched.
     return [element("details", {"class": "screen"}, element("summary", None, f"Every client ({len(shown)})"), search, table)]
 

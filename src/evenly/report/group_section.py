@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,8 @@ FEW_CLIENTS = (
     "resample: it says nothing of how other clients would fare. "
 )
 
+TOGETHER = "A model can be even over each attribute and not over all together."
+
 Rates = Mapping[str, Mapping[str, Sequence[GroupRate]]]  # rate -> label -> one per group
 
 
@@ -56,22 +59,39 @@ def group_section(comparison: Comparison, choice: Choice) -> Charts:
     if not found or not any(_tested(run.trace, split) for run in comparison.runs):
         return Charts({}, {})
     whole, *attributes = found
-    hidden = hidden_groups(comparison, split, choice.least)
-    values = group_values(comparison, whole, split, hidden.withheld)
-    rates = _rates(comparison, whole, choice.coloured, split, hidden)
-    bars = _figures(comparison, rates, choice)
+    views = [_view(comparison, choice, split, grouping, number) for number, grouping in enumerate(attributes, start=1)]
+    views.append(_view(comparison, choice, split, whole, crossed=bool(attributes)))
+    wanted = comparison.federation.labels[comparison.federation.favourable]
+    about = definitions([("Favourable label", wanted), ("Measured on", _on(comparison, split))])
+    parts = [about, legend_of(choice.coloured, others=False), *(part for view in views for part in view.parts)]
+    specs = specs_of([figure for view in views for figure in view.figures])
+    return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs)
+
+
+class _View(NamedTuple):
+    """One way to tell people apart, on the page."""
+
+    parts: list[Html]
+    figures: list[Figure]
+
+
+def _view(comparison: Comparison, choice: Choice, split: str, grouping: Grouping, number: int = 0, *, crossed: bool = False) -> _View:
+    """Who is compared with whom, what that means, the metrics, the rates of every group. Attributes have numbers, the whole has 0."""
+    hidden = hidden_groups(comparison, split, choice.least, grouping.attribute)
+    values = group_values(comparison, grouping, split, hidden.withheld)
+    rates = _rates(comparison, grouping, choice.coloured, split, hidden)
+    bars = _figures(comparison, grouping, rates, choice, number)
+    head = f"Intersections of {grouping.title}" if crossed else f"By {grouping.title}"
     parts = [
-        definitions(_who(comparison, whole, split)),
-        *([] if "eod" in hidden.withheld else _findings(comparison, whole, choice, split)),
-        *_tables(comparison, whole, choice, values, split, hidden),
-        legend_of(choice.coloured, others=False),
+        *([element("h3", {"class": "later"}, head)] if crossed or number else []),
+        *([element("p", {"class": "soft"}, TOGETHER)] if crossed else []),
+        definitions([("Unprivileged", _names(grouping, unprivileged=True)), ("Privileged", _names(grouping, unprivileged=False))]),
+        *([] if "eod" in hidden.withheld else _findings(comparison, grouping, choice, split)),
+        *_tables(comparison, grouping, choice, values, split, hidden),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
-        element("h3", {"class": "later"}, "Every group"),
-        _dashes(comparison),
-        *(_listed(whole, rates, label) for label in choice.coloured),
-        *_attributes(comparison, attributes, choice, split),
+        *(_listed(comparison, grouping, rates, label) for label in choice.coloured),
     ]
-    return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs_of(bars))
+    return _View(parts, bars)
 
 
 def _tested(trace: Trace, split: str) -> bool:
@@ -82,16 +102,9 @@ def _rates(comparison: Comparison, grouping: Grouping, labels: Sequence[str], sp
     return {rate: {label: group_rates(comparison, grouping, label, split, rate, hidden) for label in labels} for rate in RATES}
 
 
-def _who(comparison: Comparison, grouping: Grouping, split: str) -> list[tuple[str, str]]:
-    federation = comparison.federation
-    central = f"the central test set, {len(federation.central):,} rows"
-    rows = central if split == CENTRAL else f"the {SPLIT_WORDS[split]} rows of all clients together"
-    return [
-        ("Unprivileged", _names(grouping, unprivileged=True)),
-        ("Privileged", _names(grouping, unprivileged=False)),
-        ("Favourable label", federation.labels[federation.favourable]),
-        ("Measured on", rows),
-    ]
+def _on(comparison: Comparison, split: str) -> str:
+    central = f"the central test set, {len(comparison.federation.central):,} rows"
+    return central if split == CENTRAL else f"the {SPLIT_WORDS[split]} rows of all clients together"
 
 
 def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
@@ -125,7 +138,9 @@ def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: 
     parts = [method_table(main._replace(rows=shown), caption, intervals=intervals, withheld=withheld), key_of(main, UNITS, single)]
     if len(shown) < len(main.rows):
         every = method_table(main, "Every method, the same columns.", withheld=withheld)
-        parts.append(folded(f"Groups: all {len(main.rows)} methods", every))
+        parts.append(folded(f"By {grouping.title}: all {len(main.rows)} methods", every))
+    if grouping.attribute is not None:
+        return parts
     kept = {label: values[label] for label in choice.coloured}
     further = [
         method_table(table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld)
@@ -160,7 +175,7 @@ def _formulas() -> Html:
     return grid("How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.", columns, rows)
 
 
-def _figures(comparison: Comparison, rates: Rates, choice: Choice) -> list[Figure]:
+def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, choice: Choice, number: int) -> list[Figure]:
     several = len(comparison.seeds) > 1
     seeds = "Lines reach from the lowest seed to the highest."
     chance = "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
@@ -172,11 +187,13 @@ def _figures(comparison: Comparison, rates: Rates, choice: Choice) -> list[Figur
         "tpr": f"Predicted “{wanted}”, of the group's rows with that label.",
     }
     hollow = f" Hollow: fewer than {FEW} rows." if any(g.few for label in rates["tpr"].values() for g in label) else ""
-    groups = len(comparison.federation.groups)
+    groups, place = len(grouping.names), f"{number}-" if number else ""
     part = f" The {MOST_GROUPS} largest of {groups} groups." if groups > MOST_GROUPS else ""
     shown = largest(rates["accuracy"][choice.baseline])
     return [
-        Figure(f"chart-groups-{rate.replace('_', '-')}", rates_chart(rates[rate], rate, shown), f"{captions[rate]} {span}{hollow}{part}")
+        Figure(
+            f"chart-groups-{place}{rate.replace('_', '-')}", rates_chart(rates[rate], rate, shown), f"{captions[rate]} {span}{hollow}{part}"
+        )
         for rate in DRAWN
     ]
 
@@ -192,7 +209,7 @@ def _dashes(comparison: Comparison) -> Html:
     return element("p", {"class": "soft"}, unbroken(text))
 
 
-def _listed(grouping: Grouping, rates: Rates, label: str) -> Html:
+def _listed(comparison: Comparison, grouping: Grouping, rates: Rates, label: str) -> Html:
     by_rate = {rate: rates[rate][label] for rate in RATES}
     order = np.argsort([0 if group.hidden else -group.rows for group in by_rate["accuracy"]], kind="stable")[:MOST_LISTED]
     columns = [Column("Group"), Column("Rows"), *(Column(title, "%") for title in RATES.values())]
@@ -201,7 +218,7 @@ def _listed(grouping: Grouping, rates: Rates, label: str) -> Html:
         for g in sorted(order.tolist())
     ]
     caption = f"Served by {label}." + (f" The {MOST_LISTED} largest groups." if len(grouping.names) > MOST_LISTED else "")
-    return folded(f"Groups under {label}", grid(caption, columns, rows, kind="compact"))
+    return folded(f"By {grouping.title}, under {label}", grid(caption, columns, rows, kind="compact"), _dashes(comparison))
 
 
 def _name(grouping: Grouping, g: int) -> str:
@@ -222,21 +239,3 @@ def _rate(rate: str, found: GroupRate) -> str | Entry:
         return value
     ends = element("small", {"class": "interval"}, f" {found.low:.1f} to {found.high:.1f}")
     return Entry(join([element("span", {"class": "nowrap"}, value), ends]), "")
-
-
-def _attributes(comparison: Comparison, attributes: Sequence[Grouping], choice: Choice, split: str) -> list[Html]:
-    """Each attribute on its own: a model can be even over each and uneven over their intersections, and the other way round."""
-    if not attributes:
-        return []
-    intro = "Above, groups are intersections. Here is one attribute at a time; a model can be even over each and not over all together."
-    parts = [element("h3", {"class": "later"}, "One attribute at a time"), element("p", {"class": "soft"}, intro)]
-    for grouping in attributes:
-        hidden = hidden_groups(comparison, split, choice.least, grouping.attribute)
-        rates = _rates(comparison, grouping, choice.coloured, split, hidden)
-        every = group_values(comparison, grouping, split, hidden.withheld)
-        main = table_of({label: every[label] for label in choice.coloured}, metrics=MAIN, split=split)
-        intervals = _intervals(comparison, grouping, choice, split, hidden.withheld)
-        about = f"{_names(grouping, unprivileged=True)} against {_names(grouping, unprivileged=False)}."
-        table = method_table(main, about, intervals=intervals, withheld=hidden.withheld)
-        parts.append(folded(f"By {grouping.title}", table, *(_listed(grouping, rates, label) for label in choice.coloured)))
-    return parts

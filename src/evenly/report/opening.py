@@ -11,7 +11,7 @@ from evenly.report.choice import Choice
 from evenly.report.facts import divergence
 from evenly.report.group_summary import summarise_groups
 from evenly.report.hiding import MANY
-from evenly.report.markup import Html, element, unbroken
+from evenly.report.markup import Html, element, join, unbroken
 from evenly.report.method_table import title_of as title_of_metric
 from evenly.report.summary import summarise
 from evenly.report.table import COLUMNS, UNDEFINED, Values, difference, format_value, headline, known_of, over_seeds
@@ -27,7 +27,7 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
     """Title, whom the first method serves worst, what the others change, and what the experiment's file says about it."""
     whom = whom_of(comparison, values, choice)
     lead = [] if whom is None else [*lead_of(sentences(whom)), whom_table(whom)]
-    return element(
+    header = element(
         "header",
         None,
         element("p", {"class": "kicker"}, f"evenly · {comparison.name if comparison.title else KICKER}"),
@@ -37,8 +37,8 @@ def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
         *lead[-1:],
         *_without_some(comparison.federation.clients, len(choice.hidden)),
         *_changes(comparison, values, choice, single=whom is not None),
-        *_notes(comparison.notes),
     )
+    return join([header, *_notes(comparison.notes)])  # the header is a page of its own on paper
 
 
 def title_of(comparison: Comparison) -> str:

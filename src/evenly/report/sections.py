@@ -8,14 +8,16 @@ from evenly.metrics import METRICS
 from evenly.report.choice import Choice
 from evenly.report.client_groups import client_groups
 from evenly.report.client_table import client_table
-from evenly.report.grid import Column, grid
+from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, key_of, method_table, title_of
 from evenly.report.reveal import Revealed, revealed
 from evenly.report.reveal_deployed import deployed_words
-from evenly.report.served import Client, served, worst_clients
+from evenly.report.served import NAMED, Client, ClientRates, client_rates, served, worst_clients
 from evenly.report.summary import against, noise_note
 from evenly.report.table import MAIN_METRICS, SPLIT_WORDS, UNDEFINED, Values, headline, known_of, table_of
+from evenly.report.whom import rate_entry
+from evenly.report.worst_served import labels_known
 
 MOST_CLIENTS = 10
 MOST_TOGETHER = 2  # names in one entry
@@ -114,21 +116,34 @@ def worst_served(comparison: Comparison, choice: Choice) -> Html:
 
 def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:
     other = choice.baseline if label != choice.baseline else choice.lead
-    found = worst_clients(comparison, label, other, limit=MOST_CLIENTS, split=choice.split, hidden=choice.hidden)
-    groups = client_groups(comparison, choice.least)
+    few = comparison.federation.clients - len(choice.hidden) < NAMED
+    limit = NAMED if few else MOST_CLIENTS
+    found = worst_clients(comparison, label, other, limit=limit, split=choice.split, hidden=choice.hidden)
+    groups = [] if few else client_groups(comparison, choice.least)  # of few clients the table of all has them
+    rates = _rates(comparison, label, choice)
     tested = Column(f"{SPLIT_WORDS[choice.split].capitalize()} rows")
     columns = [Column("Client"), Column("Training rows"), tested, Column("Accuracy", "%"), Column("Chance allows", "%")]
+    columns += [Column("True positive rate", "%"), Column("False positive rate", "%")] if rates else []
     columns += [Column(f"With {other}", "%")] if other != label else []
     columns += [Column("Groups", words=True)] if groups else []
-    rows = [[*_client(client, other != label), *([unbroken(groups[client.number])] if groups else [])] for client in found]
+    rows = [[*_client(client, other != label, rates), *([unbroken(groups[client.number])] if groups else [])] for client in found]
     nobody = "No client has test rows." if not choice.hidden else "Every client with test rows is hidden: too few people."
     table = grid(f"Worst served by {label}.", columns, rows, kind="compact") if rows else element("p", None, nobody)
     open_ = {"open": ""} if label == choice.lead else {}
     return element("details", open_, element("summary", None, f"Under {label}"), table)
 
 
-def _client(client: Client, compared: bool) -> list[str]:
-    cells = [client.name, _count(client.train), _count(client.rows), f"{client.accuracy:.1f}", f"{client.low:.0f} to {client.high:.0f}"]
+def _rates(comparison: Comparison, label: str, choice: Choice) -> ClientRates | None:
+    """With two labels, the clients' true and false positive rates."""
+    if len(comparison.federation.labels) != 2 or not labels_known(comparison):
+        return None
+    return client_rates(comparison, label, choice.split, choice.hidden, choice.least)
+
+
+def _client(client: Client, compared: bool, rates: ClientRates | None) -> list[str | Entry]:
+    cells: list[str | Entry] = [client.name, _count(client.train), _count(client.rows), f"{client.accuracy:.1f}"]
+    cells.append(f"{client.low:.0f} to {client.high:.0f}")
+    cells += [rate_entry(float(rate[client.number])) for rate in rates] if rates else []
     return cells + ([f"{client.elsewhere:.1f}" if np.isfinite(client.elsewhere) else UNDEFINED] if compared else [])
 
 

@@ -14,6 +14,7 @@ from evenly.report.disclosure import hide
 from evenly.report.hiding import fewest
 
 NORMAL95 = 1.96
+NAMED = 20  # clients below which every one has a line with its name, instead of histograms and clouds of dots
 
 
 class Served(NamedTuple):

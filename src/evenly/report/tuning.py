@@ -85,7 +85,8 @@ def render_tuning(tuning: Tuning, results: str) -> str:
         "trials": _trials(tuning),
         "how": _how(tuning),
     }
-    title = f"Tuning {tuning.plan.space.composition[0].name}"
+    data = tuning.final.federation.name
+    title = f"{data[:1].upper()}{data[1:]}: which settings of {tuning.plan.space.composition[0].name} are best?"
     body = [_opening(tuning, title), contents({key: CONTENTS[key] for key in sections}), *sections.values()]
     return document(title, join(body), {figure.identifier: figure.spec for figure in (*fronts, *settings)})
 

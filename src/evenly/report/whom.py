@@ -161,8 +161,9 @@ def _row(whom: Whom, title: str, part: Part) -> list[str | Entry]:
     interval = f"{part.low:.0f} to {part.high:.0f}" if np.isfinite([part.low, part.high]).all() else ""
     small = [element("small", {"class": "interval"}, interval)] if interval else []
     cells = [unbroken(title), _count(part.rows), Entry(element("span", None, f"{part.accuracy:.1f}", *small), ""), against]
-    return [*cells, *((_rate(part.tpr), _rate(part.fpr)) if whom.favourable else ())]
+    return [*cells, *((rate_entry(part.tpr), rate_entry(part.fpr)) if whom.favourable else ())]
 
 
-def _rate(value: float) -> str | Entry:
+def rate_entry(value: float) -> str | Entry:
+    """A rate in percent; a dash where it is undefined or may not be shown."""
     return f"{value:.1f}" if np.isfinite(value) else dash("there are no such rows, or too few to be shown")

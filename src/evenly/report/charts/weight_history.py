@@ -10,10 +10,9 @@ import numpy as np
 from evenly.experiment.results import Comparison, Run
 from evenly.metrics import seated
 from evenly.report.charts.theme import finish, values
-from evenly.report.served import influence, training_rows
+from evenly.report.served import NAMED, influence, training_rows
 
-MOST_NAMED = 16  # clients drawn one by one; more are drawn in tenths by size
-BANDS = 10
+BANDS = 10  # by size, of clients that are too many to be drawn one by one
 BINS = 24
 ROW = 38  # pixels
 
@@ -39,7 +38,7 @@ def weight_history(comparison: Comparison, label: str, hidden: Collection[int] =
         return None
     sizes = np.mean([training_rows(comparison, run) for run in runs], axis=0)
     order = np.argsort(-sizes, kind="stable")
-    parts = np.array_split(order, clients if clients <= MOST_NAMED else BANDS)
+    parts = np.array_split(order, clients if clients < NAMED else BANDS)
     band = np.empty(clients, int)
     for i, part in enumerate(parts):
         band[part] = i
