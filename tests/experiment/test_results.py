@@ -1,15 +1,24 @@
 """What a comparison says of clients and groups, in tidy rows and over seeds."""
 
+import io
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from evenly.commands import export
+from evenly.experiment.files import write_tidy
+from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, Run, over_seeds, tidy
+from evenly.experiment.store import Store
 from evenly.federation import SPLITS, Federation
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, measure_groups, rates
 from evenly.records import replace
 from evenly.types import Trace
+from evenly.writing import csv_cell
 
+PLAN = Plan(name="test", data={}, methods=("fedavg",), rounds=1, seeds=(0,))
 SCHEMA = "schema experiment run label algorithm params data partition seed round split level name metric value"
 
 
@@ -89,3 +98,26 @@ def test_of_very_many_clients_there_are_quantiles(tiny: Federation, some_trace: 
         told = own[own.metric == metric].set_index("name").value
         expected = [values.min(), values.median(), values.quantile(0.9), values.max()]
         np.testing.assert_allclose([told[f"quantile {q}"] for q in (0, 0.5, 0.9, 1)], expected)
+
+
+def test_names_are_no_formulas_in_csv_files_and_stay_as_they_are_in_parquet(tiny: Federation, some_trace: Trace, tmp_path: Path):
+    """A client called =HYPERLINK(...) would be run by the spreadsheet of whoever opens results.csv."""
+    names = ("=HYPERLINK(1)", "+1+1", "-2+3", "@sum", "-7", "St. Mary's")
+    odd = tuple((*names, *tiny.names)[: tiny.clients])
+    found = comparison(replace(tiny, names=odd), some_trace)
+    write_tidy(Store(tmp_path, PLAN), list(tidy(found)))
+    text = pd.read_csv(tmp_path / "results.csv", dtype={"name": str}, keep_default_na=False)
+    raw = pd.read_parquet(tmp_path / "results.parquet")
+    assert not text["name"].str.match(r"[=+@\t\r]|-(?!\d+$)").any()
+    assert set(raw[raw.level == "client"]["name"]) == set(odd)
+    assert set(text[text.level == "client"]["name"]) == {csv_cell(name) for name in odd}
+    assert "'=HYPERLINK(1)" in set(text["name"])
+    np.testing.assert_array_equal(text["value"].replace("", "nan").astype(float), raw["value"])  # below 0, too: numbers stay numbers
+    assert (raw["value"] < 0).any()
+
+
+def test_export_writes_the_same_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = [{"name": "=1+1", "value": -1.5}, {"name": "-7", "value": 2.0}]
+    monkeypatch.setattr(export, "_tidy", lambda folder: rows)
+    assert export._rows(tmp_path, export.Format.csv).decode() == '"name","value"\n"\'=1+1",-1.5\n"-7",2\n'
+    assert pd.read_parquet(io.BytesIO(export._rows(tmp_path, export.Format.parquet))).to_dict("records") == rows

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.watch import Watch
+from evenly.watch.state import State
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +131,37 @@ def test_a_file_or_a_used_port_is_answered_with_a_sentence(watch: Watch, tmp_pat
     found = CliRunner().invoke(app, ["watch", str(tmp_path), "--no-open", "--port", port])
     assert found.exit_code == 2
     assert f"Port {port} cannot be used" in found.output
+
+
+def test_a_link_is_not_followed(tmp_path: Path):
+    """report.html could be a link to any file of whoever watches a folder that somebody else made."""
+    secrets, folder = tmp_path / "secret.html", tmp_path / "watched"
+    secrets.write_text("a secret")
+    folder.mkdir()
+    for name in ("report.html", "live.jsonl", "plan.json", "run.json"):
+        (folder / name).symlink_to(secrets)
+    found = Watch(folder)
+    try:
+        target = f"/{secret(found)}/"
+        host = found.url.split("/")[2]
+        assert found.answer(f"{target}report", host, "")[0] == 404
+        status, _, _, content = found.answer(f"{target}state", host, "")
+        assert (status, json.loads(content)["report"]) == (200, False)
+        (folder / "report.html").unlink()
+        (folder / "report.html").symlink_to(folder / "other.html")  # inside, but still a link
+        (folder / "other.html").write_text("another file")
+        assert found.answer(f"{target}report", host, "")[0] == 404
+    finally:
+        found.close()
+
+
+def test_a_folder_behind_a_link_is_not_followed(tmp_path: Path):
+    """A study's partitions are read from folders inside its own."""
+    away, folder = tmp_path / "away", tmp_path / "watched"
+    (away / "part").mkdir(parents=True)
+    folder.mkdir()
+    head = {"live": 1, "time": 1.0, "pid": 1, "host": "h", "name": "n", "data": "d", "rounds": 1, "splits": [], "runs": [["fedavg", 0]]}
+    (away / "part" / "live.jsonl").write_text(json.dumps(head) + "\n")
+    assert State(away).look()["status"] != "waiting"
+    (folder / "part").symlink_to(away / "part")
+    assert State(folder).look()["status"] == "waiting"

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,14 +14,13 @@ from evenly.auditing.by_group import AGAINST, GroupView
 from evenly.auditing.estimates import Estimate
 from evenly.metrics import EVERY_METRIC
 from evenly.report.whom import Trivial
-from evenly.writing import write_whole
+from evenly.writing import csv_cell, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = 1
 PERCENT, FRACTION = "percent", "fraction"
-FORMULA, NUMBER = ("=", "+", "-", "@", "\t", "\r"), re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 class Figure(NamedTuple):
@@ -141,19 +139,9 @@ def _csv(figures: list[Figure]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Figure._fields)
-    writer.writerows(map(_cell, figure) for figure in figures)
+    # What is not known stays empty.
+    writer.writerows(("" if value != value else csv_cell(value) for value in figure) for figure in figures)
     return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """What is not known stays empty. A name that a spreadsheet would take for a formula begins with an apostrophe.
-
-    >>> _cell("=1+1"), _cell("-7"), _cell("St. Mary's")
-    ("'=1+1", '-7', "St. Mary's")
-    """
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA) and not NUMBER.fullmatch(value) else value
-    return "" if value != value else value
 
 
 def unit_of(metric: str) -> str:

@@ -61,11 +61,13 @@ def _rows(folder: Path, form: Format) -> bytes:
     import pyarrow.csv
     import pyarrow.parquet
 
-    table, sink = pa.Table.from_pylist(_tidy(folder)), pa.BufferOutputStream()
+    from evenly.experiment.files import csv_table
+
+    rows, sink = _tidy(folder), pa.BufferOutputStream()
     if form == Format.csv:
-        pyarrow.csv.write_csv(table, sink)
+        pyarrow.csv.write_csv(csv_table(rows), sink)
     else:
-        pyarrow.parquet.write_table(table, sink)
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), sink)
     return sink.getvalue().to_pybytes()
 
 

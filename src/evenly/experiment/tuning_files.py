@@ -8,7 +8,7 @@ from typing import Any
 
 from evenly.experiment.tuning import Tuning
 from evenly.experiment.tuning_study import Tried
-from evenly.writing import write_whole
+from evenly.writing import csv_row, write_whole
 
 NAME = "tuning.csv"
 
@@ -20,7 +20,7 @@ def trial_rows(tuning: Tuning) -> list[dict[str, Any]]:
 
 
 def write_trials(tuning: Tuning, folder: Path) -> Path:
-    rows, text = trial_rows(tuning), io.StringIO()
+    rows, text = [csv_row(row) for row in trial_rows(tuning)], io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
