@@ -106,11 +106,19 @@ def test_a_hidden_client_is_never_named_and_its_labels_cannot_be_found_by_subtra
     page = lambda least: str(opening_text(counted(small), least))  # noqa: E731
     assert "Old Town" in page(0)
     assert "Old Town" not in page(10)
-    # Everybody less those that are shown are the hidden clients; two of their labels count fewer than ten people each.
+    # Everybody less North are the hidden clients, of whose people nine have the label "yes": so North's rates are not shown either.
     few = SERVED.copy()
     few[1], few[2] = [[0, 3], [3, 0]], [[6, 1], [5, 1]]
-    made = whom(counted(few), 10)
-    assert (made.client, made.trivial, made.favourable) == (None, None, "")
+    assert whom(counted(few), 10).client is None
+    assert whom(counted(few), 10).trivial is not None
+    assert np.isnan(client_rates(counted(few), "fedavg", "test", (1, 2), 10)).all()
+
+
+def test_a_label_of_few_people_is_not_told_by_the_trivial_models_score():
+    rare = SERVED.copy()
+    rare[:, 1] = [[1, 2], [2, 1], [1, 1]]  # eight people have the label "yes"
+    assert (whom(counted(rare), 10).trivial, whom(counted(rare), 10).favourable) == (None, "")
+    assert whom(counted(rare), 8).trivial is not None
 
 
 def opening_text(found: Comparison, least: int) -> str:

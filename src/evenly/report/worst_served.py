@@ -10,7 +10,7 @@ from evenly.metrics import pooled, rates, ratio
 from evenly.report.by_group import Grouping, group_rates, groupings, rows_shown
 from evenly.report.choice import Choice
 from evenly.report.disclosure import small_cells
-from evenly.report.hiding import hidden_groups, without_clients
+from evenly.report.hiding import hidden_groups
 from evenly.report.served import client_rates, wilson, worst_clients
 from evenly.report.table import SPLIT_WORDS, Values, headline
 from evenly.report.whom import SHOWN, Part, Trivial, Whom, gap_half_width, no_better
@@ -20,15 +20,18 @@ WHERE = {CENTRAL: " on the central test set"} | {split: f" on {word} rows" for s
 
 
 def whom_of(comparison: Comparison, values: Values, choice: Choice) -> Whom | None:
-    """What the page opens with; nothing where no rows are there to measure on."""
-    clients, label = without_clients(comparison, choice.hidden), choice.baseline
+    """What the page opens with; nothing where no rows are there to measure on.
+
+    The whole is everybody, also people of clients that are not shown: at least two of these are hidden, with enough people together.
+    """
+    label, labels = choice.baseline, comparison.labels
     split = CENTRAL if headline(values) == CENTRAL else choice.split
-    tables = {name: np.stack([_table(run, split) for run in clients.of(name)]) for name in clients.labels}  # [seeds, labels, outcomes]
+    tables = {name: np.stack([_table(run, split) for run in comparison.of(name)]) for name in labels}  # [seeds, labels, outcomes]
     if not tables[label].sum((1, 2)).all():
         return None
-    told = labels_known(comparison) and _enough(comparison, choice, split, tables[label])
-    trivial = _trivial(comparison, label, tables[label]) if told else None
-    as_bad = [name for name in clients.labels if name != label and no_better(_accuracy(tables[name]), trivial)]
+    trivial = _trivial(comparison, label, tables[label], choice.least) if labels_known(comparison) else None
+    told = trivial is not None
+    as_bad = [name for name in labels if name != label and no_better(_accuracy(tables[name]), trivial)]
     two = told and len(comparison.federation.labels) == 2
     seeds = f"means over {len(tables[label])} seeds" if len(tables[label]) > 1 else "one seed"
     group, intersection = _groups(comparison, choice, split)
@@ -36,13 +39,13 @@ def whom_of(comparison: Comparison, values: Values, choice: Choice) -> Whom | No
         model=label,
         whole=_whole(tables[label], comparison.federation.favourable, two=two),
         trivial=trivial,
-        client=_client(comparison, clients, choice, split),
+        client=_client(comparison, choice, split),
         group=group,
         intersection=intersection,
         unit="people" if len(comparison.federation.groups) > 1 else "rows",
         favourable=comparison.federation.labels[comparison.federation.favourable] if two else "",
         as_bad=tuple(as_bad),
-        others=len(clients.labels) - 1,
+        others=len(labels) - 1,
         measured=f"{label}{WHERE[split]}, {seeds}.",
     )
 
@@ -61,15 +64,6 @@ def _accuracy(tables: np.ndarray) -> float:
     return float(100 * ratio(np.trace(tables, axis1=1, axis2=2), tables.sum((1, 2))).mean())
 
 
-def _enough(comparison: Comparison, choice: Choice, split: str, tables: np.ndarray) -> bool:
-    """Whether neither everybody nor the clients that are hidden have a label of few people: the whole less the others would tell."""
-    counts = [*tables.sum(2)]
-    if choice.hidden and split != CENTRAL:
-        hidden = [run.trace.tables[-1, SPLITS.index(split)][sorted(choice.hidden)] for run in comparison.of(choice.baseline)]
-        counts += [own.sum((0, 1, 3)) for own in hidden]
-    return not small_cells(np.array(counts), choice.least).any()
-
-
 def _whole(tables: np.ndarray, favourable: int, *, two: bool) -> Part:
     rows, accuracy = float(tables.sum((1, 2)).mean()), _accuracy(tables)
     found = rates(tables, favourable) if two else None
@@ -77,16 +71,22 @@ def _whole(tables: np.ndarray, favourable: int, *, two: bool) -> Part:
     return Part("", rows, accuracy, tpr=tpr, fpr=fpr, average=accuracy)
 
 
-def _trivial(comparison: Comparison, label: str, tables: np.ndarray) -> Trivial:
-    """The most frequent label of the training rows, scored on the rows of `tables` [seeds, labels, outcomes]."""
+def _trivial(comparison: Comparison, label: str, tables: np.ndarray, least: int) -> Trivial | None:
+    """The most frequent label of the training rows, scored on the rows of `tables` [seeds, labels, outcomes].
+
+    Nothing where fewer than `least` people have this label, or another: its score would tell that.
+    """
     trained = _trained(comparison, label)
     counts = tables.sum((0, 2)) if trained is None else trained
     chosen, mean = int(np.argmax(counts)), tables.mean(0)
+    own = tables[:, chosen].sum(1)
+    if small_cells([own, tables.sum((1, 2)) - own], least).any():
+        return None
     gained, lost = np.trace(mean) - mean[chosen, chosen], mean[chosen].sum() - mean[chosen, chosen]
     return Trivial(
         label=comparison.federation.labels[chosen],
         learnt=trained is not None,
-        accuracy=float(100 * ratio(tables[:, chosen].sum(1), tables.sum((1, 2))).mean()),
+        accuracy=float(100 * ratio(own, tables.sum((1, 2))).mean()),
         half_width=gap_half_width(float(gained), float(lost), float(mean.sum())),
         positive=chosen == comparison.federation.favourable,
     )
@@ -101,7 +101,7 @@ def _trained(comparison: Comparison, label: str) -> np.ndarray | None:
     return counts if counts.any() else None
 
 
-def _client(comparison: Comparison, clients: Comparison, choice: Choice, split: str) -> Part | None:
+def _client(comparison: Comparison, choice: Choice, split: str) -> Part | None:
     """The client that is served worst, of those that may be named."""
     found = worst_clients(comparison, choice.baseline, choice.baseline, limit=2, split=choice.split, hidden=choice.hidden)
     if len(found) < 2:
@@ -116,7 +116,7 @@ def _client(comparison: Comparison, clients: Comparison, choice: Choice, split: 
         high=worst.high,
         tpr=np.nan if own is None else float(own.tpr[worst.number]),
         fpr=np.nan if own is None else float(own.fpr[worst.number]),
-        average=_accuracy(np.stack([_table(run, choice.split) for run in clients.of(choice.baseline)])),
+        average=_accuracy(np.stack([_table(run, choice.split) for run in comparison.of(choice.baseline)])),
         where=WHERE[choice.split] if choice.split != split else "",
         among=SHOWN if choice.hidden else "",
     )
