@@ -323,7 +323,7 @@ def test_reproduce_prints_paper_and_ours(tmp_path, monkeypatch):
     short = experiment.model_copy(update={"quick": config.Quick(rounds=3, seeds=2)})
     monkeypatch.setattr(config, "read_packaged", lambda name: short)
     result = run("reproduce", "qffl/synthetic", "--quick", "--out", str(tmp_path / "out"))
-    for word in ("paper", "ours", "724 ±", "472 ±"):
+    for word in ("paper", "ours", "724 (sd", "472 (sd"):
         assert word in " ".join(result.stdout.split())
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Beside the paper" in page
