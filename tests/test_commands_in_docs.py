@@ -185,7 +185,7 @@ def test_what_the_page_says_works(page: Path, folder: Path, capsys: pytest.Captu
         elif block.kind == "file":
             (folder / block.title).write_text(block.text)
         elif block.kind == "python":
-            text = re.sub(r"rounds=\d{4,}", "rounds=200", block.text)
+            text = re.sub(r"rounds=\d{4,}", "rounds=20", block.text)
             exec(compile("\n" * (block.line - 1) + text, name(page), "exec"), names)  # errors name the line of the page
         elif block.kind == "shell":
             for words in commands(block):
