@@ -42,7 +42,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 MOST_MAPS = 40_000
-LONG = ("flower/test_deploy", "flower/", "test_killed", "test_cluster.py", "test_methods", "test_networks", "test_commands_in_docs")
+LONG = (
+    "flower/test_deploy", "test_cluster", "test_methods", "test_commands_in_docs", "test_networks", "flower/test_every", "test_killed",
+    "test_hostile", "test_cli", "test_frl_and", "test_streaming", "test_tuning", "flower/", "browser/", "simulate/", "test_ballots",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

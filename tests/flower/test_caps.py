@@ -186,7 +186,7 @@ METHODS = [
 
 
 @pytest.mark.parametrize("text", METHODS)
-@given(st.floats(1e-9, 1e6), st.integers(4, 12))
+@given(st.floats(1e-9, 1e6), st.sampled_from([4, 12]))  # every other number would be compiled anew
 def test_whatever_one_client_reports_it_counts_no_more_than_the_cap(text, lie, clients):
     """Over three rounds in which it lies each time: AFL remembers."""
     rule = algorithm(text).rule

@@ -91,18 +91,21 @@ def ended(made: Deployed, run: Process) -> tuple[str, str]:
     return status, f"{details}\n{run.text()}"
 
 
+@pytest.mark.slow
+def test_a_run_with_too_few_usable_replies_fails_and_says_so(made: Deployed):
+    config = {"method": METHOD, "clients": CLIENTS, "faults": True, "timeout": made.timeout, "rounds": 1, "least": 3, "introduce": False}
+    status, said = ended(made, made.loopback.run(APP, config, name="run-few"))
+    assert status == "finished:failed", said
+    assert "of 4 clients that were chosen, 1 sent a reply that can be used" in said
+
+
 def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path):
     """Nine wrong replies in three rounds; in the fourth a client is killed, one hangs and one raises. The honest one goes on."""
     folder = tmp_path / "results"
-    shared = {"method": METHOD, "clients": CLIENTS, "faults": True, "timeout": made.timeout}
     # One client evaluates each round; after the last one, by the draw of these seeds, client 1, who can.
-    config = {**shared, "rounds": len(FAULTS), "folder": str(folder), "evaluate": 1 / CLIENTS}
+    config = {"method": METHOD, "clients": CLIENTS, "faults": True, "timeout": made.timeout, "rounds": len(FAULTS)}
+    config |= {"folder": str(folder), "evaluate": 1 / CLIENTS}
     run = made.loopback.run(APP, config, name="run-faults")
-    wait_until(folder.exists, run, 120, "its folder")  # two runs that begin at once would unpack the app in the same place
-    few = made.loopback.run(APP, {**shared, "rounds": 1, "least": 3, "introduce": False}, name="run-few")
-    status, said = ended(made, few)
-    assert status == "finished:failed", said
-    assert "of 4 clients that were chosen, 1 sent a reply that can be used" in said
     status, said = ended(made, run)
     assert status == "finished:completed", said
     left_out = json.loads((folder / "left_out.json").read_text())["left_out"]
