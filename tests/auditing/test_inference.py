@@ -36,7 +36,7 @@ def attacked(seed: int) -> list[Bound]:
     return Attack(frame, COLUMNS, client, found.table).run(LEAST)
 
 
-@pytest.mark.parametrize("seed", [2, 3, 4, 5, 13, 16])
+@pytest.mark.parametrize("seed", [3, 4, 5, 7, 11, 13])
 def test_integer_programming_recovers_no_small_count(seed: int):
     """In each of these tables some were recovered while accuracy and selection rate stood beside hidden label counts."""
     bounds = attacked(seed)
