@@ -27,6 +27,7 @@ from evenly.auditing.doors import audit_file
 from evenly.experiment.config import read
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.folder import read_plan
+from evenly.experiment.jobs import choose_model
 from evenly.experiment.live import NAME, Live
 from evenly.experiment.plan import Plan
 from evenly.experiment.sources import load as load_data
@@ -124,6 +125,12 @@ def test_a_list_of_members_holds_numbers():
     plan = Plan(name="x", data={}, methods=("multi-q(q=[1,x])",), rounds=1, seeds=(0,))
     with pytest.raises(ValueError, match=r"multi-q: q must be a list of numbers, got 'x' in it\."):
         plan.variants()
+
+
+def test_a_model_with_wrong_settings():
+    federation = load_data({"name": "synthetic", "clients": 2}, 0)
+    with pytest.raises(ValueError, match=r"mlp: hidden must be a list \(a whole number each\), got 'x'\."):
+        choose_model("mlp(hidden=x)", federation)
 
 
 def test_long_input_is_repeated_shortened():

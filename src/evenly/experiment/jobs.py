@@ -106,7 +106,10 @@ def choose_model(name: str, federation: Federation) -> Task:
     for setting in part.settings:
         if setting not in known:
             raise ValueError(f"{part.name}: {unknown('setting', setting, known)}")
-    check_kinds(part.settings, kinds_of(type(task)))
+    try:
+        check_kinds(part.settings, kinds_of(type(task)))
+    except ValueError as error:
+        raise ValueError(f"{part.name}: {error}") from None
     return replace(task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()})
 
 
