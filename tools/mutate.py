@@ -193,7 +193,8 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
     pytest = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE", *hanging, *tests]
     limited = ["sh", "-c", f'ulimit -t {seconds:.0f}; exec "$@"', "sh", *pytest]
     with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(limited, cwd=folder, env=env, stdout=said, stderr=subprocess.STDOUT)
+        # In a session of its own: a mutant may send signals to what it takes for its children.
+        process = subprocess.Popen(limited, cwd=folder, env=env, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             status = process.wait(5 * seconds)
         except subprocess.TimeoutExpired:
