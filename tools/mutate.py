@@ -176,12 +176,16 @@ def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
         distance |= dict.fromkeys(reached, distance[border[0]] + 1)
         border = sorted(reached)
     words, package = set(Path(file).stem.split("_")), Path(file).parent.relative_to("src/evenly").parts[0]
+    others = {f"test_{path.stem}" for path in (root / file).parent.glob("*.py")} - {f"test_{Path(file).stem}"}
     ranked = []
     for path in sorted((root / "tests").rglob("test_*.py")):
-        test, same_folder = path.relative_to(root).as_posix(), path.is_relative_to(root / "tests" / package)
+        test = path.relative_to(root).as_posix()
+        shared = path.parent == root / "tests" / "conformance"  # these hold for all that is registered, whoever imports it
+        same_folder = path.is_relative_to(root / "tests" / package) and path.stem not in others
         away = min(distance.get(_name(path, root), FAR + 1), FAR if same_folder else FAR + 1)
         if away <= FAR and not ELSEWHERE.match(test):
-            ranked.append((away - 2 * same_folder - 2 * len(words & set(path.stem.split("_"))), path.stat().st_size, test))
+            close = 2 * (same_folder or shared) + 2 * len(words & set(path.stem.split("_")))
+            ranked.append((away - close, path.stat().st_size, test))
     return [test for *_, test in sorted(ranked)][:NEAREST]
 
 
