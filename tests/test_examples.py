@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from evenly.algorithms import METHODS
-
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PROMISES = {
     "audit_predictions.py": ["it serves hospital “hospital 7” worst", "points less often than all others", "audit.csv, audit.json"],
@@ -34,17 +32,13 @@ def check(path: Path, printed: str) -> None:
 
 
 @EVERY
+@pytest.mark.usefixtures("registries")
 def test_the_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """With fewer rounds, since programs that are compiled quickly run slowly; the slow test runs all of them."""
     monkeypatch.chdir(tmp_path)
     shorter = tmp_path / path.name
     shorter.write_text(re.sub(r"rounds=\d{3}\b", "rounds=50", path.read_text()))
-    methods = dict(METHODS)
-    try:
-        runpy.run_path(str(shorter), run_name="__main__")
-    finally:
-        for name in METHODS.keys() - methods.keys():  # what an example adds is no part of the other tests
-            del METHODS[name]
+    runpy.run_path(str(shorter), run_name="__main__")
     check(path, capsys.readouterr().out)
 
 

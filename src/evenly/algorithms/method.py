@@ -119,11 +119,14 @@ class Method:
 
 
 def _check_setting(method: str, setting: Setting, value: Any) -> None:
-    """Refuse text, lists and the like where a number is expected; arrays may take the place of numbers that are swept."""
+    """Refuse text, lists and the like where a number is expected; arrays may take the place of numbers that are swept.
+
+    A fraction in the place of a whole number is left to the part itself, whose message also states the smallest value.
+    """
     if setting.swept:
         if not (is_number(value) or value is None or hasattr(value, "dtype")):
             raise ValueError(f"{method}: {setting.name} must be a number, got {shortened(value)}.")
-    elif value != setting.default and not fits(value, setting.kind):
+    elif value != setting.default and not fits(value, float if setting.kind is int else setting.kind):
         raise ValueError(f"{method}: {setting.name} must be {kind_words(setting.kind)}, got {shortened(value)}.")
 
 
