@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from evenly.experiment import jobs
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.experiment.store import Store
@@ -77,3 +78,11 @@ def test_seeds_that_meet_do_not_wait_for_one_whose_data_cannot_be_loaded(monkeyp
     monkeypatch.setattr(module, "setting_of", missing)
     with pytest.raises(ValueError, match="the data of seed 1 are gone"):
         ThreadPoolExecutor(1).submit(execute, PLAN).result(timeout=60)
+
+
+def test_groups_of_people_that_vote_need_no_groups_of_clients():
+    """`e2fl(people=true)` makes a client of each group of people, so data without groups of clients suit it."""
+    plan = Plan(
+        name="p", data={"name": "synthetic-census"}, methods=("e2fl(people=true)+full",), rounds=1, seeds=(0,), model="mlp(bias=false)"
+    )
+    jobs.refuse_unfit(plan, jobs.setting_of(plan, 0))

@@ -11,17 +11,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from evenly.algorithms.e2fl import E2FL
-from evenly.experiment.jobs import Setting
+from evenly.experiment.jobs import Setting, as_trained
 from evenly.experiment.memory import refuse_large
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program, members_of, programs
 from evenly.experiment.store import Store
 from evenly.models.skeleton import skeleton
 from evenly.simulate import worth_meeting
-from evenly.simulate.beginning import suited
-from evenly.simulate.people import by_group
-from evenly.types import Algorithm, Federation, Seeds, Several, Task
+from evenly.types import Algorithm, Seeds, Several, Task
 
 
 class Estimate(NamedTuple):
@@ -50,7 +47,7 @@ def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate
     """Of a plan whose first seed is loaded; what is in the folder already counts as finished."""
     every = list(programs(plan, first.task, folder))
     left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
-    members = [_suited(member, first.federation) for member in members_of(plan)]
+    members = [as_trained(member, first.federation) for member in members_of(plan)]
     return Estimate(
         methods=len(plan.variants()),
         seeds=len(plan.seeds),
@@ -75,13 +72,6 @@ def refuse_large_models(plan: Plan, first: Setting) -> None:
     refuse_large(
         needed, "Training these methods", "Choose a smaller model, fewer clients, or methods whose clients keep no model of their own."
     )
-
-
-def _suited(member: Algorithm, federation: Federation) -> Algorithm:
-    """As it will be trained: where groups of people vote, they are clients of their own."""
-    if isinstance(member.rule, E2FL) and member.rule.people:
-        federation, _ = by_group(federation, [member])
-    return suited(member, federation)
 
 
 def _at_once(plan: Plan, task: Task, runs: int) -> int:

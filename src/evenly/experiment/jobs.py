@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from evenly.algorithms.e2fl import E2FL
 from evenly.experiment.panel import panel_of
 from evenly.experiment.plan import ALL_MODELS, Plan
 from evenly.experiment.programs import Program, members_of
@@ -24,8 +25,9 @@ from evenly.saving import Model, models_of
 from evenly.simulate import Advance, advance, simulate
 from evenly.simulate.beginning import refuse_without_validation, suited
 from evenly.simulate.observing import Observe
+from evenly.simulate.people import by_group
 from evenly.simulate.run import Progress
-from evenly.types import Seeds, Task, Trace
+from evenly.types import Algorithm, Seeds, Task, Trace
 
 
 class Setting(NamedTuple):
@@ -52,7 +54,14 @@ def refuse_unfit(plan: Plan, setting: Setting) -> None:
     census = setting.federation.census()
     for member in {(type(member.rule), member.rule.needs): member for member in members_of(plan)}.values():  # settings were checked before
         refuse_without_validation(member, setting.federation)
-        suited(member, setting.federation).rule.init(census)
+        as_trained(member, setting.federation).rule.init(census)
+
+
+def as_trained(member: Algorithm, federation: Federation) -> Algorithm:
+    """As it will be trained: where groups of people vote, they are clients of their own."""
+    if isinstance(member.rule, E2FL) and member.rule.people:
+        federation, _ = by_group(federation, [member])
+    return suited(member, federation)
 
 
 def run(
