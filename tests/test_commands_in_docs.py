@@ -249,26 +249,30 @@ def test_commands_inside_sentences_exist(page: Path):
         parse(words)
 
 
-def later(command: str) -> list[list[str]]:
-    """The commands of one kind that the default tests only plan."""
+def later(command: str) -> dict[str, tuple[Path, list[str]]]:
+    """The commands of one kind that the default tests only plan: the page and the words of each."""
     shells = [(page, block) for page in RUNNABLE for block in blocks(page) if block.kind == "shell" and not block.not_run]
-    found = [words for page, block in shells for words in commands(block) if planned(page, words) and words[1] == command]
-    return list({" ".join(words): words for words in found}.values())
+    found = [(page, words) for page, block in shells for words in commands(block) if planned(page, words) and words[1] == command]
+    return {" ".join(words): (page, words) for page, words in found}
 
 
 def experiments() -> list[str]:
     """What `reproduce` is told to run; the name of a paper stands for its experiments."""
-    return sorted({one for words in later("reproduce") for one in (of_paper(words[2]) or [words[2]])})
+    return sorted({one for _, words in later("reproduce").values() for one in (of_paper(words[2]) or [words[2]])})
 
 
 def need_files(data: str) -> None:
     if DATASETS[data].layouts:
-        need(data)
+        need(data, always_optional=data == "cifar10")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [*later("compare"), *later("tune")], ids=" ".join)
-def test_a_planned_comparison_or_search_trains(words: list[str], folder: Path):
+@pytest.mark.parametrize("command", PLANNED := later("compare") | later("tune"))
+def test_a_planned_comparison_or_search_trains(command: str, folder: Path):
+    page, words = PLANNED[command]
+    for block in blocks(page):
+        if block.kind == "file":
+            (folder / block.title).write_text(block.text)
     data = words[words.index("--data") + 1] if "--data" in words else "synthetic"
     if not is_table(data):
         need_files(data.partition("(")[0])

@@ -1,4 +1,7 @@
-"""A deployment on the loopback, with TLS and keys, gives the model of a simulation: three rounds, the same seeds and data."""
+"""A deployment on the loopback, with TLS and keys, gives the model of a simulation: three rounds, the same seeds and data.
+
+Nodes without a registered key, and nodes that trust another authority, are refused.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +12,17 @@ import pytest
 
 from evenly.algorithms import METHODS
 from evenly.flower import wire
+from evenly.flower.deploy.certificates import make_certificates
+from evenly.flower.deploy.keys import make_key
 from evenly.flower.deploy.loopback import Loopback
+from evenly.flower.deploy.processes import wait_until
 from evenly.simulate import simulate
 from evenly.types import Several, Trace
 from tests.flower.loopback import APP, deployed, finished
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
 CLIENTS, ROUNDS = 3, 3
+REFUSING = 40.0  # seconds until a node that is refused must have ended
 # Two of three clients in each round: cohorts are drawn as in a simulation, too.
 # One that sends tables and prepares its rows, one with several models; every method is deployed in the slow set.
 DEFAULT = [f"{method}+uniform(clients=2)" for method in ("fairfed(metric=eod)+reweigh", "e2fl(groups=2)")]
@@ -59,6 +66,18 @@ def deploy(loopback: Loopback, methods: list[str], folder: Path, *, two_phase: b
 
 def test_a_deployment_is_the_simulation(loopback: Loopback, tmp_path: Path):
     deploy(loopback, DEFAULT, tmp_path)
+
+
+def test_a_stranger_and_a_node_that_trusts_another_authority_are_refused(loopback: Loopback, tmp_path: Path):
+    stranger = loopback.start_node("stranger", make_key(tmp_path / "stranger"), {})
+    other = loopback.start_node("deceived", loopback.register("deceived"), {}, ca=make_certificates(tmp_path / "other").ca)
+    for node, said in ((stranger, "Failed to activate SuperNode"), (other, "CERTIFICATE_VERIFY_FAILED")):
+        wait_until(lambda node=node: not node.running, node, REFUSING, "its end")
+        assert node.popen.returncode != 0
+        assert said in node.text()
+        assert "SuperNode ID" not in node.text()
+        with pytest.raises(ValueError, match=f"ended .* before connecting to the SuperLink. Read .*{node.name}.log"):
+            loopback.connected(node.name)
 
 
 @pytest.mark.slow
