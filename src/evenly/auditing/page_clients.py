@@ -87,10 +87,8 @@ def _tables(view: ClientView) -> list[Html]:
     if len(order) < NAMED:
         return [apart(_listed(view, order, "Every client, the worst served first."))]
     parts = [apart(_listed(view, order[:WORST], f"The {WORST} clients that are served worst."))]
-    if len(order) > WORST:
-        more = f" The first {MOST_ROWS:,}; audit.csv has all." if len(order) > MOST_ROWS else ""
-        parts.append(folded(f"All {len(order):,} clients", _listed(view, order[:MOST_ROWS], f"The worst served first.{more}")))
-    return parts
+    more = f" The first {MOST_ROWS:,}; audit.csv has all." if len(order) > MOST_ROWS else ""
+    return [*parts, folded(f"All {len(order):,} clients", _listed(view, order[:MOST_ROWS], f"The worst served first.{more}"))]
 
 
 def _listed(view: ClientView, order: list[int], caption: str) -> Html:

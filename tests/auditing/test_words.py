@@ -1,0 +1,301 @@
+"""The sentences of an audit on audits that are put together by hand: each on both sides of what decides it."""
+
+import numpy as np
+import pytest
+
+from evenly.auditing.estimates import NOTHING, Estimate
+from evenly.auditing.within import Within
+from evenly.auditing.words import cautions, findings, interval_words, percent, points, protection_words, whom_of
+from evenly.report.summary import NOTABLE_NOISE
+from evenly.report.whom import CHANCE, SHOWN
+from tests.auditing.made import audit, client_view, group_view, rate
+
+LOW = Estimate(-0.2, -0.3, -0.1, 100)
+AUC = rate(0.7, half=0.1)
+INTERVAL = "(95 % interval −30.0 to −10.0)"
+
+
+def said(sentences: list[str], *words: str) -> bool:
+    return any(all(word in sentence for word in words) for sentence in sentences)
+
+
+def test_numbers_are_written_with_their_intervals_where_there_are_any():
+    assert percent(Estimate(50.04, 40.0, 60.0, 9)) == "50.0 % (95 % interval 40.0 to 60.0)"
+    assert percent(Estimate(50.0), " of all") == "50.0 % of all"
+    assert points(Estimate(-0.1, -0.2, 0.0004)) == "95 % interval −20.0 to 0.0"
+    assert points(Estimate(0.1, -0.0004, 0.25)) == "95 % interval 0.0 to +25.0"
+    assert points(Estimate(0.1)) == "no interval"
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_nothing_is_protected_where_one_person_is_enough(least: int):
+    assert protection_words(least) == "Nothing is hidden: a figure may rest on one person."
+
+
+def test_what_is_protected_is_below_the_least():
+    assert protection_words(2).startswith("Protected are numbers from 1 to 1: ")
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        (None, "from resampling people, since there are no clients to resample"),
+        (9, "from resampling people, since fewer than 10 clients are too few"),
+        (10, "from resampling clients"),
+    ],
+)
+def test_it_is_said_what_was_resampled(clients: int | None, words: str):
+    view = None if clients is None else client_view([rate(80.0)] * clients)
+    assert words in interval_words(audit(group_view(), clients=view))
+
+
+# Whom the model serves worst
+
+
+def test_the_worst_served_client_opens_the_page_with_its_rates():
+    view = client_view([rate(80.0), rate(60.0, 40)], worst_rates={"tpr": 70.0, "fpr": 20.0})
+    found = whom_of(audit(clients=view, whole={"accuracy": rate(75.0, 1000), "tpr": rate(65.0), "fpr": rate(25.0)}))
+    assert found.client is not None
+    assert found.client[:3] == ("site “b”", 40, 60.0)
+    assert (found.client.low, found.client.high, found.client.tpr, found.client.fpr) == (55, 65, 70, 20)
+    assert (found.client.average, found.client.among) == (75, "")
+    assert (found.whole.accuracy, found.whole.tpr, found.whole.fpr) == (75, 65, 25)
+    assert (found.favourable, found.unit, found.measured) == ("1", "people", "All 1,000 rows of people.csv.")
+
+
+def test_rates_that_are_not_told_are_not_known():
+    found = whom_of(audit(clients=client_view([rate(80.0), rate(60.0)]), favourable=None))
+    assert found.client is not None
+    assert np.isnan([found.client.tpr, found.client.fpr, found.whole.tpr, found.whole.fpr]).all()
+    assert found.favourable == ""
+
+
+def test_one_client_that_is_shown_is_not_the_worst_of_any():
+    assert whom_of(audit(clients=client_view([rate(80.0), rate(60.0)], gone=[1]))).client is None
+    three = whom_of(audit(clients=client_view([rate(80.0), rate(60.0), rate(70.0)], gone=[1]))).client
+    assert three is not None
+    assert (three.name, three.among) == ("site “c”", SHOWN)
+
+
+@pytest.mark.parametrize(("clients", "named"), [(10_000, True), (10_001, False)])
+def test_a_client_is_named_only_where_clients_are_listed(clients: int, named: bool):
+    view = client_view([rate(80.0)] * clients)
+    assert (whom_of(audit(clients=view)).client is not None) == named
+    assert said(cautions(audit(clients=view)), "There are 10,001 clients, more than 10,000") != named
+
+
+@pytest.mark.parametrize(("people", "worst"), [(29, "m"), (30, "f")])
+def test_groups_of_few_people_are_named_last(people: int, worst: str):
+    found = whom_of(audit(group_view(accuracy=(rate(40.0, people), rate(70.0))))).group
+    assert found is not None
+    assert found.name == f"sex “{worst}”"
+
+
+def test_the_worst_group_is_of_those_with_a_value_and_a_figure():
+    view = group_view(("f", "m", "x", "(missing)"), accuracy=(rate(81.0), rate(80.0), NOTHING, rate(20.0)))
+    rates = dict(view.rates, tpr=(rate(11.0), rate(12.0), NOTHING, NOTHING), fpr=(rate(21.0), rate(22.0), NOTHING, NOTHING))
+    found = whom_of(audit(view._replace(rates=rates))).group
+    assert found is not None
+    assert (found.name, found.tpr, found.fpr, found.among, found.average) == ("sex “m”", 12, 22, "", 80)
+    assert whom_of(audit(group_view(("f", "m", "(missing)"), accuracy=(rate(81.0), NOTHING, rate(20.0))))).group is None
+
+
+def test_the_worst_of_several_columns_is_said_to_be_of_what_is_shown_if_a_group_is_hidden():
+    race = group_view(("A", "B", "C"), title="race", gone=[2], accuracy=(rate(79.0), rate(90.0), NOTHING))
+    crossed = group_view(("sex=f, race=A", "sex=m, race=A"), accuracy=(rate(75.0), rate(85.0)), unprivileged=None)
+    found = whom_of(audit(group_view(), race, crossed=crossed))
+    assert found.group is not None
+    assert found.intersection is not None
+    assert (found.group.name, found.group.among) == ("race “A”", SHOWN)
+    assert (found.intersection.name, found.intersection.among) == ("“sex=f, race=A”", "")
+
+
+# What is found
+
+
+@pytest.mark.parametrize(("counted", "told"), [(19, False), (20, True)])
+def test_a_tenth_of_clients_is_told_where_it_is_more_than_one(counted: int, told: bool):
+    ends = {"worst10": rate(60.0), "best10": rate(95.0)}
+    sentence = (
+        "For the tenth of clients that it serves worst (2 of 20 by site) it is right for 60.0 % (95 % interval 55.0 to 65.0) on average; "
+        "for the tenth that it serves best, for 95.0 %."
+    )
+    assert (sentence in findings(audit(clients=client_view([rate(80.0)] * counted, summary=ends)))) == told
+
+
+@pytest.mark.parametrize("missing", ["worst10", "best10"])
+def test_a_tenth_that_is_hidden_is_not_compared(missing: str):
+    ends = {name: rate(60.0) for name in ("worst10", "best10") if name != missing}
+    assert not said(findings(audit(clients=client_view([rate(80.0)] * 20, summary=ends))), "For the tenth")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [
+        (Estimate(0.794), "; that is 0.79 of their rate, below four fifths"),
+        (Estimate(0.8), ""),
+        (Estimate(0.9), ""),
+        (NOTHING, ""),
+    ],
+)
+def test_a_ratio_below_four_fifths_is_told(ratio: Estimate, told: str):
+    view = group_view(gaps={"spd": LOW, "eod": Estimate(0.1, 0.05, 0.15), "impact_ratio": ratio})
+    assert findings(audit(view))[-2:] == [
+        f"People with sex “f” are predicted “1” 20.0 points less often than all others {INTERVAL}{told}.",
+        "Of those labelled “1”, people with sex “f” are predicted so 10.0 points more often than all others (95 % interval +5.0 to +15.0).",
+    ]
+
+
+def test_a_gap_that_is_not_known_is_not_told():
+    assert not said(findings(audit(group_view(gaps={"spd": LOW}))), "Of those labelled")
+    silent = "Nothing can be said of sex: one of the sides that would be compared has too few people."
+    assert findings(audit(group_view(gaps={"eod": LOW})))[-1] == silent
+    assert findings(audit(group_view(wanted=False), favourable=None))[-1] == silent
+    found = findings(audit(group_view(wanted=False, gaps={"acc_diff": LOW}), favourable=None))
+    assert found[-1] == f"The model is right for people with sex “f” 20.0 points less often than all others {INTERVAL}."
+
+
+@pytest.mark.parametrize(
+    ("gap", "words"),
+    [
+        (Estimate(0.0004, -0.1, 0.1), "as often as all others (95 % interval −10.0 to +10.0)."),
+        (Estimate(-0.0004), "as often as all others (no interval)."),
+        (Estimate(5e-4), "0.1 points more often than all others (no interval)."),
+        (Estimate(0.1, 0.0, 0.2), f"10.0 points more often than all others (95 % interval 0.0 to +20.0){CHANCE}."),
+        (Estimate(-0.1, -0.2, 0.0), f"10.0 points less often than all others (95 % interval −20.0 to 0.0){CHANCE}."),
+        (Estimate(0.1, 0.01, 0.2), "10.0 points more often than all others (95 % interval +1.0 to +20.0)."),
+        (Estimate(-0.1, -0.2, -0.01), "10.0 points less often than all others (95 % interval −20.0 to −1.0)."),
+    ],
+)
+def test_words_on_a_gap_go_no_further_than_its_interval(gap: Estimate, words: str):
+    assert findings(audit(group_view(gaps={"spd": gap})))[-1] == f"People with sex “f” are predicted “1” {words}"
+
+
+def within(*spd: Estimate) -> Within:
+    return Within(spd, spd, Estimate(-0.05, -0.08, -0.02, 90))
+
+
+def test_the_gap_within_clients_is_told_of_two_or_more():
+    below, touches, unsure, unknown = LOW, Estimate(-0.2, -0.3, 0.0), Estimate(-0.2), NOTHING
+    start = "Within the {} clients with enough people of both kinds, the difference is −5.0 points on average (95 % interval −8.0 to −2.0)"
+    for gaps, words in {
+        (below, touches, unsure, unknown): f"{start.format(3)}; in 1 of them the whole interval lies below 0.",
+        (touches, unsure): f"{start.format(2)}.",
+    }.items():
+        assert words in findings(audit(group_view(gaps={"spd": LOW}, within=within(*gaps))))
+    for gaps in ((below, unknown), ()):
+        assert not said(findings(audit(group_view(gaps={"spd": LOW}, within=within(*gaps)))), "Within the")
+
+
+def test_intersections_have_extremes_where_there_are_two():
+    names = ("sex=f, race=A", "sex=f, race=B", "sex=m, race=A")
+    rates = {"selection_rate": (rate(60.0), rate(20.0), rate(40.0)), "accuracy": (rate(70.0), NOTHING, rate(90.0))}
+    crossed = group_view(names, rates=rates, unprivileged=None)
+    assert findings(audit(crossed=crossed))[-1] == (
+        "“1” is predicted for 20.0 % of sex=f, race=B and for 60.0 % of sex=f, race=A, the extremes of 3 intersections."
+    )
+    assert findings(audit(crossed=crossed, favourable=None))[-1] == (
+        "The model is right for 70.0 % of sex=f, race=A and for 90.0 % of sex=m, race=A, the extremes of the 2 intersections "
+        "that are shown."
+    )
+    one = crossed._replace(rates={**rates, "selection_rate": (rate(60.0), NOTHING, NOTHING)})
+    assert not said(findings(audit(crossed=one)), "extremes")
+
+
+# Scores
+
+
+def scored(*bias: float, auc: Estimate = AUC) -> list[str]:
+    """What is said of scores whose means are off by so much, group by group."""
+    view = group_view([f"g{i}" for i in range(len(bias))], scores={"bias": tuple(map(Estimate, bias))})
+    whole = {"accuracy": rate(80.0), "auc": auc, "ece": Estimate(0.05)}
+    return [sentence for sentence in findings(audit(view, whole=whole)) if "score" in sentence]
+
+
+def test_the_auc_is_told_where_it_is_known():
+    assert scored(0.0) == ["The score's AUC is 0.700 (95 % interval 0.600 to 0.800), its calibration error 0.050."]
+    assert scored(0.0, auc=Estimate(0.7)) == ["The score's AUC is 0.700, its calibration error 0.050."]
+    assert scored(0.0, auc=NOTHING) == []
+    assert not said(findings(audit(group_view())), "score")
+
+
+@pytest.mark.parametrize(
+    ("bias", "words"),
+    [
+        ((0.01, 0.02, -0.0199), "For sex “g1” scores are 2.0 points too high on average (no interval)."),
+        ((0.03, -0.05, 0.04), "For sex “g1” scores are 5.0 points too low on average (no interval)."),
+        ((float("nan"), 0.03), "For sex “g1” scores are 3.0 points too high on average (no interval)."),
+        ((0.0199, -0.01), None),
+        ((float("nan"), float("nan")), None),
+    ],
+)
+def test_scores_that_are_clearly_off_are_told_of_the_group_where_they_are_so_most(bias: tuple[float, ...], words: str | None):
+    assert scored(*bias)[1:] == ([] if words is None else [words])
+
+
+# What to bear in mind
+
+
+@pytest.mark.parametrize(("counted", "told"), [(1, False), (2, True), (9, True), (10, False)])
+def test_a_tenth_of_few_clients_is_one_client(counted: int, told: bool):
+    words = f"With only {counted} clients, the worst and the best tenth are one client each."
+    assert (words in cautions(audit(clients=client_view([rate(80.0)] * counted)))) == told
+
+
+@pytest.mark.parametrize(("few", "words"), [(0, None), (1, "1 of 10 clients has fewer than 30 rows"), (3, "3 of 10 clients have fewer")])
+def test_clients_with_few_rows_are_counted(few: int, words: str | None):
+    found = cautions(audit(clients=client_view([rate(80.0)] * 10, few=few)))
+    assert said(found, words) if words else not said(found, "fewer than 30 rows")
+
+
+@pytest.mark.parametrize(
+    ("counted", "total", "noise", "part"),
+    [
+        (10, 8.0, 8.0 * NOTABLE_NOISE, f"about {100 * NOTABLE_NOISE:.0f} %"),
+        (10, 8.0, 8.0 * NOTABLE_NOISE - 0.01, None),
+        (2, 8.0, 8.0, "all"),
+        (10, 8.0, 7.2, "about 90 %"),
+        (10, 0.9, 0.9, "all"),
+        (10, 0.0, 0.1, None),
+        (1, 8.0, 8.0, None),
+        (10, np.nan, 8.0, None),
+        (10, 8.0, np.nan, None),
+    ],
+)
+def test_a_variance_that_few_rows_explain_is_told(counted: int, total: float, noise: float, part: str | None):
+    figures = {"variance": Estimate(total), "variance_noise": Estimate(noise)}
+    found = cautions(audit(clients=client_view([rate(80.0)] * counted, summary=figures)))
+    words = f"Of the variance between clients, {total:.1f} %², {part} is what so few rows cause by chance even if all are served alike."
+    assert (words in found) == (part is not None)
+    assert said(found, "Of the variance") == (part is not None)
+
+
+def test_rates_of_few_people_are_counted_over_all_views():
+    few, enough, unknown = rate(80.0, 29), rate(80.0, 30), NOTHING
+    one, none = (group_view(accuracy=(first, enough, unknown), names="abc", wanted=False) for first in (few, enough))
+    assert "1 rate of a group rests on fewer than 30 people; chance alone can move such a rate far." in cautions(audit(one, none))
+    assert "2 rates of groups rest on fewer than 30 people; chance alone can move such a rate far." in cautions(audit(one, crossed=one))
+    assert not said(cautions(audit(none, crossed=none)), "fewer than 30")
+
+
+def test_who_was_chosen_by_the_figures_is_named():
+    sex, race = group_view(chosen=True), group_view(("A", "B"), title="race", chosen=True, unprivileged=1)
+    start = "Set against all others"
+    assert said(cautions(audit(sex)), f"{start} is sex “f”, where the model predicts “1” least often. To test a suspicion, name the value")
+    assert said(cautions(audit(sex, race, favourable=None)), f"{start} are sex “f” and race “B”, where the model is right least often.")
+    assert said(cautions(audit(sex, race._replace(chosen=False))), f"{start} is sex “f”, where")
+    assert not said(cautions(audit(race._replace(chosen=False))), start)
+
+
+def test_what_is_hidden_is_counted():
+    sex = group_view(("f", "m", "x"), gone=[0, 1], partly=[2])
+    crossed = group_view(("a", "b"), partly=[0, 1], unprivileged=None)
+    assert cautions(audit(group_view())) == []
+    assert cautions(audit(sex)) == [
+        "2 groups are not shown: 2 rest on fewer than 10 people. Of 1 more group, rates that rest on fewer than 10 people with one label "
+        "are not shown, nor accuracy, which could tell how many these are."
+    ]
+    assert said(cautions(audit(sex, crossed=crossed)), "Of 3 more groups, rates that rest on")
+    assert cautions(audit(group_view(gone=[0, 1]))) == ["2 groups are not shown: 2 rest on fewer than 10 people."]
+    clients = client_view([rate(80.0)] * 12, gone=[0])
+    assert cautions(audit(clients=clients)) == ["1 client is not shown: 1 rests on fewer than 10 people."]
