@@ -1,5 +1,8 @@
 """A run is cut into blocks for memory's sake only: the cuts must not show."""
 
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -112,7 +115,111 @@ def test_what_is_kept_of_a_short_block_is_no_more_than_its_rounds(simulated: Sim
         0, 1, rounds=50, steps=100, stops=np.array([1]), evaluate=np.array([False])
     )
     collected = Collected([], [], [], [], [], [], [])
-    collected.add_rounds(block, Record(np.zeros((50, 6, 1)), np.zeros(0), np.zeros(0), None), 1)
+    weights, nothing = jnp.zeros((50, 6, 1)), jnp.zeros(0)
+    collected.add_rounds(block, Record(weights, nothing, nothing, None), 1)
     for (kept,) in (collected.cohort, collected.weights):
         assert len(kept) == 1
         assert kept.base is None
+
+
+class Steady:
+    """A planner whose rounds are known by heart: five steps each, seven at most, in batches of two, for three clients."""
+
+    usual_steps_per_round, most_steps_per_round, batch, lanes, slots = 5, 7, 2, 1, 3
+
+    def __init__(self, **other: int) -> None:
+        self.__dict__.update(other)
+
+    def fitting(self, start: int, stop: int, steps: int) -> int:
+        return min(stop, start + steps // 5)
+
+    def block(self, start: int, stop: int, **given: Any) -> Any:
+        return given
+
+
+def cut(planner: Any = None, **other: Any) -> blocks.Blocks:
+    given: Any = planner or Steady()
+    return blocks.Blocks(given, **{"rounds": 20, "every": 4, "runs": 1, "cells": 10} | other)
+
+
+def stretch(ahead: blocks.Ahead | None) -> tuple[int, int, list[int], int]:
+    """Where a block begins and ends, the ends of its stretches, and how many of the first of them are evaluated."""
+    assert ahead is not None
+    made: Any = ahead.block
+    stops, count = made["stops"].tolist(), int(made["evaluate"].sum())
+    assert made["evaluate"][:count].all()
+    assert len(stops) == len(made["evaluate"])
+    return ahead.start, ahead.stop, [stop for stop in stops if stop >= 0], count
+
+
+@pytest.mark.parametrize("n, found", [(1, 1), (15, 15), (16, 16), (17, 18), (33, 36), (100, 104), (960, 960), (961, 1024)])
+def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
+    assert blocks.rounded_up(n) == found
+
+
+@pytest.mark.parametrize(
+    "rows, cells, other, rounds, padded, steps",
+    [
+        (2**21, 2**22, {}, 20, 20, 104),  # 100 steps, rounded up
+        (40, 2**22, {}, 4, 20, 20),  # room for 20 batches of two
+        (2, 2**22, {}, 1, 20, 7),  # one round at least, however long
+        (2**21, 25, {"runs": 2}, 4, 4, 104),  # 25 cells, six for each round
+        (2**21, 5, {"runs": 2}, 1, 1, 104),
+        (2**21, 2**22, {"rounds": 3}, 8, 8, 40),  # a short run shares the program of longer ones
+        (2**21, 2**22, {"rounds": 9}, 9, 9, 48),
+        (2**21, 2**22, {"most": 2}, 2, 2, 10),
+        (2**21, 2**22, {"most": 0}, 1, 1, 7),
+        (2**21, 2**22, {"rounds": 5000}, 1024, 1024, 5120),
+    ],
+)
+def test_a_block_has_room_for_what_fits(
+    monkeypatch: pytest.MonkeyPatch, rows: int, cells: int, other: dict[str, Any], rounds: int, padded: int, steps: int
+):
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", rows)
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_CELLS", cells)
+    made = cut(**other)
+    assert made.rounds == rounds
+    first: Any = made.next(0)
+    assert (first.block["rounds"], first.block["steps"]) == (padded, steps)
+
+
+def test_lanes_share_the_room_and_rounds_without_steps_are_cut_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", 80)
+    assert cut(Steady(lanes=2)).rounds == 4
+    empty = Steady(usual_steps_per_round=0, most_steps_per_round=0)
+    first: Any = cut(empty).next(0)
+    assert (first.block["rounds"], first.block["steps"]) == (20, 20)
+
+
+def test_evaluations_are_the_ends_of_stretches():
+    every = cut()
+    assert stretch(every.next(0)) == (0, 20, [0, 4, 8, 12, 16, 20], 6)
+    assert stretch(every.next(8)) == (8, 20, [4, 8, 12], 3)
+    assert stretch(every.next(0, 3)) == (0, 3, [0, 3], 1)
+    assert stretch(every.next(3, 3)) == (3, 6, [1, 3], 1)
+    assert stretch(every.next(4, 3)) == (4, 7, [3], 0)
+    assert stretch(every.next(19)) == (19, 20, [1], 1)
+    assert every.next(20) is None
+    first: Any = every.next(0)
+    assert len(first.block["stops"]) == 65, "64 evaluations at most, and the end"
+
+
+def test_a_block_ends_where_no_further_evaluation_fits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(blocks, "LARGEST_BLOCK_CELLS", 60)
+    for cells, stops in ((60, 2), (31, 2), (20, 3)):
+        every, starts, seen = cut(cells=cells), [0], []
+        while ahead := every.next(starts[-1]):
+            start, stop, ends, count = stretch(ahead)
+            assert count <= stops
+            seen += [start + end for end in ends[:count]]
+            starts.append(stop)
+        assert seen == [0, 4, 8, 12, 16, 20]
+        assert starts == ([0, 4, 12, 20] if stops == 2 else [0, 8, 20])
+
+
+def test_an_evaluation_that_is_made_elsewhere_ends_a_block():
+    apart = cut(cells=0)
+    assert stretch(apart.next(0)) == (0, 4, [4], 0)
+    assert stretch(apart.next(4, 2)) == (4, 6, [2], 0)
+    assert stretch(apart.next(6)) == (6, 8, [2], 0)
+    assert stretch(cut(cells=0, every=0).next(0)) == (0, 20, [20], 0)

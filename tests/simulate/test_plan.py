@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenly import randomness
+from evenly import randomness, shuffling
 from evenly.clients.local_training import LocalTraining
 from evenly.federation import Federation, Ragged
 from evenly.records import replace
@@ -121,8 +121,13 @@ def test_slots_that_nobody_chose_take_no_steps():
     for room in (7, 12, 20):
         stop = planner(*selects).fitting(0, 12, room)
         assert loads[:stop].sum() <= room < loads[: stop + 1].sum()
-    steps = np.diff(block(planner(*selects), 0, 12, 12, 84).first_step).reshape(12, 3)
-    np.testing.assert_array_equal(steps.sum(1), loads)
+    padded = block(planner(*selects), 0, 12, 14, 84)
+    steps = np.diff(padded.first_step).reshape(14, 3)
+    np.testing.assert_array_equal(steps.sum(1), [*loads, 0, 0])
+    assert padded.chosen is not None
+    np.testing.assert_array_equal(padded.chosen[:12], made.chosen)
+    assert padded.chosen.shape == (14, 3, 2)
+    assert not padded.chosen[12:].any()
 
 
 def test_one_round_fits_always_and_all_where_there_is_room_for_the_longest():
@@ -130,6 +135,7 @@ def test_one_round_fits_always_and_all_where_there_is_room_for_the_longest():
     assert planner().fitting(2, 6, 27) == 5
     assert planner().fitting(2, 6, 28) == 6
     assert planner().fitting(2, 6, 10**6) == 6
+    assert planner(lanes=2).fitting(2, 6, 16) == 6, "side by side a round takes four steps at most"
 
 
 def test_a_block_has_its_clients_rows_in_turn_and_padding_after_them():
@@ -225,3 +231,35 @@ def test_large_clients_are_copied_one_by_one(monkeypatch: pytest.MonkeyPatch):
     for small in (0, 2, 4, 7):
         monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
         assert block(planner(epochs=2, max_steps=5), 0, 1, rounds=1, steps=20).rows.tolist() == expected
+
+
+def test_a_last_epoch_that_is_cut_short_leaves_the_padding_alone():
+    made = block(planner(sizes=(2, 7), epochs=2, max_steps=5), 0, 1, rounds=1, steps=12)
+    own = [[2, 3], [4, 5], [6, 7], [8, 9]]
+    assert made.rows.tolist() == [[0, 1], [0, 1], *own[:3], [8, 9], own[0]] + [[9] * 2] * 5
+
+
+@pytest.mark.parametrize(
+    "enough, longest, small, epochs, together",
+    [
+        (2, 4, 128, 1, [[2, 4]]),
+        (3, 4, 128, 1, []),  # too few of them
+        (3, 7, 128, 1, [[7, 2, 4]]),
+        (1, 3, 128, 1, [[2]]),  # the others are long
+        (1, 64, 2, 1, [[2]]),
+        (1, 64, 128, 2, []),  # of several epochs one after another
+    ],
+)
+def test_enough_small_clients_are_shuffled_together(
+    monkeypatch: pytest.MonkeyPatch, enough: int, longest: int, small: int, epochs: int, together: list[list[int]]
+):
+    work = LocalTraining(epochs=epochs, batch_size=2)
+    plan = lambda: block(Planner(federation(), work, [Full()], seeds=Seeds(), dropout=0.0), 4, 5, rounds=1, steps=14)  # noqa: E731
+    expected, seen, really = plan().rows, [], shuffling.shuffle_each
+    monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
+    monkeypatch.setattr(shuffling, "LONGEST", longest)
+    monkeypatch.setattr(shuffling, "ENOUGH", enough)
+    monkeypatch.setattr(shuffling, "like_numpy", lambda: True)
+    monkeypatch.setattr(shuffling, "shuffle_each", lambda *given: seen.append(given[3].tolist()) or really(*given))
+    np.testing.assert_array_equal(plan().rows, expected)
+    assert seen == together
