@@ -212,3 +212,77 @@ def test_a_cap_on_losses_makes_every_huge_lie_the_same_lie(text, lie):
         told, _ = caps.signals(signals([0.5, 0.6, 0.7, 0.8, said]))
         weights.append(np.asarray(rule.weigh(rule.init(Census(np.ones(5), np.ones((5, 1, 2)))), told)[0]))
     np.testing.assert_array_equal(*weights)
+
+
+@pytest.mark.parametrize("coefficient", [1, 1.0, 0.001, "1x", "1.5x", "100x", None])
+def test_shares_up_to_one_and_multiples_from_one_are_taken(coefficient):
+    assert Caps(coefficient=coefficient).coefficient == coefficient
+
+
+@pytest.mark.parametrize("share, clients", [(0.5, 2), (0.6, 2), (1 / 3, 3), (0.33333333, 3), (1 - 1e-6, 1), (1.0, 1), ("1x", 2), (None, 2)])
+def test_a_share_that_a_cohort_can_keep_is_feasible(share, clients):
+    Caps(coefficient=share).require_feasible(clients)
+    assert [flag for flag in cut(np.ones(clients), share)[1] if flag.client == -1] == []
+
+
+@pytest.mark.parametrize("share, clients", [(0.49, 2), (0.333, 3), (0.99, 1)])
+def test_a_share_that_is_a_little_too_small_is_not(share, clients):
+    with pytest.raises(ValueError, match=f"because {clients} clients"):
+        Caps(coefficient=share).require_feasible(clients)
+    assert cut(np.full(clients, 5.0), share)[1] == [(-1, "coefficient", pytest.approx(share), 1 / clients)]
+
+
+def test_the_cells_of_clients_with_one_row_or_none_stay():
+    census, _ = Caps(examples=10).census(Census(np.array([1, 0, 40]), np.array([[[1]], [[0]], [[40]]])))
+    assert census.cells.ravel().tolist() == [1, 0, 10]
+
+
+def test_validation_rows_of_who_has_none_or_did_not_return_decide_nothing():
+    rows = np.array([0, 0, 0, 1, 1, 100, 900.0])
+    told = signals(examples=np.full(7, 4), valid_table=rows[:, None, None, None], returned=[1, 1, 1, 1, 1, 1, 0])
+    found, flags = Caps(examples="2x").signals(told)
+    assert found.valid_table.ravel().tolist() == [0, 0, 0, 1, 1, 2, 900]
+    assert flags == [(5, "examples", 100.0, 2.0)]
+
+
+def test_the_median_of_three_is_the_second_and_only_losses_have_a_least():
+    assert Caps(loss="10x").signals(signals([1.0, 2.0, 3e9]))[0].loss.tolist() == [1, 2, 20]
+    assert Caps(examples="2x").signals(signals(examples=[0, 4, 4, 400]))[0].examples.tolist() == [0, 4, 4, 8]
+    assert Caps(norm="3x").vectors(np.array([0.01, 4.0, 4.0, 144.0]), signals(returned=[1] * 4))[0].tolist() == [1, 1, 1, 0.5]
+    assert Caps(norm=2.0).vectors(np.array([0.0, 16.0]), signals(returned=[1, 1]))[0].tolist() == [1, 0.5]
+
+
+def test_a_multiple_is_one_of_an_equal_share_of_those_who_returned():
+    np.testing.assert_allclose(cut([0.1, 0.1, 0.1, 0.7], "2x")[0], [1 / 6, 1 / 6, 1 / 6, 0.5])
+    np.testing.assert_allclose(cut([1.0, 1.0, 8.0, 0.0, 0.0], "1.5x", [1, 1, 1, 0, 0])[0], [2.5, 2.5, 5, 0, 0])
+    assert cut([4.0, 0.0], "1x", [1, 0])[1] == []
+
+
+@pytest.mark.parametrize("count", range(2, 12))
+def test_one_equal_share_each_is_the_same_number_for_all(count):
+    found, _ = cut(np.arange(1.0, count + 1) ** 3 / 7, "1x")
+    assert np.ptp(found) == 0
+
+
+@pytest.mark.parametrize("held", [[-1.0, 0.5], [1.0, -1.0], [0.0, 0.0]])
+def test_coefficients_that_sum_to_nothing_or_less_have_no_shares(held):
+    found, flags = cut(held, 0.3)
+    assert (found.tolist(), flags) == (held, [])
+
+
+def test_the_only_client_of_a_model_keeps_it():
+    found, _ = cut([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]], 0.5)
+    assert found.tolist() == [[0, 1, 0], [1, 0, 1]]
+
+
+def test_what_a_client_in_two_slots_is_given_is_split_evenly():
+    told = signals(returned=[1, 1, 1, 1])._replace(client=np.array([0, 1, 0, 2]))
+    found, _ = Caps(coefficient=0.4).coefficients(np.array([0.0, 1.0, 0.0, 0.0]), told)
+    np.testing.assert_allclose(found, [0.15, 0.4, 0.15, 0.3])
+
+
+def test_where_nobody_can_take_what_was_cut_it_is_lost():
+    below = limited(np.array([-1.0, 3.0]), 1.0, 2.0, np.array([True, False]))
+    assert below.tolist() == [-1, 0]
+    held = np.array([1.0, 2.0])
+    assert limited(held, 1.0, 3.0, np.zeros(2, bool)) is held
