@@ -1,5 +1,7 @@
 """Caps: what one client can claim and count is bounded, the sum stays, and nobody else is touched more than needed."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,7 +14,7 @@ from evenly.types import Census, Signals
 shares = st.lists(st.floats(0, 1e6), min_size=2, max_size=12).filter(lambda xs: sum(xs) > 1e-3)
 
 
-def signals(loss=None, examples=None, returned=None, **more) -> Signals:
+def signals(loss: Any = None, examples: Any = None, returned: Any = None, **more: Any) -> Signals:
     count = len(loss if loss is not None else examples if examples is not None else returned)
     returned = np.ones(count, bool) if returned is None else np.asarray(returned, bool)
     loss = None if loss is None else np.asarray(loss, np.float64)

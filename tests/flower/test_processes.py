@@ -2,13 +2,14 @@
 
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evenly.flower.deploy import processes
-from evenly.flower.deploy.processes import GRACE, Process, ProcessError, start, stop, wait_until
+from evenly.flower.deploy.processes import GRACE, Process, ProcessError, free_ports, interruptible, start, stop, unhurried, wait_until
 
 
 class Clock:
@@ -133,3 +134,39 @@ def test_a_real_process_and_what_it_started_are_stopped(tmp_path: Path):
         stop([process])
     assert not process.running
     assert process.text().startswith("$ /bin/sh -c")
+
+
+def test_an_error_shows_the_last_lines_of_the_log_or_says_that_it_is_empty(made: Any):
+    process, _, _ = made(60)
+    process.log.write_text("".join(f"line {k}\n" for k in range(40)))
+    said = str(process.failed("It broke."))
+    assert said.startswith(f"It broke. Read {process.log}, which ends with:\n  line 25\n")
+    assert said.endswith("  line 39")
+    process.log.write_text("\n")
+    assert str(process.failed("It broke.")) == f"It broke. Its log, {process.log}, is empty."
+
+
+def test_signals_are_held_back_in_the_main_thread_and_then_as_before():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with unhurried():
+        assert [signal.getsignal(number) for number in numbers] == [signal.SIG_IGN] * 3
+        other = ThreadPoolExecutor(1)
+        assert other.submit(lambda: [None for _ in range(2) if _entered(interruptible)]).result(5) == [None, None]
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    with interruptible():
+        assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGHUP) == signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) == before[0]
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+def _entered(context: Callable[[], Any]) -> bool:
+    with context():
+        return True
+
+
+def test_ports_are_those_of_the_loopback_that_were_bound():
+    ports = free_ports(3)
+    assert len({*ports}) == 3
+    assert all(1024 <= port < 2**16 for port in ports)
+    assert free_ports(0) == []
