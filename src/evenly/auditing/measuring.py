@@ -145,7 +145,7 @@ def _clients(column: Coded | None, made: Prepared, anonymous: bool) -> ClientVie
         return found
     own = scored(made.scores, made.rows.client, found.clients)
     counts = label_counts(made.counts.clients.sum(1))
-    labels = hide(counts, made.least, sums=[0, 1], also=found.hidden.cells[:, None] & (counts > 0)).cells
+    labels = hide(counts, made.least, sums=[0, 1], also=found.hidden.cells[:, None]).cells
     return found._replace(scores=score_figures(own, ~found.hidden.cells & ~labels.any(1), made.least))
 
 

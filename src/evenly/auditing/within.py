@@ -45,8 +45,8 @@ def _told_apart(counts: Array, gone: Array, least: int) -> Array:
 
     The selection rates of both sides with the accuracy of their client could tell the labels, so these must not be hidden.
     """
-    people = hide(counts.sum(-1), least, sums=[0, 1], also=gone[:, None] & (counts.sum(-1) > 0)).cells
-    labels = hide(counts, least, sums=[0, 1, 2], also=people[..., None] & (counts > 0)).cells
+    people = hide(counts.sum(-1), least, sums=[0, 1], also=gone[:, None]).cells
+    labels = hide(counts, least, sums=[0, 1, 2], also=people[..., None]).cells
     return ~gone & ~labels.any((1, 2)) & (counts[:, :2].sum(-1) > 0).all(1)
 
 
