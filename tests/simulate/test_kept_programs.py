@@ -81,3 +81,45 @@ def test_the_oldest_go_first(tmp_path: Path):
     kept_programs.tidy(tmp_path, 25)
     assert sorted(path.name for path in (tmp_path / "kind").iterdir()) == ["middle", "newest"]
     kept_programs.tidy(tmp_path / "missing", 0)
+
+
+def test_files_of_just_the_size_stay(tmp_path: Path):
+    for age in range(3):
+        (tmp_path / str(age)).write_bytes(bytes(10))
+        os.utime(tmp_path / str(age), (1000 - age, 1000 - age))
+    kept_programs.tidy(tmp_path, 20)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_half_a_gigabyte_is_kept_where_the_folder_can_be_used(home: Path, monkeypatch: pytest.MonkeyPatch):
+    tidied, asked = [], []
+    monkeypatch.setattr(kept_programs, "tidy", lambda place, most: tidied.append((place, most)))
+    monkeypatch.setattr(kept_programs.os, "access", lambda place, mode: bool(asked.append(mode)))
+    assert chosen() is None, "a folder that cannot be written"
+    assert asked == [os.W_OK | os.X_OK]
+    monkeypatch.setattr(kept_programs.os, "access", lambda place, mode: True)
+    assert chosen() == str(kept_programs.folder())
+    assert tidied == [(home / "compiled", 536_870_912)]
+
+
+def test_a_folder_is_named_after_what_the_processor_can_do(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    info = tmp_path / "cpuinfo"
+    monkeypatch.setattr(kept_programs, "Path", lambda _: info)
+    monkeypatch.setattr(kept_programs.platform, "processor", lambda: "some")
+    without = kept_programs.folder()
+    names = []
+    for text in (
+        "speed : 1\nflags : avx\n",
+        "speed : 2\nflags : avx\n",
+        "speed : 2\nflags : sse\n",
+        "Features : neon\n",
+        "plain\nother\n",
+        "",
+    ):
+        info.write_text(text)
+        names.append(kept_programs.folder())
+    assert names[0] == names[1], "its speed of the moment does not matter"
+    assert len({without, *names}) == 6
+    monkeypatch.setattr(kept_programs.platform, "processor", lambda: "another")
+    info.unlink()
+    assert kept_programs.folder() != without

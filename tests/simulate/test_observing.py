@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evenly.federation import SPLITS
 from evenly.models import MLP
 from evenly.simulate import blocks, simulate
-from evenly.types import Trace
+from evenly.simulate.observing import Teller
+from evenly.types import NO_CHOICE, Trace
 from tests.simulations import Simulated, algorithms, same_bits
 
 SEEN = ("rounds", "tables", "losses", "central", "choice")
@@ -71,3 +73,28 @@ def test_a_run_that_goes_on_tells_what_was_before_it_stopped(simulated: Simulate
     assert path.exists(), "what was trained before the observer stopped it is kept"
     pieces = Pieces()
     pieces.are(go(pieces))
+
+
+def test_only_what_is_new_is_told_and_rounds_are_left_empty(simulated: Simulated):
+    """One evaluation of two runs, whose tables and losses are their numbers; the caller's order is the other way round."""
+    federation, told = simulated.federation, Pieces()
+    panel = np.array([5, 0])
+    teller = Teller(told, federation, panel, [1, 0])
+    losses = np.stack([np.arange(7.0), np.arange(7.0) * 2], axis=1)[None]  # owners: three splits of two clients, and the central rows
+    tables = np.tile(np.arange(7)[None, :, None, None, None, None], (1, 1, 2, 3, 3, 2)) * np.array([1, 10])
+    pieces = [[np.array([3])], [tables], [losses], [np.zeros((1, 0, 2), int)]]
+    teller.new(pieces)
+    teller.new(pieces)
+    assert len(told.told) == 1, "nothing new, nothing told"
+    second, first = told.told[0]
+    counts = [federation.split(split).counts[panel] for split in SPLITS]
+    expected = np.array([k / n if n else np.nan for k, n in enumerate(np.concatenate(counts))]).reshape(3, 2)
+    np.testing.assert_allclose(first.losses[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(second.losses[0], 2 * expected, rtol=1e-6)
+    assert first.tables[0, :, :, 0, 0, 0].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert (second.central == 60).all()
+    assert (first.cohort.shape, first.weights.shape, first.excluded.tolist()) == ((0, 0), (0, 0), [0] * 6)
+    assert (first.upload, first.download, first.model) == (0, 0, None)
+    assert first.choice is NO_CHOICE
+    teller.new([[*own, *own] for own in pieces])
+    assert [trace.rounds.tolist() for trace in told.told[1]] == [[3], [3]]
