@@ -33,6 +33,26 @@ def test_it_is_a_select(name: str):
     assert isinstance(SAMPLINGS[name](), Select)
 
 
+class Few(np.random.Generator):
+    """A generator that gives up when it is asked often: a sampling that draws for ever fails here instead of hanging."""
+
+    asked = 0
+
+    def random(self, *args, **kwargs):
+        self.asked += 1
+        assert self.asked < 200, "a cohort takes a few draws"
+        return super().random(*args, **kwargs)
+
+
+@EVERY
+def test_a_cohort_takes_few_draws(name: str):
+    select, generator = built(name), Few(np.random.Philox(5))
+    state = select.init(CENSUS)
+    for _ in range(20):
+        cohort, state = select(state, generator)
+        assert len(cohort) == select.slots(CENSUS)
+
+
 @EVERY
 def test_cohorts_have_as_many_seats_as_promised_and_hold_registered_clients_once(name: str):
     select = built(name)

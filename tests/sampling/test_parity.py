@@ -138,3 +138,50 @@ def test_the_highest_are_those_of_a_full_sort(most: int):
         clients = int(draw.integers(1, 40))
         score, lots, slots = draw.integers(0, most, clients), draw.permutation(clients), int(draw.integers(1, clients + 1))
         np.testing.assert_array_equal(_highest(score, lots, slots), np.lexsort((lots, -score))[:slots])
+
+
+def test_p_is_from_0_to_1():
+    for p in (0, 0.0, 1e-9, 0.5, 1, 1.0):
+        assert Parity(p=p).p == p
+    for p in (-1e-9, 1.0000001, 2, float("nan"), "0.5", None):
+        with pytest.raises(ValueError, match="p must be from 0 to 1, got"):
+            Parity(p=p)  # pyright: ignore[reportArgumentType]
+
+
+class Chance(np.random.Generator):
+    """Decides between parity and chance by a number of the test's choice."""
+
+    number = 0.0
+
+    def random(self, *_args, **_kwargs):
+        return self.number
+
+
+@pytest.mark.parametrize(("p", "number", "by_parity"), [(0, 0.0, False), (0.5, 0.4999, True), (0.5, 0.5, False), (1, 0.9999, True)])
+def test_parity_is_chosen_where_the_number_drawn_is_below_p(p: float, number: float, by_parity: bool):
+    """Numbers are drawn from 0 up to but without 1, so that p = 0 is never and p = 1 always."""
+    select, generator = Parity(p=p, share=0.5, prefilled=True), Chance(np.random.Philox(0))
+    generator.number, state = number, select.init(census())
+    found = [set(select(state, generator)[0]) for _ in range(30)]
+    assert all(cohort == {1, 3} for cohort in found) == by_parity
+
+
+def test_equal_sums_are_drawn_at_random_even_if_everyone_is_known():
+    of = census(np.array([10, 10, 10, 10]), np.array([9, 1, 6, 4]))  # 20 rows of each side
+    cohorts, _ = drawn(Parity(p=1, share=0.25, prefilled=True), 100, of)
+    assert set(cohorts.ravel()) == {0, 1, 2, 3}
+
+
+def test_whoever_is_not_known_comes_after_those_known_without_any_such_rows():
+    state = Registry(np.array([[0, 5, 7], [9, 1, 1]]), np.array([True, False, False]), np.array([0, 9]), 1)
+    for seed in range(20):
+        cohort, _ = Parity(p=1, share=0.4)(state, np.random.default_rng(seed))
+        assert cohort.tolist() == [0], "client 0 is known to have no unprivileged rows; of the others nothing is known"
+
+
+def test_of_many_equal_scores_exactly_those_with_the_lowest_lots_are_taken():
+    score, lots = np.array([4, 2, 2, 2, 2, 9]), np.array([0, 5, 1, 4, 2, 3])
+    assert _highest(score, lots, 1).tolist() == [5]
+    assert _highest(score, lots, 3).tolist() == [5, 0, 2]
+    assert _highest(score, lots, 4).tolist() == [5, 0, 2, 4]
+    assert _highest(score, lots, 6).tolist() == [5, 0, 2, 4, 3, 1]

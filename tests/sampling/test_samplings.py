@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from evenly.randomness import Draws
-from evenly.sampling import Fraction, Full, Uniform, Weighted
+from evenly.sampling import Fraction, Full, Parity, Uniform, Weighted
+from evenly.sampling.weighted import Odds, _owners
 from evenly.types import Census, Select
 from tests.oracles import sampling
 
@@ -106,3 +107,36 @@ def test_drawing_by_size_draws_what_numpy_would(clients: int, slots: int):
 def test_drawing_by_size_more_clients_than_have_rows_is_refused():
     with pytest.raises(ValueError, match="only 1 of 3 have training rows"):
         Weighted(clients=2).init(census(np.array([0, 5, 0])))
+
+
+@pytest.mark.parametrize("kind", [Fraction, Parity])
+def test_a_share_is_above_0_and_at_most_1(kind: type):
+    for share in (1e-9, 0.5, 1, 1.0):
+        assert kind(share=share).share == share
+    for share in (0, 0.0, -0.1, 1.0000001, 1.5, 2, float("nan")):
+        with pytest.raises(ValueError, match=re.escape(f"share must be above 0 and at most 1, got {share}.")):
+            kind(share=share)
+
+
+def test_who_is_asked_for_nothing_takes_the_documented_settings():
+    assert (Uniform().clients, Weighted().clients, Weighted().replace, Fraction().share) == (10, 10, False, 0.1)
+    assert (Parity().p, Parity().share, Parity().accumulate, Parity().prefilled) == (0.5, 0.7, False, False)
+
+
+def test_with_replacement_one_client_with_rows_fills_every_seat_and_none_fills_none():
+    np.testing.assert_array_equal(drawn(Weighted(clients=3, replace=True), 2, np.array([0, 5, 0])), np.ones((2, 3)))
+    np.testing.assert_array_equal(drawn(Weighted(clients=1), 2, np.array([0, 5, 0])), np.ones((2, 1)))
+    assert Weighted(clients=9, replace=True).slots(census()) == 9
+    for replaced in (True, False):
+        with pytest.raises(ValueError, match="only 0 of 3 have training rows"):
+            Weighted(clients=3, replace=replaced).init(census(np.zeros(3, int)))
+
+
+def test_as_many_clients_as_have_rows_are_all_drawn():
+    np.testing.assert_array_equal(np.sort(drawn(Weighted(clients=2), 5, np.array([3, 0, 9])), 1), np.tile([0, 2], (5, 1)))
+
+
+def test_a_place_belongs_to_the_client_whose_rows_lie_there():
+    odds = Odds(np.array([2, 0, 3, 0]), np.array([2.0, 2.0, 5.0, 5.0]), 1)
+    places = np.array([0.0, 1.9, 2.0, 4.9, np.nextafter(5, 0), 5.0])  # the last is a draw rounded up to the very end
+    np.testing.assert_array_equal(_owners(odds, places), [0, 0, 2, 2, 2, 2])
