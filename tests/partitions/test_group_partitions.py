@@ -17,11 +17,14 @@ from evenly.partitions import (
     equal,
     ratio_dirichlet,
 )
-from evenly.partitions.coverage import Sides, count_clients, quota
+from evenly.partitions.cov_diff_size import _shrunk, draw_unprivileged
+from evenly.partitions.coverage import Quota, Sides, count_clients, quota
+from evenly.partitions.dirichlet import draw_counts, draw_once
 from evenly.partitions.ratio_dirichlet import draw_sizes, fit_shares, whole
-from evenly.partitions.strata import draw_shares
+from evenly.partitions.rows import check_clients, numbered
+from evenly.partitions.strata import deal_counts, draw_shares
 from evenly.randomness import Draws
-from tests.partitions.test_partitions import all_rows, client_sets, same
+from tests.partitions.test_partitions import all_rows, client_sets, same, some_rows
 
 ADULT = Sides(16192, 32650)  # counted in the files
 COMPAS = Sides(4997, 1175)
@@ -296,3 +299,225 @@ def test_fitted_shares_add_up_and_fit(sizes, data):
 def test_whole_numbers_keep_the_sum():
     assert whole(np.array([1.5, 2.25, 0.25]), np.array([9, 9, 9])).tolist() == [2, 2, 0]
     assert draw_sizes(100, 3, 1.0, least=1, tries=50, draws=Draws(0, "sizes")).sum() == 100
+
+
+NUMBERS_ABOVE_0 = (1, 1e6), (0, -1, math.inf, math.nan)
+BOUNDS = [
+    (equal, "clients", (1, 20), (-1, 0, 21)),
+    (dirichlet, "clients", (1, 2), (-1, 0, 21)),
+    (dirichlet, "beta", *NUMBERS_ABOVE_0),
+    (dirichlet, "tries", (1, 2), (0, -1)),
+    (
+        dirichlet,
+        "shares",
+        ((1, 0), (0.7, 0.3), (0.5, 0.0)),
+        ((0, 0.5), (1.1, -0.1), (0.5, -0.1), (0.8, 0.21), (1, 1)),
+    ),
+    *((drawn, "clients", (1, 2), (-1, 0, 21)) for drawn in DRAWN),
+    *((drawn, "alpha", *NUMBERS_ABOVE_0) for drawn in DRAWN),
+    *((drawn, "tries", (1, 2), (0, -1)) for drawn in DRAWN),
+    (ratio_dirichlet, "concentration", *NUMBERS_ABOVE_0),
+    *((covered, "coverage", (1, 5), (0, -1, math.inf, math.nan)) for covered in COVERED),
+    *((covered, "tolerance", (0, 0.0, 0.1, 0.5), (-0.1, 1, 1.5, math.nan)) for covered in COVERED),
+    *((covered, "good_share", (0.01, 0.5, 1), (0, -0.5, 1.01, 2)) for covered in COVERED),
+    *((covered, "clients", (0, 1, 2), (-1, 21)) for covered in COVERED),
+]
+
+
+@pytest.mark.parametrize(("partition", "setting", "accepted", "refused"), BOUNDS, ids=lambda v: getattr(v, "__name__", str(v))[:25])
+def test_settings_are_accepted_up_to_their_bounds_and_refused_beyond(partition, setting, accepted, refused):
+    usual = {"clients": 2, "shares": (1.0, 0.0)}
+    if partition in COVERED:
+        usual |= {"coverage": 5}
+    elif partition is not equal:
+        usual |= {"min_samples": 1, ("beta" if partition is dirichlet else "alpha"): 1e6}
+    for value in accepted:
+        assert partition(people(10, 10), **{**usual, setting: value}).clients >= 1
+    for value in refused:
+        with pytest.raises(ValueError, match=f"{setting} must be"):
+            partition(people(10, 10), **{**usual, setting: value})
+
+
+@pytest.mark.parametrize("partition", [dirichlet, equal, *DRAWN, *COVERED], **by_name)
+def test_unless_told_otherwise_seeds_are_0_and_nothing_is_central(partition):
+    rows, settings = people(900, 1500), {"coverage": 300} if partition in COVERED else {}
+    found = partition(rows, **settings)
+    assert same(found, partition(rows, **settings, seed=0, split_seed=0))
+    assert len(found.central) == 0
+
+
+@pytest.mark.parametrize(
+    ("sides", "clients", "coverage", "settings", "expected"),
+    [
+        # Without tolerance bad clients have nobody; size = (privileged + all unprivileged dealt) // clients.
+        ((10, 10), 2, 5, {"tolerance": 0}, Quota(2, 1, 5, 5, 0, 7)),
+        ((10, 10), 2, 5, {"tolerance": 0, "good_share": 1}, Quota(2, 2, 5, 5, 0, 10)),
+        ((10, 10), 2, 5, {"tolerance": 0, "good_share": 0.01}, Quota(2, 1, 5, 5, 0, 7)),
+        ((10, 10), 2, 5, {"tolerance": 0.5}, Quota(2, 1, 5, 7, 2, 9)),
+        ((10, 10), 2, 10, {"tolerance": 0, "dealt_share": 0.5}, Quota(2, 1, 5, 5, 0, 7)),
+        # 9 rows are just enough for a coverage of 10 less a tenth, and 4 privileged ones to fill two clients up to 4.
+        ((9, 11), 1, 10, {}, Quota(1, 1, 10, 9, 1, 20)),
+        ((7, 4), 2, 4, {"tolerance": 0}, Quota(2, 1, 4, 4, 0, 4)),
+        # 3 privileged rows are not; but with 8 unprivileged ones both clients can be good.
+        ((8, 3), 2, 4, {"tolerance": 0}, Quota(2, 2, 4, 4, 0, 5)),
+        # Bad clients take their rows first: 12 - 2 * 1 are left for one good client, which may have 11.
+        ((12, 30), 3, 10, {}, Quota(3, 1, 10, 10, 1, 14)),
+    ],
+)
+def test_quotas_by_hand(sides, clients, coverage, settings, expected):
+    assert quota(Sides(*sides), clients, coverage, **settings) == expected
+
+
+def test_a_quota_that_cannot_be_met_names_the_limit():
+    with pytest.raises(ValueError, match=r"coverage=4: 2 clients.* 1 or more .* at least 4 .* others with 0, .* The limit is coverage=3\."):
+        quota(Sides(7, 3), 2, 4, tolerance=0)
+    with pytest.raises(ValueError, match=r"8 unprivileged and 11 privileged rows\. The limit is coverage=8\."):
+        quota(Sides(8, 11), 1, 10)  # 9 are needed; a coverage of 8 asks for 7.2, and 9 would ask for 8.1
+    with pytest.raises(ValueError, match=r"The limit is coverage=1\."):
+        quota(Sides(1, 5), 1, 2, tolerance=0)
+    with pytest.raises(ValueError, match="No coverage works"):
+        quota(Sides(1, 5), 2, 2, tolerance=0, good_share=1)
+
+
+def test_there_is_at_least_one_client_and_the_share_of_good_ones_divides():
+    assert count_clients(Sides(2, 3), 10, "table") == count_clients(Sides(2, 3), 10, "text") == 1
+    assert count_clients(Sides(40, 16), 10, "table") == 4  # the larger side, whichever it is
+    assert [count_clients(Sides(29, 3), 10, "text", share) for share in (1, 0.5, 0.25)] == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("rows", "available", "expected"),
+    [
+        ([10, 12], 22, [10, 12]),  # they fit
+        ([10, 12], 21, [9, 11]),  # of 2 and 4 above the least 8, five sixths stay, rounded down
+        ([10, 12], 16, [8, 8]),
+        ([10, 12], 10, [8, 8]),  # never below the least
+        ([8, 8], 10, [8, 8]),
+        ([9, 8], 16, [8, 8]),
+    ],
+)
+def test_what_exceeds_the_least_shrinks(rows, available, expected):
+    assert _shrunk(np.array(rows, float), 8.0, available).tolist() == expected
+
+
+def test_unprivileged_rows_are_drawn_in_their_ranges_and_shrink_to_what_there_is():
+    asked, draw = Quota(5, 2, 100.0, 0, 0, 0), np.random.default_rng(4)
+    good, bad = np.floor(100 * draw.uniform(0.9, 1.2, 2)), np.floor(100 * draw.uniform(0.08, 0.12, 3))
+
+    def found(available: int) -> list[int]:
+        return draw_unprivileged(asked, available, 0.1, np.random.default_rng(4)).tolist()
+
+    assert found(10_000) == found(int(good.sum() + bad.sum())) == [*good, *bad]
+    assert good.sum() > 180
+    assert bad.sum() > 24
+    assert found(180 + int(bad.sum())) == [90, 90, *bad]  # good ones shrink first
+    assert found(2 * 90 + 3 * 8) == [90, 90, 8, 8, 8]
+    with pytest.raises(ValueError, match="need 204, but there are 203"):
+        found(203)
+
+
+def test_one_good_client_needs_no_bad_one():
+    found = draw_unprivileged(Quota(1, 1, 10.0, 0, 0, 0), 10, 0.0, np.random.default_rng(0))
+    assert found.tolist() == [10]
+
+
+TOTALS = np.array([40, 60])
+
+
+def drawings(kind: str, alpha: float, tries: int) -> list[np.ndarray]:
+    """Rows of each client in each attempt."""
+    draws = [Draws(7, kind).at(attempt) for attempt in range(tries)]
+    if kind == "ratio-dirichlet":
+        return [whole(draw.dirichlet(np.full(3, alpha)) * 100, np.full(3, 100)) for draw in draws]
+    return [draw_once(TOTALS, 3, alpha, draw).sum(0) for draw in draws]
+
+
+def sizes_drawn(kind: str, alpha: float, least: int, tries: int) -> list[int]:
+    if kind == "ratio-dirichlet":
+        return draw_sizes(100, 3, alpha, least=least, tries=tries, draws=Draws(7, kind)).tolist()
+    if kind == "dirichlet":
+        cut = {"shares": (1.0, 0.0), "min_samples": least}
+        return draw_counts(TOTALS, clients=3, beta=alpha, tries=tries, seed=7, **cut).sum(0).tolist()
+    return draw_shares(kind, TOTALS, clients=3, alpha=alpha, min_samples=least, tries=tries, seed=7).sum(0).tolist()
+
+
+@pytest.mark.parametrize("kind", ["dirichlet", "dirichlet-attribute", "ratio-dirichlet"])
+def test_the_first_draw_that_is_large_enough_is_taken_and_the_best_one_is_named(kind):
+    """A client with exactly as many rows as asked for is large enough."""
+    every = drawings(kind, 1.0, 9)
+    smallest = [int(sizes.min()) for sizes in every]
+    for least in sorted({n for n in smallest if n > 0}):
+        first = next(i for i, n in enumerate(smallest) if n >= least)
+        assert sizes_drawn(kind, 1.0, least, first + 1) == every[first].tolist()
+        if first:
+            best = max(smallest[:first])
+            with pytest.raises(ValueError, match=f"none of {first} draws .* smallest client had {best}\\."):
+                sizes_drawn(kind, 1.0, least, first)
+
+
+def test_of_two_rows_one_of_three_clients_gets_none():
+    few, settings = np.array([1, 1]), {"clients": 3, "min_samples": 1, "tries": 2, "seed": 0}
+    with pytest.raises(ValueError, match=r"smallest client had 0\."):
+        draw_counts(few, beta=1.0, shares=(1.0, 0.0), **settings)
+    with pytest.raises(ValueError, match=r"smallest client had 0\."):
+        draw_shares("x", few, alpha=1.0, **settings)
+    with pytest.raises(ValueError, match=r"smallest client had 0\."):
+        draw_sizes(2, 3, 1.0, least=1, tries=2, draws=Draws(0, "x"))
+
+
+@pytest.mark.parametrize("partition", [dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet], **by_name)
+def test_nobody_is_left_without_rows_even_if_none_are_asked_for(partition):
+    for least in (-1, 0, 1):
+        settings = {"clients": 3, "alpha": 0.2, "min_samples": least, "shares": (1.0, 0.0)}
+        assert all(len(mine) >= 1 for seed in range(4) for mine in client_sets(partition(people(20, 20), seed=seed, **settings)))
+
+
+def test_two_rows_are_enough_for_two_clients():
+    assert sorted(map(len, client_sets(dirichlet(some_rows([1, 1]), clients=2, beta=1.0, shares=(1.0, 0.0))))) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "drawn", "total", "expected"),
+    [
+        ([100, 300], [0.5, 0.5], 100, [25, 75]),  # alike before, alike after
+        ([100, 100], [0.2, 0.8], 100, [20, 80]),  # they add up as drawn
+        ([100, 100], [0.5, 0.8], 100, [33, 67]),  # odds 1 and 4 are halved: a third and two thirds
+        ([100, 100], [0.2, 0.5], 100, [33, 67]),  # odds 1/4 and 1 are doubled
+        ([10, 10], [0.0, 1.0], 10, [0, 10]),
+        ([10, 10], [0.0, 1.0], 11, [1, 10]),
+        ([10, 10], [0.0, 1.0], 9, [0, 9]),
+        ([10, 10], [0.5, 0.5], 20, [10, 10]),
+    ],
+)
+def test_shares_are_moved_by_one_amount_of_log_odds(sizes, drawn, total, expected):
+    assert fit_shares(np.array(sizes), np.array(drawn), total).tolist() == expected
+
+
+def test_whole_numbers_go_up_where_the_fraction_is_largest_and_there_is_room():
+    assert whole(np.array([1.5, 1.5, 1.0]), np.array([1, 9, 9]), 5).tolist() == [1, 2, 2]
+    assert whole(np.array([0.2, 0.7, 0.6]), np.array([5, 5, 5]), 2).tolist() == [0, 1, 1]
+    assert whole(np.array([2.0, 3.0]), np.array([5, 5])).tolist() == [2, 3]
+    assert whole(np.array([2.5, 3.5]), np.array([2, 3]), 5).tolist() == [2, 3]
+
+
+def test_rows_of_a_stratum_beyond_its_counts_belong_to_nobody():
+    strata, dealt = np.array([0, 1, 0, 1, 0, 1]), np.array([0, 1, 2, 3, 4])
+    owner = deal_counts(strata, dealt, np.array([[1, 1], [0, 2]]), seed=0)
+    assert sorted(owner[[0, 2, 4]].tolist()) == [-1, 0, 1]
+    assert owner[[1, 3]].tolist() == [1, 1]
+    assert owner[5] == -1, "it was not to be dealt"
+
+
+def test_names_sort_as_they_count():
+    assert numbered(1) == ("client 0",)
+    assert numbered(10)[-1] == "client 9"
+    assert (numbered(11)[0], numbered(11)[-1], len(numbered(11))) == ("client 00", "client 10", 11)
+    assert numbered(100)[7] == "client 07"
+
+
+def test_as_many_clients_as_rows_are_the_most():
+    for clients in (1, 5):
+        check_clients("x", clients, 5)
+    for clients in (0, 6):
+        with pytest.raises(ValueError, match=f"x: clients must be between 1 and the number of rows, 5, got {clients}"):
+            check_clients("x", clients, 5)

@@ -257,3 +257,46 @@ def test_the_cards_count_groups_good_clients_and_what_is_left_over():
 def test_a_group_without_rows_has_no_rate():
     rows = Rows(np.zeros((2, 1)), np.array([0, 1]), ("no", "yes"), "toy", group=np.array([0, 0]), groups=("a", "b"))
     assert np.isnan(describe_groups(natural(rows, np.zeros(2, int), names=["k"], shares=(1.0, 0.0)))[1].favourable)
+
+
+def test_choosing_clients_at_the_limits():
+    sizes = np.array([0, 1, 2, 3])
+    for least in (-1, 0, 1):
+        assert choose_clients(sizes, min_samples=least).tolist() == [1, 2, 3], "nobody without rows"
+    assert choose_clients(sizes).tolist() == choose_clients(sizes, clients=3).tolist() == [1, 2, 3]
+    assert choose_clients(sizes, max_samples=1).tolist() == [1]
+    assert choose_clients(sizes, clients=1, min_samples=3).tolist() == [3]
+    assert choose_clients(sizes, clients=2).tolist() == choose_clients(sizes, clients=2, seed=0).tolist()
+    with pytest.raises(ValueError, match="4 clients with at least 1 samples were asked for, but only 3 of 4"):
+        choose_clients(sizes, clients=4)
+    with pytest.raises(ValueError, match="some clients with at least 1 and at most 2 samples were asked for, but only 0 of 1"):
+        choose_clients(np.array([3]), max_samples=2)
+
+
+def test_of_ten_rows_eight_train_one_validates_and_one_tests_unless_told_otherwise():
+    rows, owner = some_rows([10, 10]), np.arange(20) % 2
+    for federation in (natural(rows, owner, names=["a", "b"]), equal(rows, clients=2)):
+        assert [federation.split(name).counts.tolist() for name in SPLITS] == [[8, 8], [1, 1], [1, 1]]
+    assert same(natural(rows, owner, names=["a", "b"]), natural(rows, owner, names=["a", "b"], split_seed=0))
+    assert not same(natural(rows, owner, names=["a", "b"]), natural(rows, owner, names=["a", "b"], split_seed=1))
+
+
+def test_official_test_rows_lie_with_their_clients_in_order():
+    rows, owner = some_rows([6, 6]), np.array([2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 1])
+    tested = np.array([True, True] + [False] * 6 + [True, True, True, False])
+    for share in (0, 0.0, 1 / 3):
+        federation = official(rows, owner, tested, names=["a", "b", "c"], valid=share)
+        assert [federation.test.of(k).tolist() for k in range(3)] == [[1, 9], [], [0, 8, 10]]
+        assert federation.valid.counts.tolist() == [round(share * 3), 0, round(share * 3)]
+        assert same(federation, official(rows, owner, tested, names=["a", "b", "c"], valid=share, split_seed=0))
+    for share in (-0.01, 1, 1.5):
+        with pytest.raises(ValueError, match="valid must be a share of the training rows, at least 0 and below 1"):
+            official(rows, owner, tested, names=["a", "b", "c"], valid=share)
+
+
+def test_without_groups_everyone_is_of_group_0():
+    rows = some_rows([2, 2])
+    assert rows.is_unprivileged().tolist() == [True] * 4
+    assert rows._replace(unprivileged=(1,)).is_unprivileged().tolist() == [False] * 4
+    federation = equal(rows, clients=2, shares=(1.0, 0.0))
+    assert (federation.group.tolist(), federation.unprivileged, federation.favourable) == ([0] * 4, (0,), 1)
