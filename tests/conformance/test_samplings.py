@@ -108,6 +108,6 @@ def test_the_choice_depends_on_nothing_but_what_the_sampling_says_it_needs(name:
 
 @EVERY
 def test_every_setting_is_documented(name: str):
-    for field in dataclasses.fields(SAMPLINGS[name]):
+    for field in dataclasses.fields(SAMPLINGS[name]):  # pyright: ignore[reportArgumentType]
         assert field.metadata.get("doc") or field.name == "by_size", field.name
     assert SAMPLINGS[name].__doc__

@@ -1,12 +1,14 @@
 """Partitions that control who is represented where: exact counts of the study, exact cover, seeds, and errors that name the limit."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evenly.federation import Federation
 from evenly.partitions import (
     Rows,
     cov_diff_size,
@@ -31,7 +33,10 @@ COMPAS = Sides(4997, 1175)
 COVERAGES = {"adult": (ADULT, (4497, 2570, 1999)), "compas": (COMPAS, (1067, 610, 474))}
 DRAWN = (dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet)
 COVERED = (cov_same_size, cov_diff_size)
-by_name = {"ids": lambda f: f.__name__}
+
+
+def by_name(partition: Callable[..., Federation]) -> str:
+    return partition.__name__
 
 
 def people(unprivileged: int, privileged: int) -> Rows:
@@ -45,7 +50,7 @@ def unprivileged_rows(federation) -> np.ndarray:
     return np.array([sum(federation.group[row] == 0 for row in mine) for mine in client_sets(federation)])
 
 
-@pytest.mark.parametrize("partition", DRAWN, **by_name)
+@pytest.mark.parametrize("partition", DRAWN, ids=by_name)
 @given(seed=st.integers(0, 2**32), split_seed=st.integers(0, 99), central=st.integers(0, 40))
 def test_drawn_partitions_deal_every_row_once_and_depend_on_their_seeds_alone(partition, seed, split_seed, central):
     rows = people(90, 210)
@@ -74,7 +79,7 @@ def test_a_federation_says_how_its_rows_came_to_clients(partition, settings, not
     assert partition(people(900, 1500), **settings).partition == notation
 
 
-@pytest.mark.parametrize("partition", [*DRAWN, *COVERED], **by_name)
+@pytest.mark.parametrize("partition", [*DRAWN, *COVERED], ids=by_name)
 def test_a_share_of_every_clients_rows_validates_and_another_seed_deals_otherwise(partition):
     rows = people(900, 1500)
     settings = {"coverage": 300} if partition in COVERED else {}
@@ -121,14 +126,14 @@ def test_within_a_group_labels_are_alike_unless_labels_are_dealt_too():
     assert spread(dirichlet_label_attribute(rows, **settings)) > 0.1
 
 
-@pytest.mark.parametrize("partition", DRAWN, **by_name)
+@pytest.mark.parametrize("partition", DRAWN, ids=by_name)
 def test_too_small_clients_fail_after_so_many_tries_and_name_the_best_draw(partition):
     with pytest.raises(ValueError, match=r"none of 7 draws gave every client at least 24 rows \(100 rows, 4 clients, alpha=0.1\)") as error:
         partition(people(50, 50), clients=4, alpha=0.1, min_samples=24, tries=7)
     assert "in the best draw the smallest client had" in str(error.value).replace("\n", " ")
 
 
-@pytest.mark.parametrize("partition", DRAWN, **by_name)
+@pytest.mark.parametrize("partition", DRAWN, ids=by_name)
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -234,7 +239,7 @@ def test_clients_of_different_size_on_all_of_adult_and_compas_have_the_studys_ex
             assert len({len(mine) for mine in client_sets(federation)}) > 1
 
 
-@pytest.mark.parametrize("partition", COVERED, **by_name)
+@pytest.mark.parametrize("partition", COVERED, ids=by_name)
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -250,7 +255,7 @@ def test_coverage_partitions_refuse_settings_that_make_no_sense(partition, setti
         partition(people(50, 50), **{"coverage": 20, **settings})
 
 
-@pytest.mark.parametrize("partition", [*COVERED, ratio_dirichlet], **by_name)
+@pytest.mark.parametrize("partition", [*COVERED, ratio_dirichlet], ids=by_name)
 def test_without_two_sides_there_is_nothing_to_cover(partition):
     rows = people(50, 50)._replace(unprivileged=(0, 1))
     with pytest.raises(ValueError, match="needs unprivileged and privileged rows, but people has"):
@@ -338,7 +343,7 @@ def test_settings_are_accepted_up_to_their_bounds_and_refused_beyond(partition, 
             partition(people(10, 10), **{**usual, setting: value})
 
 
-@pytest.mark.parametrize("partition", [dirichlet, equal, *DRAWN, *COVERED], **by_name)
+@pytest.mark.parametrize("partition", [dirichlet, equal, *DRAWN, *COVERED], ids=by_name)
 def test_unless_told_otherwise_seeds_are_0_and_nothing_is_central(partition):
     rows, settings = people(900, 1500), {"coverage": 300} if partition in COVERED else {}
     found = partition(rows, **settings)
@@ -465,7 +470,7 @@ def test_of_two_rows_one_of_three_clients_gets_none():
         draw_sizes(2, 3, 1.0, least=1, tries=2, draws=Draws(0, "x"))
 
 
-@pytest.mark.parametrize("partition", [dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet], **by_name)
+@pytest.mark.parametrize("partition", [dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet], ids=by_name)
 def test_nobody_is_left_without_rows_even_if_none_are_asked_for(partition):
     for least in (-1, 0, 1):
         settings = {"clients": 3, "alpha": 0.2, "min_samples": least, "shares": (1.0, 0.0)}

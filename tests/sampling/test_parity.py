@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -153,7 +155,7 @@ class Chance(np.random.Generator):
 
     number = 0.0
 
-    def random(self, *_args, **_kwargs):
+    def random(self, *_args, **_kwargs) -> Any:
         return self.number
 
 
