@@ -4,14 +4,15 @@ import time
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Error, Message, Metadata, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, Metadata, MetricRecord, RecordDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
-from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, no_answer
+from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, content_of, no_answer, size_of
 from evenly.flower.checking_arrays import is_finite
+from evenly.flower.expecting import Wrong
 
 MODEL = {"w": np.ones((3, 2), np.float32), "b": np.zeros(2, np.float32)}
 TABLE = np.array([[[3, 1], [0, 1]], [[2, 0], [1, 2]]])  # ten rows
@@ -125,6 +126,31 @@ def test_wrong_number_of_arrays_and_other_names():
 def test_no_arrays_and_no_metrics():
     assert "sent 0 models" in reason(Message(RecordDict({"metrics": MetricRecord(GOOD)}), reply_to=asked()))
     assert "sent 0 records of metrics" in reason(Message(RecordDict({"arrays": record(MODEL)}), reply_to=asked()))
+
+
+def test_records_are_found_by_name_or_because_they_are_alone():
+    alone = RecordDict({"model": record(MODEL), "numbers": MetricRecord(GOOD)})
+    found = check_reply(Message(alone, reply_to=asked()), expected())
+    assert isinstance(found, Reply)
+    assert found.upload == sum(len(Array(array).data) for array in MODEL.values())
+    other = {"else": record({"x": np.ones(2, np.float32)}), "more": MetricRecord({"num-examples": 1})}
+    both = RecordDict({**other, "arrays": record(MODEL), "metrics": MetricRecord(GOOD)})
+    found = check_reply(Message(both, reply_to=asked()), expected())
+    assert isinstance(found, Reply)
+    assert found.arrays is not None
+    assert (found.examples, set(found.arrays)) == (10, {"w", "b"})
+
+
+def test_a_reply_may_be_as_large_as_it_may_be():
+    """Arrays in bytes with their names, eight bytes for a number, and the text of keys and words."""
+    content = RecordDict({"a": record({"w": np.ones(2, np.float32)}), "m": MetricRecord({"xy": [1.0, 2.0], "z": 3}),
+                          "c": ConfigRecord({"k": ["ab", "c"], "e": [], "s": "word", "b": True})})  # fmt: skip
+    size = 1 + len(Array(np.ones(2, np.float32)).data) + (2 + 16) + (1 + 8) + (1 + 3) + 1 + (1 + 4) + (1 + 8)
+    assert size_of(content) == size
+    message = Message(content, reply_to=asked())
+    assert content_of(message, size) is content_of(message) is message.content
+    with pytest.raises(Wrong, match=f"sent {size:,} bytes, and a reply may have at most {size - 1:,}"):
+        content_of(message, size - 1)
 
 
 def test_bytes_that_are_no_array():

@@ -62,3 +62,7 @@ def test_clients_that_are_waited_for_are_told_when_they_change_and_before_the_fi
 
 def test_a_run_that_says_nothing_of_rounds_has_no_stand(monkeypatch: pytest.MonkeyPatch):
     assert stands(monkeypatch, "cannot begin", rounds=2) == []
+
+
+def test_a_run_that_goes_on_in_its_second_round_has_done_one(monkeypatch: pytest.MonkeyPatch):
+    assert stands(monkeypatch, "[ROUND 2/3]", "[ROUND 3/3]", rounds=3) == [(1, 3, None, None), (2, 3, 4.0, None)]
