@@ -86,3 +86,75 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 def test_mistakes_are_refused():
     with pytest.raises(ValueError, match=r"draws must be at least 1 and level between 0 and 1, got draws = 0 and level = 0\.95\."):
         over_clients(CLIENTS, eod, draws=0)
+
+
+@pytest.mark.parametrize(
+    "over", [lambda **how: over_clients(CLIENTS, eod, **how), lambda **how: bootstrap.over_people(CLIENTS.sum(0), eod, **how)]
+)
+def test_draws_and_level_are_accepted_up_to_their_bounds(over):
+    for how in ({"draws": 1}, {"draws": 2}, {"level": 1e-9}, {"level": 0.999}):
+        assert np.isfinite(over(**how).low)
+    for how in ({"draws": 0}, {"draws": -1}, {"level": 0}, {"level": 1}, {"level": -0.5}, {"level": 1.5}, {"level": np.nan}):
+        with pytest.raises(ValueError, match="draws must be at least 1 and level between 0 and 1"):
+            over(**how)
+    assert over() == over(draws=1000, level=0.95, seed=0)
+    assert over() != over(seed=1)
+    one = over(draws=1)
+    assert one.low == one.high
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "low", "high", "defined"),
+    [
+        ([4.0, 1, 3, 2, 0], 0.5, 1, 3, 1),
+        ([4.0, 1, 3, 2, 0], 0.8, 0.4, 3.6, 1),  # a tenth and nine tenths of the way from 0 to 4
+        ([np.nan, 1, np.inf, 2], 0.5, 1.25, 1.75, 0.5),
+        ([np.nan, 7, -np.inf, np.nan], 0.95, 7, 7, 0.25),
+        ([np.nan, np.nan], 0.95, np.nan, np.nan, 0),
+    ],
+)
+def test_percentiles_by_hand(values: list, level: float, low: float, high: float, defined: float):
+    found = bootstrap.percentile_interval(np.array(values), level=level)
+    np.testing.assert_allclose(found, (low, high, defined), atol=1e-12)
+    unknown = bootstrap.percentile_interval(np.array(values), level=level, known=False)
+    np.testing.assert_array_equal(unknown, (np.nan, np.nan, 0))
+
+
+def test_two_clients_or_people_are_enough_and_one_or_none_is_not():
+    for number, known in ((0, False), (1, False), (2, True)):
+        people = np.array([[[number, 0], [0, 0]]])
+        assert np.isfinite(bootstrap.over_people(people, lambda t: t[:, 0, 0, 0]).low) == known
+        clients = np.ones((max(1, number), 1, 2, 2), int)
+        assert np.isfinite(over_clients(clients, lambda t: t[:, 0, 0, 0]).low) == known
+
+
+def test_people_are_drawn_with_the_shares_of_their_table():
+    table, seen = np.array([[[30, 10], [0, 60]]]), []
+
+    def look(tables: np.ndarray) -> np.ndarray:
+        seen.append(tables)
+        return tables[:, 0, 0, 0] / 100
+
+    found = bootstrap.over_people(table, look, draws=4000)
+    assert seen[0].shape == (4000, 1, 2, 2)
+    np.testing.assert_array_equal(seen[0].sum((1, 2, 3)), 100)
+    np.testing.assert_allclose(seen[0].mean(0), table, atol=0.5)
+    # 1.96 deviations of sqrt(0.3 * 0.7 / 100) around 0.3.
+    np.testing.assert_allclose([found.low, found.high], [0.21, 0.39], atol=0.015)
+
+
+def test_clients_go_round_the_blocks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bootstrap, "MOST_BLOCKS", 3)
+    rows = np.arange(10.0).reshape(5, 2)
+    np.testing.assert_array_equal(bootstrap.blocks(rows), [[0 + 6, 1 + 7], [2 + 8, 3 + 9], [4, 5]])
+    np.testing.assert_array_equal(bootstrap.blocks(rows[:3]), rows[:3])
+    np.testing.assert_array_equal(bootstrap.blocks(rows[:2]), rows[:2])
+
+
+@pytest.mark.parametrize(("at_once", "pieces"), [(0, [1] * 7), (1, [1] * 7), (8, [2, 2, 2, 1]), (14, [3, 3, 1]), (28, [7]), (10**6, [7])])
+def test_no_piece_holds_more_counts_than_allowed(at_once: int, pieces: list, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bootstrap, "AT_ONCE", at_once)
+    tables = np.arange(12).reshape(3, 1, 2, 2)
+    found = list(bootstrap.resampled(tables, 7, seed=0))
+    assert [len(piece) for piece in found] == pieces
+    assert {piece.shape[1:] for piece in found} == {(1, 2, 2)}

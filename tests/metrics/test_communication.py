@@ -62,3 +62,33 @@ def test_bad_input_is_refused():
         round_cost("rankings", [3])
     with pytest.raises(ValueError, match=r"Layers and models must be at least 1 and scalars at least 0, got \[0\], 1 and 0"):
         round_cost("model", [0])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "more", "good"),
+    [
+        ([1], {}, True), ([], {}, True), ([3, 1], {"models": 1}, True), ([3], {"scalars": 0}, True),
+        ([3], {"models": 2, "scalars": 1}, True),
+        ([0], {}, False), ([3, 0], {}, False), ([-1], {}, False), ([3], {"models": 0}, False), ([3], {"scalars": -1}, False),
+        ([3], {"models": -1, "scalars": 1}, False),
+    ],
+)  # fmt: skip
+def test_layers_and_models_are_at_least_1_and_scalars_at_least_0(sizes: list, more: dict, good: bool):
+    if good:
+        assert round_cost("model", sizes, **more).up == 4 * sum(sizes) + 4 * more.get("scalars", 0)
+    else:
+        with pytest.raises(ValueError, match="Layers and models must be at least 1 and scalars at least 0"):
+            round_cost("model", sizes, **more)
+
+
+def test_every_kind_by_hand():
+    """Layers of 8 and 2: 40 bytes as floats, 8 * 3 + 2 * 1 = 26 bits as a ranking, 10 bits as a mask."""
+    expected = {
+        "model": (40, 40), "clusters": (40, 120), "independent": (120, 120), "ranking": (3.25, 3.25),
+        "ranking and masks": (3.25, 3.25 + 3 * 1.25), "none": (0, 0),
+    }  # fmt: skip
+    for kind, (up, down) in expected.items():
+        assert round_cost(kind, [8, 2], models=3) == (up, down)
+        assert round_cost(kind, [8, 2], models=3, scalars=2) == (up + 8, down)
+    assert round_cost("clusters", [8, 2]) == (40, 40), "one model unless told"
+    assert layer_sizes({"a": jax.ShapeDtypeStruct((4, 2), "float32"), "b": jax.ShapeDtypeStruct((), "float32")}) == (8, 1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.datasets.fair_mnist_rotate import SIZES
-from evenly.metrics.equity import equity, group_means
+from evenly.metrics.equity import EQUITY_METRICS, equity, group_means, measure_equity
 
 CLIENTS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3)), min_size=1, max_size=20)
 
@@ -70,3 +70,23 @@ def test_unknown_groups_are_refused():
         equity([0.1, 0.2], [0, 2], 2)
     with pytest.raises(ValueError, match=r"one group per client, got \[1\] groups for \[2\] accuracies"):
         equity([0.1, 0.2], [0], 2)
+
+
+def test_groups_are_numbered_from_0_and_empty_input_is_undefined():
+    np.testing.assert_array_equal(group_means([0.5], [1], 2), [np.nan, 0.5])
+    np.testing.assert_array_equal(group_means([], np.zeros(0, int), 2), [np.nan, np.nan])
+    for group in (-1, 2):
+        with pytest.raises(ValueError, match=f"numbered from 0 to 1, got numbers from {group} to {group}"):
+            group_means([0.5], [group], 2)
+    with pytest.raises(ValueError, match="one group per client"):
+        group_means([[0.5]], [[0]], 2)
+    assert all(np.isnan(value) for value in measure_equity([], np.zeros(0, int)).values())
+    assert all(np.isnan(value) for value in measure_equity([np.nan], [0]).values())
+
+
+def test_the_metrics_of_groups_are_those_of_the_summary():
+    a, group = [0.5, 0.7, 0.9, np.nan], [0, 0, 3, 1]  # groups 1 and 2 have nobody with rows
+    found, expected = measure_equity(a, group), equity(a, group, 4)
+    assert found == pytest.approx({name: expected[name] for name in found})
+    assert found == pytest.approx({"group_average": 75, "group_worst10": 60, "group_best10": 90, "group_variance": 225, "group_std": 15})
+    assert {name: EQUITY_METRICS[name].better for name in found} == dict(zip(found, (1, 1, 1, -1, -1), strict=True))

@@ -19,7 +19,7 @@ from evenly.metrics import (
     rows_behind,
     sides,
 )
-from evenly.metrics.fairness import View, fas_abs, fas_thesis
+from evenly.metrics.fairness import View, fas_abs, fas_thesis, lowest, spread_over_groups
 from evenly.metrics.groups import Rates
 from evenly.types import Trace
 from tests.metrics.tables import WORKED, as_rows, random_table, tables
@@ -240,3 +240,44 @@ def test_every_metric_tells_its_formula_range_and_direction():
         assert metric.doc
         assert "partial(" not in metric.doc
         assert metric.direction == "closer to 0 is fairer" if name in SIGNED else metric.direction != "closer to 0 is fairer"
+
+
+def test_labels_and_groups_are_accepted_up_to_their_bounds():
+    for favourable in (0, 1):
+        assert np.isfinite(rates(WORKED, favourable).tpr).all()
+    for favourable in (-1, 2):
+        with pytest.raises(ValueError, match="favourable label must be a number from 0 to 1"):
+            rates(WORKED, favourable)
+    for unprivileged in ((), (0,), (1,), (0, 1)):
+        assert sides(WORKED, unprivileged)[0].sum() == WORKED[list(unprivileged)].sum()
+    for unprivileged in ((-1,), (2,), (0, 2)):
+        with pytest.raises(ValueError, match="Unprivileged groups must be numbers from 0 to 1"):
+            sides(WORKED, unprivileged)
+
+
+def test_ranges_are_over_the_groups_where_a_rate_is_defined():
+    np.testing.assert_array_equal(lowest(np.array([[3.0, 1, 2], [np.nan, 5, 4], [np.nan] * 3])), [1, 4, np.nan])
+    values = np.array([[3.0, 1, 2], [np.nan, 5, 4], [np.nan, np.nan, 7], [np.nan] * 3])
+    np.testing.assert_array_equal(spread_over_groups(values), [2, 1, np.nan, np.nan])
+    np.testing.assert_array_equal(lowest(np.zeros((2, 0))), [np.nan, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("better", "names"),
+    [
+        (1, "accuracy precision worst_accuracy worst_tpr fas_abs fas_thesis"),
+        (0, "spd eod aod acc_diff f1_diff worst_selection representation"),
+        (-1, "spd_abs eod_abs aod_abs acc_diff_abs f1_diff_abs odds_diff spd_range eod_range odds_range acc_range"),
+    ],
+)
+def test_which_way_each_metric_is_better(better: int, names: str):
+    assert {name for name, metric in GROUP_METRICS.items() if metric.better == better} == set(names.split())
+    words = {1: {"higher is better"}, -1: {"lower is fairer"}, 0: {"closer to 0 is fairer", "neither"}}[better]
+    assert {GROUP_METRICS[name].direction for name in names.split()} == words
+
+
+def test_which_way_client_and_run_metrics_are_better():
+    found = {name: metric.better for name, metric in (METRICS | RUN_METRICS).items()}
+    assert {name for name, better in found.items() if better == 0} == {"variance_noise", "models_used"}
+    lower = {"variance", "variance_true", "std", "angle", "kl", "gini", "upload", "download"}
+    assert {name for name, better in found.items() if better == -1} == lower

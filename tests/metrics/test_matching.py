@@ -45,3 +45,14 @@ def test_bad_input_is_refused():
         group_accuracy([0], [0, 1])
     with pytest.raises(ValueError, match=r"square table, got \[2, 3\]"):
         best_matching(np.zeros((2, 3)))
+
+
+def test_matching_by_hand():
+    assert best_matching(np.array([[3]])).tolist() == [0]
+    assert best_matching(np.zeros((0, 0))).tolist() == []
+    # Taking 9 for the first row would leave 1 for the second: 8 + 7 is more.
+    assert best_matching(np.array([[9, 8], [7, 1]])).tolist() == [1, 0]
+    assert best_matching(np.array([[0, 0, 5], [5, 0, 0], [0, 5, 0]])).tolist() == [2, 0, 1]
+    assert group_accuracy([0], [0]) == group_accuracy([4], [0]) == 100
+    with pytest.raises(ValueError, match="one inferred and one true group per client"):
+        group_accuracy([[0]], [[0]])

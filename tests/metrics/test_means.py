@@ -139,3 +139,41 @@ def test_the_page_on_the_idea_has_these_means_and_weights():
         shown = ", ".join(f"{weight:.3f}" for weight in dual / dual.sum())
         row = next(line for line in page.splitlines() if line.startswith(f"| {title} |"))
         assert row.endswith(f"| {generalised_mean(np.array([0.5, 2.0, 1.0]), kind, parameter):.3f} | {shown} |")
+
+
+@pytest.mark.parametrize("function", [generalised_mean, dual_weights])
+def test_parameters_and_losses_are_accepted_up_to_their_bounds(function):
+    some = np.array([0.0, 1.0])
+    for kind, good, bad in (
+        ("q-ffl", (0, 1e-9, 3), (-1e-9, -1)),
+        ("term", (0, 1e-9, 3), (-1e-9, -1)),
+        ("propfair", (1.001, 2), (1, 0.5, 0, -1)),
+    ):
+        for parameter in good:
+            assert np.isfinite(function(some, kind, parameter)).all()
+        for parameter in bad:
+            with pytest.raises(ValueError, match=f"^{kind}: "):
+                function(some, kind, parameter)
+    for kind in ("fedavg", "afl"):
+        assert np.isfinite(function(some, kind, -1.0)).all(), "it has no parameter"
+    for wrong in ([0.5, -1e-9], [np.inf], [0.5, np.nan]):
+        with pytest.raises(ValueError, match="Losses must be finite, at least 0 and at least one"):
+            function(np.array(wrong), "fedavg")
+
+
+def test_without_a_parameter_every_mean_is_the_plain_one():
+    f = np.array([0.25, 4.0, 1.75])
+    for kind in ("fedavg", "q-ffl", "term"):
+        assert generalised_mean(f, kind) == pytest.approx(2)
+        np.testing.assert_allclose(dual_weights(f, kind), 1 / 3)
+
+
+def test_losses_of_0_among_others():
+    f = np.array([0.0, 2.0, 2.0])
+    assert generalised_mean(f, "q-ffl", 1.0) == pytest.approx(np.sqrt(8 / 3))
+    np.testing.assert_allclose(dual_weights(f, "q-ffl", 1.0), [0, 0.5, 0.5])
+    np.testing.assert_allclose(dual_weights(f, "afl"), [0, 0.5, 0.5])  # whoever is worst shares
+    np.testing.assert_allclose(dual_weights(f, "term", np.log(2)), np.array([1, 4, 4]) / 9)
+    assert generalised_mean(f, "term", np.log(2)) == pytest.approx(np.log(3) / np.log(2))  # the mean of 1, 4 and 4 is 3
+    assert generalised_mean(f, "propfair", 3.0) == pytest.approx(3 - 3 ** (1 / 3))
+    np.testing.assert_allclose(dual_weights(f, "propfair", 3.0), 3 ** (1 / 3) / np.array([3, 1, 1]) / 3)

@@ -33,7 +33,7 @@ def test_p_and_interval_are_scipys(differences):
     if np.std(differences, ddof=1) <= 1e-6 * max(1.0, abs(np.mean(differences))):
         return  # SciPy warns of what is left by rounding
     test = stats.ttest_1samp(differences, 0.0)
-    assert found.p == pytest.approx(test.pvalue, rel=1e-7, abs=1e-12)
+    assert found.p == pytest.approx(test.pvalue, rel=1e-7, abs=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
     interval = test.confidence_interval()
     assert found.difference - found.half_width == pytest.approx(interval.low, rel=1e-7, abs=1e-7)
     assert found.difference + found.half_width == pytest.approx(interval.high, rel=1e-7, abs=1e-7)
@@ -91,3 +91,42 @@ def test_undefined_p_values_do_not_count():
 def test_no_freedom_is_refused():
     with pytest.raises(ValueError, match="at least one degree of freedom, got 0"):
         two_sided(1.0, 0)
+
+
+def test_differences_are_equal_only_up_to_rounding():
+    """A deviation within 1e-12 of the mean, or of 1 where the mean is smaller, is rounding; anything larger is a difference."""
+    assert paired([1e-13, 1e-13])[:4] == (0.0, 0.0, 1.0, 0.0)
+    assert paired([1e-11, 1e-11]).effect == math.inf
+    assert paired([1e6, 1e6 + 1e-7]).effect == math.inf
+    assert math.isfinite(paired([1e6, 1e6 + 1e-3]).effect)
+    assert math.isfinite(paired([1e-3, 1e-3 + 1e-10]).effect)
+    assert paired([2.0, 2.0])[2:] == (0.5, math.inf, 2)
+    assert paired([-2.0] * 4)[2:] == (0.125, -math.inf, 4)
+
+
+def test_undefined_seeds_are_left_out():
+    assert paired([1.0, float("nan"), 2.0, float("inf"), 3.0]) == paired([1.0, 2.0, 3.0])
+    none = paired([])
+    assert none.seeds == 0
+    assert all(map(math.isnan, none[:4]))
+
+
+def test_tails_and_quantiles_by_hand():
+    """One degree of freedom is the Cauchy distribution, P(|t| > x) = 1 - 2 arctan(x) / pi; two have P(|t| <= x) = x / sqrt(2 + x^2)."""
+    for x in (0.0, 0.5, 3.0):
+        assert two_sided(x, 1) == pytest.approx(1 - 2 * math.atan(x) / math.pi)
+        assert two_sided(x, 2) == pytest.approx(1 - x / math.sqrt(2 + x * x))
+    assert t_quantile(1, 0.5) == pytest.approx(1)
+    assert t_quantile(2, 0.5) == pytest.approx(math.sqrt(2 / 3))
+    assert t_quantile(1, 0.01) == pytest.approx(math.tan(0.005 * math.pi))  # far below 1, where the search begins
+    assert t_quantile(3) == t_quantile(3, 0.95) == pytest.approx(3.182446305)
+    for freedom in (0, -1):
+        with pytest.raises(ValueError, match="at least one degree of freedom"):
+            two_sided(1.0, freedom)
+
+
+def test_holm_by_hand():
+    assert holm([]).tolist() == []
+    assert holm([0.3]).tolist() == [0.3]
+    np.testing.assert_allclose(holm([0.01, 0.011, 0.6, 0.9]), [0.04, 0.04, 1, 1])
+    np.testing.assert_allclose(holm([0.9, 0.001, 0.02]), [0.9, 0.003, 0.04])

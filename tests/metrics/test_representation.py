@@ -25,3 +25,8 @@ def test_good_clients_reach_the_coverage_less_the_tolerance():
     np.testing.assert_array_equal(good_clients(np.array([999, 1000]), 1000, 0), [False, True])
     with pytest.raises(ValueError, match=r"tolerance must be from 0 to 1, got 2\."):
         good_clients(np.array([1]), 1000, 2)
+    for tolerance in (-0.1, 1.01):
+        with pytest.raises(ValueError, match="tolerance must be from 0 to 1"):
+            good_clients(np.array([1]), 1000, tolerance)
+    np.testing.assert_array_equal(good_clients(np.array([0, 1]), 1000, 1), [True, True])
+    np.testing.assert_array_equal(good_clients(np.array([89, 90]), 100), [False, True])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.metrics import RUN_METRICS, idle_rounds, run_metrics
+from evenly.metrics import RUN_METRICS, idle_rounds, on_front, run_metrics, seated
 from evenly.types import Trace
 
 
@@ -29,3 +29,19 @@ def test_cost_occupancy_and_inference(some_trace: Trace):
 )
 def test_idle_rounds_are_those_without_any_weight(some_trace: Trace, weights: list, idle: int):
     assert idle_rounds(some_trace._replace(weights=np.array(weights, np.float32))) == idle
+
+
+def test_a_panel_gives_its_clients_their_numbers_and_others_no_weight(some_trace: Trace):
+    trace = some_trace._replace(
+        panel=np.array([4, 1]), excluded=np.zeros(6, bool), cohort=np.array([[1, 4], [0, 1]]), weights=np.array([[0.25, 0.75], [0.5, 0.5]])
+    )
+    who, weight = seated(trace)
+    assert (who.tolist(), weight.tolist()) == ([[1, 0], [0, 1]], [[0.25, 0.75], [0, 0.5]])
+    who, weight = seated(trace._replace(panel=None))
+    assert (who.tolist(), weight.tolist()) == ([[1, 4], [0, 1]], [[0.25, 0.75], [0.5, 0.5]])
+
+
+def test_equal_choices_share_the_front_and_undefined_ones_beat_nobody():
+    assert on_front([[1, 1], [1, 1], [0, 2], [np.nan, 9], [0, 1], [1, 0]]).tolist() == [True, True, True, False, False, False]
+    assert on_front([[3.0]]).tolist() == [True]
+    assert on_front([[np.nan], [np.inf], [1.0]]).tolist() == [False, False, True]

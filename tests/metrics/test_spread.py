@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evenly.metrics import spread
+from evenly.metrics import half_width, spread
 
 DRAW = np.random.default_rng(2)
 
@@ -44,3 +44,12 @@ def test_the_interval_covers_the_mean_nineteen_times_in_twenty():
     draws = np.random.default_rng(3).normal(7, 2, (3000, 3))
     covered = [abs(spread(values).mean - 7) <= spread(values).half_width for values in draws]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
+
+
+def test_half_a_width_by_hand():
+    # One degree of freedom: tan(0.475 pi) = 12.7062, times the deviation over the root of two seeds.
+    assert half_width(3.0, 2) == pytest.approx(np.tan(0.475 * np.pi) * 3 / np.sqrt(2))
+    assert np.isnan([half_width(3.0, 1), half_width(3.0, 0)]).all()
+    nothing = spread(np.array([]))
+    assert np.isnan(nothing[:3]).all()
+    assert (nothing.seeds, spread(np.array([2.0, 2.0]))) == (0, (2.0, 0.0, 0.0, 2))
