@@ -99,6 +99,7 @@ def test_only_visits_that_depend_on_each_other_stay_on_one_device(monkeypatch: p
     [
         (2, 1, BYTES + 1, [3, 3], (16, 16, 0)),
         (2, 1, BYTES, [3, 3], (1, 1, 3)),  # long steps: all at once where clients take equally many
+        (2, 1, BYTES, [3], (1, 1, 3)),
         (2, 1, BYTES, [3, 4], (1, 1, 0)),
         (2, 2, BYTES + 1, [3, 4], (1, 1, 0)),  # two runs make a step twice as long
         (2, 2, 2 * BYTES + 1, [3, 4], (16, 16, 0)),

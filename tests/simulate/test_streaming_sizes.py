@@ -1,5 +1,6 @@
 """How much is moved to the device at a time, at the sizes where the answer changes."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -67,7 +68,9 @@ def test_small_rows_are_streamed_on_a_cpu_only(monkeypatch: pytest.MonkeyPatch):
     pretend(monkeypatch, "cpu", SCATTERED_BYTES=BYTES - 1, CACHED_BYTES=10**6)
     assert streaming.faster_streamed(federation(), 3, 7, 3)  # 7 * 13 rows trained, 2 * 3 * 13 evaluated
     assert not streaming.faster_streamed(federation(), 3, 6, 3)
-    monkeypatch.setattr(streaming, "CACHED_BYTES", BYTES)
+    monkeypatch.setattr(streaming, "SCATTERED_BYTES", BYTES)
+    assert not streaming.faster_streamed(federation(), 3, 7, 3), "few rows are never far apart"
+    pretend(monkeypatch, "cpu", SCATTERED_BYTES=BYTES - 1, CACHED_BYTES=BYTES)
     assert not streaming.faster_streamed(federation(), 3, 7, 3), "a round goes through all that fits into the cache"
     pretend(monkeypatch, "gpu", CACHED_BYTES=10**6)
     assert not streaming.faster_streamed(federation(), 3, 7, 3)
@@ -93,6 +96,27 @@ def test_as_many_rounds_are_moved_as_there_is_room_for(
 ):  # fmt: skip
     pretend(monkeypatch, backend, **limits)
     assert streaming.most_rounds(federation(sizes, dtype), slots, np.zeros(memory, np.uint8) if memory else ()) == rounds
+
+
+def test_a_gigabyte_stays_on_the_device_and_some_megabytes_are_moved_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    small = federation()
+    assert not streaming.worth_streaming(small, 2**27 // 40)  # forty cells for each run
+    assert streaming.worth_streaming(small, 2**27 // 40 + 1)
+    for rows, worth in ((2**28, False), (2**28 + 1, True)):
+        large: Any = SimpleNamespace(x=np.broadcast_to(np.float32(0), (rows, 1)), clients=3, groups=("all",), labels=(0, 1))
+        assert streaming.worth_streaming(large, 1) == worth
+    assert streaming.most_rounds(small, 3, ()) == 2**25 // BYTES
+    assert streaming.most_rounds(small, 3, [np.zeros(2**20, np.float32)]) == 2**28 // (3 * 4 * 2**20)
+    pretend(monkeypatch, "gpu")
+    assert streaming.most_rounds(small, 3, ()) == 2**26 // BYTES
+
+
+@pytest.mark.parametrize("form", [{"groups": 2}, {"labels": 3}, {"runs": 5}, {"groups": 2, "labels": 3, "runs": 5}])
+def test_an_evaluation_has_room_for_the_counts_of_all_runs(monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]):
+    cells = 3 * form.get("groups", 1) * form.get("labels", 2) ** 2 * form.get("runs", 1)
+    for room, stops in ((2 * cells, [2, 3]), (2 * cells - 1, [1, 2, 3]), (3 * cells, [3])):
+        monkeypatch.setattr(streaming, "LARGEST_BLOCK_CELLS", room)
+        assert [piece.panel.stop for piece in streamed(federation(), **form)._pieces()] == stops
 
 
 def streamed(whole: Federation, text: str = "fedavg", panel: Any = None, memory: int = 0, **shape: Any) -> streaming.Streamed:
