@@ -1,10 +1,15 @@
 """No small count that an audit hides can be worked out from what it shows: integer programming finds several answers for each."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.optimize
 
 import evenly
+from evenly.auditing import inference
 from evenly.auditing.hiding import veils
 from evenly.auditing.inference import MOST_CELLS, Sum, recovered
 from evenly.sensitive import Attribute
@@ -103,3 +108,67 @@ def test_more_cells_than_can_be_solved_count_as_recovered():
     secret = Sum(np.arange(len(counts)) == 0, all_kinds)
     assert recovered(counts, [], [secret]) == [True]
     assert recovered(counts[:10], [], [Sum(secret.cells[:10], all_kinds)]) == [False]
+
+
+# What follows from sums, against all tables that there are
+
+
+def every_table(shape: tuple[int, int], people: int) -> np.ndarray:
+    """All tables of so many people. [tables, cells, kinds]"""
+    size = shape[0] * shape[1]
+    bars = np.array(list(itertools.combinations(range(people + size - 1), size - 1)))
+    edges = np.concatenate([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), people + size - 1)], axis=1)
+    return (np.diff(edges, axis=1) - 1).reshape(-1, *shape)
+
+
+def follows(counts: np.ndarray, shown: list[Sum], secrets: list[Sum], listed: np.ndarray) -> list[bool]:
+    tables = every_table(counts.shape, int(counts.sum()))
+    somebody = np.stack([tables[:, listed == one].sum((1, 2)) > 0 for one in np.unique(listed)]).all(0)
+    agree = [t for t in tables[somebody] if all(each.of(t) == each.of(counts) for each in shown)]
+    return [len({secret.of(t) for t in agree}) == 1 for secret in secrets]
+
+
+@pytest.mark.parametrize("probes", [0, 8])
+def test_a_secret_follows_exactly_where_all_tables_agree_on_it(probes: int, monkeypatch: pytest.MonkeyPatch):
+    """Without probes, every secret is looked at by itself, from both sides."""
+    monkeypatch.setattr(inference, "PROBES", probes)
+    draw, told = np.random.default_rng(1), []
+    for _ in range(25):
+        shape = (int(draw.integers(2, 4)), 2)
+        counts = draw.multinomial(6, np.full(shape[0] * 2, 1 / (shape[0] * 2))).reshape(shape)
+        listed = draw.permutation(np.arange(shape[0]) % 2) if draw.random() < 0.5 else np.arange(shape[0])
+        if not all(counts[listed == one].sum() for one in np.unique(listed)):
+            continue
+        shown = [Sum(draw.random(shape[0]) < 0.6, draw.random(2) < 0.7) for _ in range(2)]
+        secrets = [Sum(np.arange(shape[0]) == cell, np.arange(2) == kind) for cell in range(shape[0]) for kind in range(2)]
+        found = recovered(counts, shown, secrets, listed)
+        assert found == follows(counts, shown, secrets, listed)
+        told += found
+    assert 5 < sum(told) < len(told) - 5
+
+
+def test_that_somebody_is_in_every_cell_tells_something():
+    """Of two people in two cells each has one, if nobody is in neither; with one set of both cells that does not follow."""
+    counts, one, kind = np.array([[1], [1]]), np.array([True, False]), np.array([True])
+    secret = Sum(one, kind)
+    assert recovered(counts, [], [secret]) == [True]
+    assert recovered(counts, [], [secret], np.array([0, 0])) == [False]
+    assert recovered(np.array([[1], [2]]), [], [secret]) == [False]
+    assert recovered(np.array([[2], [1]]), [], [secret]) == [False]
+    assert recovered(counts, [], []) == []
+
+
+def test_as_many_cells_as_can_be_solved_are_decided():
+    counts, kind = np.full((MOST_CELLS, 1), 2), np.array([True])
+    assert recovered(counts, [], [Sum(np.arange(MOST_CELLS) == 0, kind)]) == [False]
+
+
+@pytest.mark.parametrize("solution", [None, [1.5, 1.5], [3.0, 3.0], [4.0, -1.0], [3.0, 0.0002]], ids=str)
+def test_a_solution_that_is_none_decides_nothing(solution: list[float] | None, monkeypatch: pytest.MonkeyPatch):
+    """No table in time, or one that does not agree with what is shown: the secret counts as recovered."""
+    found = SimpleNamespace(x=None if solution is None else np.array(solution))
+    monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: found)
+    secret = Sum(np.array([True, False]), np.array([True]))
+    assert recovered(np.array([[1], [2]]), [], [secret]) == [True]
+    found.x = np.array([2.0, 1.0 + 1e-9])
+    assert recovered(np.array([[1], [2]]), [], [secret]) == [False]
