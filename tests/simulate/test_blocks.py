@@ -149,7 +149,9 @@ def stretch(ahead: blocks.Ahead | None) -> tuple[int, int, list[int], int]:
     stops, count = made["stops"].tolist(), int(made["evaluate"].sum())
     assert made["evaluate"][:count].all()
     assert len(stops) == len(made["evaluate"])
-    return ahead.start, ahead.stop, [stop for stop in stops if stop >= 0], count
+    ends = [stop for stop in stops if stop >= 0]
+    assert stops == ends + [-1] * (len(stops) - len(ends)), "what is left of the room"
+    return ahead.start, ahead.stop, ends, count
 
 
 @pytest.mark.parametrize("n, found", [(1, 1), (15, 15), (16, 16), (17, 18), (33, 36), (100, 104), (960, 960), (961, 1024)])

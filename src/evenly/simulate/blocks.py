@@ -51,7 +51,7 @@ class Blocks:
         # the same rows then share a compiled program.
         room = max(LARGEST_BLOCK_ROWS // (planner.batch * planner.lanes), 1)
         most = max(1, min(MOST_ROUNDS, max(rounds, FEWEST_ROUNDS), most))
-        self._steps = max(rounded_up(min(most * usual, room)), planner.most_steps_per_round, 1)
+        self._steps = max(rounded_up(min(most * usual, room)), planner.most_steps_per_round)
         self._padded = int(np.clip(LARGEST_BLOCK_CELLS // (planner.slots * runs), 1, most))
         self.rounds = int(np.clip(self._steps // usual, 1, self._padded))
 
