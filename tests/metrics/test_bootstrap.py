@@ -158,3 +158,9 @@ def test_no_piece_holds_more_counts_than_allowed(at_once: int, pieces: list, mon
     found = list(bootstrap.resampled(tables, 7, seed=0))
     assert [len(piece) for piece in found] == pieces
     assert {piece.shape[1:] for piece in found} == {(1, 2, 2)}
+
+
+def test_tables_of_one_cell_or_none_are_cut_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bootstrap, "AT_ONCE", 3)
+    assert [len(piece) for piece in bootstrap.resampled(np.ones((3, 1, 1, 1), int), 7, seed=0)] == [3, 3, 1]
+    assert [piece.shape for piece in bootstrap.resampled(np.ones((3, 0, 2, 2), int), 4, seed=0)] == [(3, 0, 2, 2), (1, 0, 2, 2)]
