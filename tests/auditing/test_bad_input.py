@@ -3,6 +3,7 @@
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from evenly.auditing import audit_file
 from tests.auditing.invented import predictions
 
 SMALL = predictions(200)
-NAMES = {"label": "y", "prediction": "p", "client": "hospital", "sensitive": "sex"}
+NAMES: dict[str, Any] = {"label": "y", "prediction": "p", "client": "hospital", "sensitive": "sex"}
 
 
 def refused(frame: pd.DataFrame, sentence: str, **changes):
@@ -45,7 +46,7 @@ def test_quantities_are_not_audited():
 
 
 def test_predictions_must_be_in_the_words_of_the_labels():
-    refused(SMALL.assign(p=SMALL["p"].map({0: "no", 1: "yes"})), "The values of 'p' ('no', 'yes') are not those of 'y' ('0', '1')")
+    refused(SMALL.assign(p=np.where(SMALL["p"], "yes", "no")), "The values of 'p' ('no', 'yes') are not those of 'y' ('0', '1')")
     refused(SMALL, "It seems to hold scores", prediction="s")
 
 
@@ -66,6 +67,7 @@ def test_scores_are_probabilities(change, sentence: str):
 
 def test_a_column_has_one_meaning():
     refused(SMALL, "'sex' is named 2 times", client="sex")
+    refused(SMALL, "'p' is named 2 times", score="p")
 
 
 def test_something_must_be_compared():

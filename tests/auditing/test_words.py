@@ -7,7 +7,7 @@ from evenly.auditing.estimates import NOTHING, Estimate
 from evenly.auditing.within import Within
 from evenly.auditing.words import cautions, findings, interval_words, percent, points, protection_words, whom_of
 from evenly.report.summary import NOTABLE_NOISE
-from evenly.report.whom import CHANCE, SHOWN
+from evenly.report.whom import CHANCE, SHOWN, Trivial
 from tests.auditing.made import audit, client_view, group_view, rate
 
 LOW = Estimate(-0.2, -0.3, -0.1, 100)
@@ -299,3 +299,8 @@ def test_what_is_hidden_is_counted():
     assert cautions(audit(group_view(gone=[0, 1]))) == ["2 groups are not shown: 2 rest on fewer than 10 people."]
     clients = client_view([rate(80.0)] * 12, gone=[0])
     assert cautions(audit(clients=clients)) == ["1 client is not shown: 1 rests on fewer than 10 people."]
+
+
+def test_the_record_has_the_trivial_model_where_it_may_be_told():
+    assert audit(group_view()).json()["trivial"] is None
+    assert audit(group_view(), trivial=Trivial("1", False, 60.0)).json()["trivial"] == {"label": "1", "accuracy": 60.0}
