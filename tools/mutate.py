@@ -51,7 +51,7 @@ ELSEWHERE = re.compile(  # tests that start programs, or look at pages and files
     r"tests/(browser/|flower/test_(deploy|engine)|experiment/test_(cluster|killed)|test_(architecture|benchmarks|commands|docs|packaging|site))"
 )
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.M)
-LEFT_OUT = (".*", "__pycache__", "demo", "results", "site")  # of the copies
+LEFT_OUT = {"demo", "results", "site"}  # of the copies, besides what is hidden
 
 
 class Mutant(NamedTuple):
@@ -233,13 +233,18 @@ def tried(mutant: Mutant, folder: Path, tests: list[str], seconds: float) -> Out
     return Outcome(mutant, status not in lived, lived.get(status, by), tests, time.monotonic() - began)
 
 
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """What the copies need not have: what commands leave in the root, and hidden files anywhere."""
+    return {name for name in names if name.startswith(".") or name == "__pycache__" or (Path(folder) == ROOT and name in LEFT_OUT)}
+
+
 def try_all(found: list[Mutant], seconds: float, workers: int) -> list[Outcome]:
     """Try every mutant, so many at a time, each worker in its own copy; tests that kill must pass on the program as it is."""
     users, outcomes, began = imports(ROOT), [], time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as short, ThreadPoolExecutor(workers) as pool:
         copies: Queue[Path] = Queue()
         for i in range(workers):
-            shutil.copytree(ROOT, Path(short) / str(i), symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            shutil.copytree(ROOT, Path(short) / str(i), symlinks=True, ignore=left_out)
             copies.put(Path(short) / str(i))
 
         def one(mutant: Mutant) -> Outcome:

@@ -284,6 +284,14 @@ def test_local_reweighing_and_what_the_server_says_are_multiplied(tiny: Federati
     np.testing.assert_array_equal(in_torch.row_weights(plain._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2), said)
 
 
+def test_rows_without_groups_are_all_of_one(tiny: Federation) -> None:
+    """With one group, groups and labels are independent already: no row counts for more."""
+    rows = client_of(tiny, 5).train
+    data = DataLoader(TensorDataset(torch.tensor(np.asarray(rows.x)), torch.tensor(np.asarray(rows.y))), batch_size=7)
+    weights = in_torch.row_weights(in_torch.told(config("fedavg+reweigh", 2, 5)), data, labels=3)
+    np.testing.assert_allclose(weights, np.ones((1, 3)))
+
+
 @pytest.mark.parametrize("huber", [False, True])
 def test_propfairs_loss_is_the_one_in_jax_on_both_sides_of_its_border(huber: bool) -> None:
     shape = NashBargaining(M=2.0, epsilon=0.2, huber=huber)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from evenly.flower import wire
+from evenly.flower.model_arrays import ENVELOPE, Form
 from evenly.models import MLP
 
 KINDS = st.sampled_from([np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
@@ -109,3 +110,11 @@ def test_what_is_missing_or_does_not_fit_is_said():
 
 def test_every_signal_says_how_it_is_sent():
     assert {wire.EXAMPLES, wire.CELLS, wire.CLIENT_GROUP, wire.SQUARE_NORM, *wire.SIGNALS.values()} == set(wire.HOW_TO_SEND)
+
+
+@pytest.mark.parametrize("models, prefixes", [((), 0), ((3,), 3)])
+def test_a_reply_may_be_as_long_as_its_numbers_in_double_precision(models: tuple[int, ...], prefixes: int):
+    form = Form(wire.Layout(("w", "bias"), ((3, 2), (2,)), (np.dtype(np.float32),) * 2), ranks=False, models=prefixes)
+    alone = 2 * ENVELOPE + len("w") + len("bias") + 8 * (3 * 2 + 2)
+    named = sum(2 * len(wire.prefix_of(q)) for q in range(prefixes))
+    assert form.most_bytes(models) == max(1, prefixes) * alone + named

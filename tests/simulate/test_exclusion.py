@@ -104,3 +104,26 @@ def test_finite_is_told_run_by_run():
     assert trees.square_norm({"a": jnp.array([[1.0, 2.0]]), "b": jnp.array([2.0, 3.0])}, -1).tolist() == [5.0, 13.0]
     assert not bool(trees.all_finite(tree))
     assert bool(trees.all_finite(jax.tree.map(jnp.zeros_like, tree)))
+
+
+def test_a_round_without_anybody_changes_nothing_not_even_by_the_servers_momentum(task: Softmax, tiny: Federation):
+    (trace,) = simulate(
+        task, tiny, algorithms("fedavg+uniform(clients=2)+server-adam(learning_rate=0.1)"), 12, evaluate_every=1, dropout=0.7
+    )
+    nobody, somebody = ~trace.weights.any(1), trace.weights.any(1)
+    assert nobody[1:].any()
+    assert somebody.any()
+    moved = (trace.losses[1:, 0] != trace.losses[:-1, 0]).any(1)
+    np.testing.assert_array_equal(moved, somebody)
+
+
+def test_the_last_row_of_a_cohort_is_measured_also_where_it_is_alone_in_a_chunk():
+    """257 training rows, read 256 at a time; at a model of zeros all rows have the same loss, so that both clients count alike."""
+    draw = np.random.default_rng(0)
+    sizes = (256, 1)
+    x, y = draw.normal(size=(sum(sizes), 4)), np.arange(sum(sizes)) % 2
+    clients = np.repeat(["many", "one"], sizes)
+    federation = Federation.from_arrays(x, y, clients, split=np.repeat("train", sum(sizes)), name="chunks")
+    assert federation.train.counts.tolist() == list(sizes)
+    (trace,) = simulate(Softmax(features=4, classes=2), federation, algorithms("q-fedavg(q=1)+full"), 1)
+    assert trace.weights[0, 0] == pytest.approx(trace.weights[0, 1], rel=1e-4)
