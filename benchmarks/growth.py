@@ -34,10 +34,11 @@ import numpy as np
 
 from evenly import trees
 from evenly.algorithms import algorithm
+from evenly.data.federation import Federation
+from evenly.data.partition import numbered
+from evenly.data.splits import SPLITS, Ragged
 from evenly.datasets import synthetic_crowd
-from evenly.federation import SPLITS, Federation, Ragged
 from evenly.models import MLP, Softmax
-from evenly.partitions.rows import numbered
 from evenly.simulate import compile_time, simulate
 from evenly.simulate.run import Progress
 from evenly.types import Task

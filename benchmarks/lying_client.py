@@ -24,15 +24,15 @@ import machine
 import numpy as np
 
 from evenly.algorithms import algorithm
+from evenly.data.federation import Census, Federation, Shard
 from evenly.datasets import synthetic, synthetic_census
-from evenly.federation import Federation
 from evenly.flower import rounds
 from evenly.flower.caps import Caps
 from evenly.flower.clients.batches import PADDING, batches_of
 from evenly.flower.clients.data import ClientData, client_of
 from evenly.flower.clients.jax import first_rows, shard
 from evenly.models import Softmax
-from evenly.types import Algorithm, Array, Census, Shard, Signals, Task, Tree, Work
+from evenly.types import Algorithm, Array, Signals, Task, Tree, Work
 
 CLIENTS, ROUNDS, SEEDS = 20, 60, 3
 LIAR = 0

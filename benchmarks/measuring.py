@@ -16,7 +16,7 @@ from lineup import Entry
 from process import Answer, Contender, Stopped, last_words
 from workloads import Model, Workload
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 
 
 class Ready(NamedTuple):

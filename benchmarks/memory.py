@@ -28,9 +28,9 @@ import numpy as np
 
 from evenly import trees
 from evenly.algorithms import algorithm
+from evenly.data.federation import Federation
 from evenly.datasets import cifar10, shakespeare
 from evenly.datasets.files import MissingData
-from evenly.federation import Federation
 from evenly.models import MLP, CharLSTM
 from evenly.simulate import compile_time, simulate
 from evenly.simulate.program import compiled

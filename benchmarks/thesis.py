@@ -31,10 +31,10 @@ from environment import NotInstalledError, python_with
 from thesis_summary import conclusions, sentences
 
 from evenly.algorithms import algorithm
+from evenly.data.federation import Federation
 from evenly.experiment.jobs import choose_model
 from evenly.experiment.sources import load
 from evenly.experiment.study import StudyPlan, execute_study
-from evenly.federation import Federation
 from evenly.simulate import simulate
 from evenly.simulate.plan import Planner
 from evenly.types import Seeds, Trace

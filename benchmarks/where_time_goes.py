@@ -27,6 +27,7 @@ import numpy as np
 from where_time_table import table
 from workloads import TOGETHER, WORKLOADS, Workload
 
+from evenly.data.federation import Shard
 from evenly.datasets.files import MissingData
 from evenly.models.linear import flat
 from evenly.records import record, static
@@ -35,7 +36,7 @@ from evenly.simulate.blocks import Blocks
 from evenly.simulate.device import device_data
 from evenly.simulate.plan import Planner
 from evenly.simulate.sharing import rounds_at_once
-from evenly.types import Algorithm, Seeds, Shard, Task, Tree
+from evenly.types import Algorithm, Seeds, Task, Tree
 
 CACHE_LINE = 64  # bytes
 

@@ -13,12 +13,12 @@ import jax
 import numpy as np
 
 from evenly.algorithms import algorithm
+from evenly.data.federation import Federation
 from evenly.datasets import synthetic
 from evenly.datasets.adult_sex import adult_sex
 from evenly.datasets.files import MissingData
 from evenly.datasets.idx import read_set
 from evenly.datasets.mnist import LAYOUT
-from evenly.federation import Federation
 from evenly.models import LeNet, Logistic, Softmax
 from evenly.models.convolution import standardised
 from evenly.randomness import Draws, batches

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from evenly.clients.server import Blend, BlendingServer
-from evenly.types import Census, Effort, Rule, Signals
+from evenly.data.federation import Census
+from evenly.types import Effort, Rule, Signals
 
 # Fixture T of the specification: three clients whose results are known to ten digits.
 # Received model, trained models, losses of the received model, sizes; rate 0.1, so L = 10.

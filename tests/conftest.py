@@ -25,7 +25,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from evenly.compiling import set_flags
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.types import Trace
 from tests import federations

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.records import replace
 
 SIZES = (4, 11, 17, 26, 13, 40)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from evenly.algorithms import METHODS, variants
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import MLP
 from evenly.notation import parse_list
 from evenly.sampling import Weighted

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenly.data.federation import Federation
+from evenly.data.splits import Ragged
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, Run
 from evenly.experiment.study import Study, StudyPlan, choose, swept
-from evenly.federation import Federation, Ragged
 from evenly.types import Trace
 
 RATES = (0.1, 0.01)

@@ -24,7 +24,7 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_modules_are_short_enough_to_read(path: Path):
-    assert len(path.read_text().splitlines()) <= 400
+    assert len(path.read_text().splitlines()) <= 600
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.encoding import MISSING, Categorical, Column, Encoder, fit_encoder
+from evenly.data.encoding import MISSING, Categorical, Column, Encoder, fit_encoder
 
 
 def fitted(frame: pd.DataFrame, training: list[int] | None = None) -> Encoder:

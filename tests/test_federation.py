@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.columns import Fact
-from evenly.federation import SPLITS, Attribute, Federation, split_rows
-from evenly.privilege import side_facts, unprivileged_words
+from evenly.data.columns import Fact
+from evenly.data.federation import Federation, side_facts, unprivileged_words
+from evenly.data.sensitive import Attribute
+from evenly.data.splits import SPLITS, split_rows
 
 
 def table(rows: int = 60) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -16,7 +16,7 @@ import pytest
 import evenly
 from evenly.algorithms import METHODS
 from evenly.algorithms.fedavg import METHOD
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.simulate import simulate
 from evenly.terminal import methods_table, reveals

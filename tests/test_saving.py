@@ -12,7 +12,7 @@ import pytest
 
 import evenly.saving
 from evenly.algorithms import algorithm
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import MLP, MODELS, Custom, LinearSVM, Logistic, Softmax, from_equinox
 from evenly.records import replace
 from evenly.saving import Model, from_trace, load, models_of, save

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from evenly.data.splits import SPLITS
 from evenly.datasets import synthetic
 from evenly.datasets.synthetic import KINDS
-from evenly.federation import SPLITS
 
 
 def test_a_hundred_clients_have_about_as_many_rows_as_in_the_paper():

@@ -15,17 +15,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from evenly import algorithms as algorithms
+    from evenly import data as data
     from evenly import datasets as datasets
     from evenly import metrics as metrics
     from evenly import models as models
-    from evenly import partitions as partitions
     from evenly import sampling as sampling
     from evenly import simulate as simulate
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
     from evenly.auditing import audit as audit
+    from evenly.data.federation import Federation as Federation
     from evenly.datasets import synthetic as synthetic
-    from evenly.federation import Federation as Federation
     from evenly.metrics import final_metrics as final_metrics
     from evenly.plugins import register as register
     from evenly.report.tuning import tune as tune
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 # Names are imported when first used: the command line must set XLA's flags before JAX is imported, and --help be quick.
 _HOME = {
-    "Algorithm": "evenly.types", "Federation": "evenly.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
+    "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
     "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
     "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train", "tune": "evenly.report.tuning",
     "variants": "evenly.algorithms",
 }  # fmt: skip
 _READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")  # what installed plugins add must be there by then
-_MODULES = ("algorithms", "datasets", "metrics", "models", "partitions", "sampling", "simulate")
+_MODULES = ("algorithms", "data", "datasets", "metrics", "models", "sampling", "simulate")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 

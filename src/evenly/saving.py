@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from evenly.encoding import Categorical, Encoder, Numeric
-from evenly.federation import Federation, as_features
+from evenly.data.encoding import Categorical, Encoder, Numeric
+from evenly.data.federation import Federation, as_features
 from evenly.models import TASKS, Probabilistic, check_task
 from evenly.models.skeleton import skeleton
 from evenly.outside import DAMAGED, check_kinds, kinds_of, plain_json, read_arrays, shortened

@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from evenly.algorithms import METHODS, Method, settings_of
+from evenly.data.federation import unprivileged_words
+from evenly.data.splits import CENTRAL
 from evenly.experiment.execute import Progress as Report
 from evenly.experiment.reproduce import Line, as_rows
 from evenly.experiment.results import Comparison
-from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
 from evenly.notation import unknown
-from evenly.privilege import unprivileged_words
 from evenly.report import table as results
 from evenly.report.beside import WHO, figures
 from evenly.report.beside import title as title_of

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from evenly.federation import Attribute, Census, Federation, Ragged, Shard
+from evenly.data.federation import Census, Federation, Shard
+from evenly.data.sensitive import Attribute
+from evenly.data.splits import Ragged
 from evenly.records import record, static
 
 __all__ = [

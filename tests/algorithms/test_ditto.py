@@ -7,11 +7,12 @@ from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.term import Term
 from evenly.clients.local_training import LocalTraining
 from evenly.clients.personal import Both, PersonalTraining
-from evenly.federation import SPLITS, Federation
+from evenly.data.federation import Federation, Shard
+from evenly.data.splits import SPLITS
 from evenly.models import Softmax
 from evenly.sampling import Full
 from evenly.simulate import simulate
-from evenly.types import Algorithm, Shard, Trace
+from evenly.types import Algorithm, Trace
 from tests import federations
 from tests.algorithms.test_fedprox import Slope, one_step
 from tests.clients.test_local_training import START, batches, padded

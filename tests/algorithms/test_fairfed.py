@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.fairfed import METRICS, FairFed
-from evenly.types import Census
+from evenly.data.federation import Census
 from tests.aggregation import Outcome, Round, aggregate, grouped_rounds
 from tests.oracles import groups
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.fedfb import FedFB
-from evenly.types import Census, RowRule
+from evenly.data.federation import Census
+from evenly.types import RowRule
 from tests.aggregation import Outcome, Round, aggregate, grouped_rounds
 from tests.oracles import groups
 

@@ -5,8 +5,8 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.clients.local_training import Local, LocalTraining
+from evenly.data.federation import Shard
 from evenly.records import record, static
-from evenly.types import Shard
 from tests.oracles import client
 from tests.simulations import Simulated, flat, same_bits
 

@@ -9,7 +9,8 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.clients.rank_server import GroupServer, GroupVotes
-from evenly.federation import SPLITS, Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS, Ragged
 from evenly.groups import drawn_groups
 from evenly.models import Custom, LeNet, Softmax
 from evenly.ranking import Supernetwork, inverse

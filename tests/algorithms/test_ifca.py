@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.federation import Federation
+from evenly.data.federation import Census, Federation
 from evenly.groups import drawn_groups
 from evenly.models import MLP, Softmax
 from evenly.records import replace
 from evenly.simulate import simulate
-from evenly.types import Census, Effort, Seeds, Signals, Trace
+from evenly.types import Effort, Seeds, Signals, Trace
 from tests.aggregation import SIZES, TRAINED, W
 from tests.oracles import client, server
 from tests.oracles.run import visits

@@ -6,7 +6,7 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.clients.alone import TrainingAlone
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 from evenly.types import Seeds
 from tests.oracles import client
 from tests.oracles.run import visits

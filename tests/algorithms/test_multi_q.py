@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import METHODS, variants
 from evenly.algorithms.multi_q import GRID, combine, pick
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 from evenly.metrics import accuracy
 from evenly.notation import parse
 from evenly.types import Trace

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from evenly.algorithms import FedAvg, algorithm
 from evenly.clients.local_training import LocalTraining
 from evenly.clients.shaping import NashBargaining
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import Softmax
 from tests.clients.test_local_training import START, batches, trained
 from tests.oracles import fair

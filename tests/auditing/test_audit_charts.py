@@ -7,7 +7,7 @@ from evenly.auditing.charts import OTHERS, SHORT, Dot, dots, histogram
 from evenly.auditing.estimates import Estimate
 from evenly.auditing.score_charts import calibration, thresholds
 from evenly.auditing.scores import BINS, THRESHOLDS, Curves
-from evenly.sensitive import FEW
+from evenly.data.sensitive import FEW
 
 SURE, UNSURE = Estimate(70.0, 65.0, 74.0, 400), Estimate(40.0, 20.5, 61.0, FEW - 1)
 POINT, ENOUGH = Estimate(55.0, np.nan, np.nan, 90), Estimate(50.0, 40.0, 60.0, FEW)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import evenly
 from evenly.auditing.by_client import client_view
 from evenly.auditing.hiding import crossed, label_counts, veil
-from evenly.sensitive import Attribute
+from evenly.data.sensitive import Attribute
 from tests.auditing.invented import WHO, predictions
 
 LEAST = 10

@@ -12,7 +12,7 @@ import evenly
 from evenly.auditing import inference
 from evenly.auditing.hiding import veils
 from evenly.auditing.inference import MOST_CELLS, Sum, recovered
-from evenly.sensitive import Attribute
+from evenly.data.sensitive import Attribute
 from tests.auditing.attack import Attack, Bound
 
 LEAST = 10

@@ -10,7 +10,7 @@ from evenly.auditing.columns import MISSING, Coded, count, from_arrow, how_many,
 from evenly.auditing.labels import MOST_LABELS, Judged, favourable_of, judged, outcomes
 from evenly.auditing.people import known, named, people
 from evenly.auditing.reading import refuse_nested
-from evenly.sensitive import MOST_CLASSES, Sensitive
+from evenly.data.sensitive import MOST_CLASSES, Sensitive
 
 
 def coded(words: list[str], codes: list[int] | None = None, name: str = "y") -> Coded:

@@ -8,7 +8,7 @@ import pytest
 
 import evenly
 from evenly.auditing.hiding import MOST_CELLS, can_cross
-from evenly.sensitive import Attribute
+from evenly.data.sensitive import Attribute
 
 NAMES: dict[str, Any] = {"label": "y", "prediction": "p"}
 

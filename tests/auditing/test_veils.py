@@ -6,8 +6,8 @@ import pytest
 
 import evenly
 from evenly.auditing.hiding import Gap, Places, Veil, Veils, both_shown, gaps_expose, label_counts, shown_rates, veil, veils
+from evenly.data.sensitive import Attribute
 from evenly.report.disclosure import Hidden, hide
-from evenly.sensitive import Attribute
 
 LEAST = 10
 

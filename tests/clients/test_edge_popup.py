@@ -8,12 +8,13 @@ import pytest
 from evenly import trees
 from evenly.clients.edge_popup import EdgePopup, Searching, score_mask
 from evenly.clients.rank_server import RankServer
+from evenly.data.federation import Shard
 from evenly.models import MLP, Custom
 from evenly.ranking import Ballot, ballot, inverse, places, supernetwork
 from evenly.ranking.ballots import DIGIT
 from evenly.ranking.supernetwork import SCORES, Supernetwork
 from evenly.records import record, static
-from evenly.types import Server, Shard, Work
+from evenly.types import Server, Work
 from tests.oracles import ranking as oracle
 
 DRAW = np.random.default_rng(7)

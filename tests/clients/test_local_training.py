@@ -8,9 +8,9 @@ import pytest
 from evenly.clients.full_gradient import FullGradient
 from evenly.clients.local_training import LocalTraining, batch_loss
 from evenly.clients.optimiser import Optimiser
-from evenly.federation import Federation
+from evenly.data.federation import Federation, Shard
 from evenly.models import LinearSVM, Softmax
-from evenly.types import Shard, Work
+from evenly.types import Work
 from tests.oracles import client
 from tests.simulations import flat
 

@@ -12,6 +12,7 @@ import pytest
 
 from evenly import trees
 from evenly.algorithms import METHODS, Variant, variants
+from evenly.data.federation import Census, Shard
 from evenly.models import MLP, Softmax
 from evenly.notation import Part, parse
 from evenly.records import replace
@@ -19,7 +20,7 @@ from evenly.sampling import Full
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled
 from evenly.simulate.training import inner_products
-from evenly.types import Algorithm, Census, Effort, Rule, Seeds, Select, Several, Shard, Signals, Work
+from evenly.types import Algorithm, Effort, Rule, Seeds, Select, Several, Signals, Work
 from tests.simulations import COHORT, COMMON, Simulated, same_bits, task_for
 
 EVERY = pytest.mark.parametrize("name", METHODS)

@@ -7,9 +7,9 @@ import pytest
 
 from evenly import trees
 from evenly.clients.local_training import batch_loss
-from evenly.federation import Federation
+from evenly.data.federation import Federation, Shard
 from evenly.models import MODELS
-from evenly.types import Shard, Task
+from evenly.types import Task
 from tests import federations
 
 EVERY = pytest.mark.parametrize("name", MODELS)

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from evenly.data.federation import Census
 from evenly.randomness import Draws
 from evenly.sampling import SAMPLINGS
-from evenly.types import Census, Select, Signals
+from evenly.types import Select, Signals
 
 COUNTS = np.array([5, 1, 9, 30, 2, 8, 16])
 CENSUS = Census(COUNTS, np.stack([COUNTS // 3, COUNTS - COUNTS // 3], axis=1)[:, :, None])  # two groups, one label

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evenly.data.federation import Federation
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment import live
 from evenly.experiment.execute import execute
 from evenly.experiment.jobs import setting_of
@@ -18,7 +20,6 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
 from evenly.experiment.results import Comparison, group_metrics, over_seeds
 from evenly.experiment.store import Store
-from evenly.federation import CENTRAL, SPLITS, Federation
 from evenly.metrics import METRICS, accuracy, examples, measure
 from evenly.types import Trace
 

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import open_results
 from evenly.experiment.panel import panel_of
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, tidy
 from evenly.experiment.store import Store
-from evenly.federation import SPLITS, Federation
 from evenly.metrics import seated
 from evenly.report.page import render
 from evenly.report.served import influence, mean_effective_clients

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evenly.encoding import Column
+from evenly.data.encoding import Column
 from evenly.experiment.plan import Plan
 from evenly.experiment.sources import load, read_table, table_source
 

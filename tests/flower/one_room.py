@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 
 from evenly import trees
 from evenly.algorithms import algorithm
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.ranking.ballots import ballot
 from evenly.sampling import Full

@@ -3,7 +3,7 @@
 import numpy as np
 
 from evenly.algorithms import Variant, variants
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.notation import parse
 from evenly.records import replace

@@ -8,8 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from evenly.algorithms import algorithm
+from evenly.data.federation import Census
 from evenly.flower.caps import NOBODY, Caps, limited
-from evenly.types import Census, Signals
+from evenly.types import Signals
 
 shares = st.lists(st.floats(0, 1e6), min_size=2, max_size=12).filter(lambda xs: sum(xs) > 1e-3)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients.batches import batches
 from evenly.flower.clients.data import client_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import sklearn as in_sklearn
 from evenly.flower.clients.data import client_of

@@ -16,7 +16,7 @@ from evenly.algorithms import algorithm
 from evenly.clients.edge_popup import EdgePopup
 from evenly.clients.local_training import LocalTraining
 from evenly.clients.shaping import NashBargaining
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import jax as in_jax
 from evenly.flower.clients import torch as in_torch

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Context, Message
 
 from evenly.algorithms import METHODS, Variant, variants
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower import first_arrays, strategy, wire
 from evenly.flower.clients.jax import app
 from evenly.models import Softmax

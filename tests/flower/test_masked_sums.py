@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.server.workflow import SecAggPlusWorkflow
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower import first_arrays, strategy, wire
 from evenly.flower.clients.jax import app
 from evenly.flower.two_phase import added

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower.deploy.app import read_app
 from evenly.flower.new_app import write_synthetic_app, write_table_app
 

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from evenly.cli import app
+from evenly.data.splits import SPLITS
 from evenly.experiment.deployment import Flag, Flagged, LeftOut, read_left_out, read_rounds
 from evenly.experiment.folder import open_results, open_study
 from evenly.experiment.results import Comparison, final_by_seed, tidy
-from evenly.federation import SPLITS
 from evenly.flower.checking import Evaluated
 from evenly.flower.recorder import agreeing
 from evenly.metrics import accuracy

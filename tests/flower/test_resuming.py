@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import METHODS, algorithm
+from evenly.data.federation import Census
 from evenly.experiment.deployment import Deployment
 from evenly.flower import rounds
 from evenly.flower.resuming import NAME, claim, load, rounds_done, save
-from evenly.types import Census, Seeds, Several
+from evenly.types import Seeds, Several
 from tests.flower.deployments import deployment
 
 CENSUS = Census(np.array([30, 50, 20]), np.array([[[10, 5], [5, 10]], [[20, 10], [10, 10]], [[5, 5], [5, 5]]]))

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenly.federation import Federation
-from evenly.flower.clients.data import SPLITS, client_of
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
+from evenly.flower.clients.data import client_of
 from evenly.flower.schema import Schema, client_of_table, read_schema, schema_of, write_schema
 
 ROLES = {"client": "hospital", "label": "returned", "sensitive": ("sex", "race")}

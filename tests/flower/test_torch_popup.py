@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from evenly.clients.edge_popup import EdgePopup
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower.clients import torch_popup
 from evenly.flower.clients.data import client_of
 from evenly.flower.clients.torch_popup import _gradients, _mask, _scores, check_edges, first_places, freeze, searched, subnetwork

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.serverapp.strategy import Strategy
 
 from evenly.algorithms import METHODS
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower import Caps, first_arrays, strategy, wire
 from evenly.flower.clients import scaling
 from evenly.flower.clients.jax import app

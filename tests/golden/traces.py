@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evenly.algorithms import METHODS, variants
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.metrics import final_metrics
 from evenly.notation import Part
 from evenly.simulate import simulate

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evenly.data.federation import Shard
 from evenly.groups import CHOOSERS, binary, chooser, lowest_loss, one_shot
 from evenly.groups.entropy import entropy_gradient, mixture_entropy
 from evenly.models import Custom
 from evenly.ranking import supernetwork
 from evenly.ranking.supernetwork import Supernetwork
-from evenly.types import Shard
 from tests.oracles import ranking as oracle
 
 LINEAR = Custom(initialise=lambda key: jnp.zeros((6, 3)), apply=lambda w, x: x @ w)

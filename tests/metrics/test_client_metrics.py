@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import evenly.metrics
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 from evenly.metrics import METRICS, accuracy, examples, final_metrics, measure, ratio
 from evenly.metrics.clients import angle, noise_floor, tenth, true_variance, variance
 from evenly.types import Trace

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.federation import Attribute
+from evenly.data.sensitive import Attribute
 from evenly.metrics import (
     EQUITY_METRICS,
     EVERY_METRIC,

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from evenly.federation import Federation, Shard
+from evenly.data.federation import Federation, Shard
 from evenly.models import CNN, CharLSTM, LeNet, ResNet
 from evenly.types import Task
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.federation import Shard
+from evenly.data.federation import Shard
 from evenly.models import CNN, MLP, CharLSTM, LeNet, ResNet, Softmax
 from evenly.models.custom import Custom
 from evenly.models.judging import Judging, judged

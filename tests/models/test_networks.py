@@ -12,7 +12,7 @@ import evenly
 from evenly import trees
 from evenly.algorithms import algorithm
 from evenly.clients.local_training import batch_loss
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import CNN, NETWORKS, PIXELS, TASKS, CharLSTM, LeNet, Probabilistic, ResNet, check_task
 from evenly.models.convolution import MOST_ROWS
 from evenly.records import replace

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.types import Algorithm, Seeds
 from tests.oracles import client, groups
 from tests.oracles.run import Visit, visits

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.randomness import Draws
 from evenly.simulate.plan import Planner
 from evenly.types import Algorithm, Seeds

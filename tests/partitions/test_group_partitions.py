@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.federation import Federation
-from evenly.partitions import (
+from evenly.data import (
     Rows,
     cov_diff_size,
     cov_same_size,
@@ -19,12 +18,9 @@ from evenly.partitions import (
     equal,
     ratio_dirichlet,
 )
-from evenly.partitions.cov_diff_size import _shrunk, draw_unprivileged
-from evenly.partitions.coverage import Quota, Sides, count_clients, quota
-from evenly.partitions.dirichlet import draw_counts, draw_once
-from evenly.partitions.ratio_dirichlet import draw_sizes, fit_shares, whole
-from evenly.partitions.rows import check_clients, numbered
-from evenly.partitions.strata import deal_counts, draw_shares
+from evenly.data.federation import Federation
+from evenly.data.partition import check_clients, deal_counts, draw_counts, draw_once, draw_shares, numbered
+from evenly.data.partition_coverage import Quota, Sides, _shrunk, count_clients, draw_sizes, draw_unprivileged, fit_shares, quota, whole
 from evenly.randomness import Draws
 from tests.partitions.test_partitions import all_rows, client_sets, same, some_rows
 

@@ -5,20 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.federation import SPLITS, Federation
-from evenly.partitions import (
-    Rows,
-    choose_clients,
-    describe,
-    describe_groups,
-    dirichlet,
-    equal,
-    good_clients,
-    left_over,
-    natural,
-    official,
-)
-from evenly.partitions.dirichlet import cuts, draw_once
+from evenly.data import Rows, choose_clients, dirichlet, equal, natural, official
+from evenly.data.federation import Federation
+from evenly.data.partition import cuts, draw_once
+from evenly.data.splits import SPLITS
+from evenly.metrics.representation import describe, describe_groups, good_clients_of, left_over
 from evenly.records import replace
 
 
@@ -247,11 +238,11 @@ def test_the_cards_count_groups_good_clients_and_what_is_left_over():
     assert [(g.name, g.rows, g.unprivileged) for g in found] == [("a", 3, True), ("b", 3, False), ("c", 2, True)]
     assert [g.favourable for g in found] == pytest.approx([2 / 3, 2 / 3, 0.0])
     assert [g.share for g in found] == pytest.approx([3 / 8, 3 / 8, 2 / 8])
-    assert good_clients(federation, 2.2).tolist() == [True, True]  # 2.2 * 0.9 = 1.98
-    assert good_clients(federation, 2.3).tolist() == [False, False]
-    assert good_clients(federation, 2.3, tolerance=0.5).tolist() == [True, True]
+    assert good_clients_of(federation, 2.2).tolist() == [True, True]  # 2.2 * 0.9 = 1.98
+    assert good_clients_of(federation, 2.3).tolist() == [False, False]
+    assert good_clients_of(federation, 2.3, tolerance=0.5).tolist() == [True, True]
     with pytest.raises(ValueError, match="tolerance must be from 0 to 1, got 2"):
-        good_clients(federation, 2, tolerance=2)
+        good_clients_of(federation, 2, tolerance=2)
 
 
 def test_a_group_without_rows_has_no_rate():

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evenly.data.federation import Shard
 from evenly.models import MLP, Custom, LeNet, LinearSVM, ResNet, Softmax, check_task
 from evenly.ranking import dropped, places, supernetwork
 from evenly.ranking.supernetwork import SCORES, Supernetwork, fan_in
-from evenly.types import Shard
 from tests import federations
 
 MODEL = MLP(features=5, classes=3, hidden=(8,), bias=False)

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenly.data.federation import Federation
+from evenly.data.sensitive import Attribute
+from evenly.data.splits import Ragged
 from evenly.experiment.results import Comparison, Run
-from evenly.federation import Attribute, Federation, Ragged
 from evenly.records import replace
 from evenly.types import Trace
 

@@ -9,7 +9,7 @@ import pytest
 from invented import comparison, federation, with_groups
 from rich.console import Console
 
-from evenly.federation import CENTRAL
+from evenly.data.splits import CENTRAL
 from evenly.records import replace
 from evenly.report.choice import choose
 from evenly.report.page import render

@@ -9,9 +9,10 @@ import pytest
 from invented import RACE, SEX, comparison, federation, with_groups
 from rich.console import Console
 
+from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, measure_groups
 from evenly.records import replace
-from evenly.report.by_group import FEW, group_rates, group_values, groupings, metric_intervals, rows_shown
+from evenly.report.by_group import group_rates, group_values, groupings, metric_intervals, rows_shown
 from evenly.report.charts.rates import MOST_GROUPS, largest, rates_chart
 from evenly.report.charts.weighing import weigh_alike, weighing_chart
 from evenly.report.group_section import FURTHER, MAIN

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.algorithms import algorithm
+from evenly.data.federation import Census
 from evenly.randomness import Draws
 from evenly.sampling import Fraction
 from evenly.sampling.parity import Parity, Registry, _highest
-from evenly.types import Census, Select
+from evenly.types import Select
 from tests.oracles.groups import parity_choice
 
 # Clients A, B, C, D of the specification: rows, and those of unprivileged people.

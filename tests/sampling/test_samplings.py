@@ -3,10 +3,11 @@ import re
 import numpy as np
 import pytest
 
+from evenly.data.federation import Census
 from evenly.randomness import Draws
 from evenly.sampling import Fraction, Full, Parity, Uniform, Weighted
 from evenly.sampling.weighted import Odds, _owners
-from evenly.types import Census, Select
+from evenly.types import Select
 from tests.oracles import sampling
 
 COUNTS = np.array([1, 2, 3, 6])

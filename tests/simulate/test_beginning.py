@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.federation import Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import Ragged
 from evenly.models import MLP
 from evenly.records import replace
 from evenly.simulate import beginning

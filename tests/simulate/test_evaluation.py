@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from evenly.federation import SPLITS, Federation
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
 from evenly.records import replace
 from evenly.simulate import simulate
 from evenly.types import Trace

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evenly import trees
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.records import record, static
 from evenly.simulate import simulate

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenly.federation import Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import Ragged
 from evenly.models import Softmax
 from evenly.records import replace
 from evenly.simulate import blocks, simulate

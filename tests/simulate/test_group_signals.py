@@ -10,14 +10,14 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.algorithms.fedavg import FedAvg
-from evenly.federation import Federation
+from evenly.data.federation import Census, Federation
 from evenly.models import MLP, Logistic, Softmax
 from evenly.records import record, replace
 from evenly.sampling import Full, Uniform
 from evenly.simulate import company as companies
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled
-from evenly.types import Algorithm, Census, Effort, Signals, Task, Tree
+from evenly.types import Algorithm, Effort, Signals, Task, Tree
 from tests.simulations import flat, same_bits
 
 ROUNDS = 4
@@ -78,7 +78,7 @@ def expected(task: Task, federation: Federation) -> np.ndarray:
 
 
 def _shard(federation: Federation, rows: np.ndarray) -> Any:
-    from evenly.federation import Shard
+    from evenly.data.federation import Shard
 
     ones = np.ones(len(rows), np.float32)
     return Shard(federation.x[rows], federation.y[rows], federation.group[rows], ones, ones)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.algorithms import variants
+from evenly.data.federation import Federation
 from evenly.datasets import synthetic
-from evenly.federation import Federation
 from evenly.models import MLP, Softmax
 from evenly.models.custom import Custom
 from evenly.notation import parse

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.federation import Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import Ragged
 from evenly.records import replace
 from evenly.simulate import choosing
 from evenly.simulate.device import device_data

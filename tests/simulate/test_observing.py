@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 from evenly.models import MLP
 from evenly.simulate import blocks, simulate
 from evenly.simulate.observing import Teller

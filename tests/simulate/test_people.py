@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from evenly.federation import SPLITS, Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS, Ragged
 from evenly.records import replace
 from evenly.simulate.people import by_group, joined
 from evenly.types import NO_CHOICE, Trace

@@ -8,7 +8,8 @@ import pytest
 
 from evenly import randomness, shuffling
 from evenly.clients.local_training import LocalTraining
-from evenly.federation import Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import Ragged
 from evenly.records import replace
 from evenly.sampling import Full, Uniform, Weighted
 from evenly.simulate.plan import Block, Held, Planner, Tables, deal

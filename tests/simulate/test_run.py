@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import MLP, Softmax
 from evenly.models.convolution import MOST_ROWS
 from evenly.simulate import program, run

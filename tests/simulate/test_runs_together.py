@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import MLP, LinearSVM, Softmax
 from evenly.simulate import companions, simulate
 from evenly.simulate.company import gather

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenly import randomness
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import MLP
 from evenly.sampling import Full, Weighted
 from evenly.simulate import simulate

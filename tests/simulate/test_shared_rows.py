@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.federation import Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import Ragged
 from evenly.models import MLP
 from evenly.records import replace
 from evenly.simulate import simulate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import METHODS, algorithm, variants
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import MLP, Softmax
 from evenly.simulate import train as module
 from evenly.types import Seeds

@@ -31,9 +31,10 @@ from evenly.algorithms.shares import shares
 from evenly.algorithms.simplex import project
 from evenly.clients.full_gradient import FullGradient
 from evenly.clients.local_training import LocalTraining
+from evenly.data.federation import Census
 from evenly.records import is_number, leaf, record, require, static
 from evenly.sampling import Full
-from evenly.types import Array, Census, Effort, Select, Signals, Tree, Work
+from evenly.types import Array, Effort, Select, Signals, Tree, Work
 
 FORMS = ("full", "local", "stochastic", "per-domain")
 ONE_STEP = ("stochastic", "per-domain")  # clients take a single mini-batch step

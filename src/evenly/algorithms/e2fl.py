@@ -24,11 +24,12 @@ import jax.numpy as jnp
 from evenly.algorithms.method import Method
 from evenly.clients.edge_popup import EdgePopup
 from evenly.clients.rank_server import GroupServer, GroupVotes
+from evenly.data.federation import Census
 from evenly.groups import CHOOSERS
 from evenly.ranking import Frozen
 from evenly.records import record, require, static
 from evenly.sampling import Uniform
-from evenly.types import Array, Census, Effort, Signals, Tree
+from evenly.types import Array, Effort, Signals, Tree
 
 INFERENCE = ("known", "rank-clustering", *CHOOSERS)
 

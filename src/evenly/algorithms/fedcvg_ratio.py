@@ -25,10 +25,10 @@ from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.shares import shares
 from evenly.clients.server import Blend, BlendingServer
-from evenly.privilege import sides
+from evenly.data.federation import Census, sides
 from evenly.records import is_number, leaf, record, require, static
 from evenly.sampling import Full
-from evenly.types import Array, Census, Effort, Signals, Tree
+from evenly.types import Array, Effort, Signals, Tree
 
 LEAST, MOST = 0.5, 2.0  # what a client's size may be multiplied by
 

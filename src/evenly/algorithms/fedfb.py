@@ -26,10 +26,10 @@ import numpy as np
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.shares import shares
-from evenly.privilege import sides
+from evenly.data.federation import Census, sides
 from evenly.records import is_number, leaf, record, require, static
 from evenly.sampling import Full
-from evenly.types import Array, Census, Effort, Signals, Tree
+from evenly.types import Array, Effort, Signals, Tree
 
 
 class Balance(NamedTuple):

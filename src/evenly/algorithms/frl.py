@@ -13,10 +13,11 @@ import jax.numpy as jnp
 from evenly.algorithms.method import Method
 from evenly.clients.edge_popup import EdgePopup
 from evenly.clients.rank_server import RankServer
+from evenly.data.federation import Census
 from evenly.ranking import Frozen
 from evenly.records import record
 from evenly.sampling import Uniform
-from evenly.types import Array, Census, Effort, Signals, Tree
+from evenly.types import Array, Effort, Signals, Tree
 
 
 @record

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
 from evenly.clients.alone import TrainingAlone
+from evenly.data.federation import Census
 from evenly.records import record
-from evenly.types import Array, Census, Effort, Signals, Tree
+from evenly.types import Array, Effort, Signals, Tree
 
 
 @record

@@ -11,7 +11,7 @@ import numpy as np
 
 from evenly.algorithms.method import Method
 from evenly.algorithms.q_fedavg import QFedAvg, lipschitz_from_rate
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 from evenly.types import Trace
 
 GRID = [0.0, 0.001, 0.01, 0.1, 1.0, 2.0, 5.0, 10.0]

@@ -23,8 +23,9 @@ import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
 from evenly.algorithms.shares import shares
+from evenly.data.federation import Census
 from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Census, Effort, Signals, Tree
+from evenly.types import Array, Effort, Signals, Tree
 
 FAMILIES = ("gini", "arithmetic", "harmonic", "geometric")
 EQUAL = 1e-5  # neighbouring losses that differ by at most this share of the larger are ties

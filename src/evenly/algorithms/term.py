@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.shares import softmax_shares
+from evenly.data.federation import Census
 from evenly.records import is_number, leaf, record, require, static
 from evenly.sampling import Full
-from evenly.types import Array, Census, Effort, Select, Signals, Tree
+from evenly.types import Array, Effort, Select, Signals, Tree
 
 
 @record

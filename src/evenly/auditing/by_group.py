@@ -11,12 +11,12 @@ from evenly.auditing.hiding import FAVOURABLE, Veil, both_shown, label_counts, s
 from evenly.auditing.hiding import veil as veil_of
 from evenly.auditing.scores import Curves
 from evenly.auditing.within import Within, within
-from evenly.encoding import MISSING as NO_VALUE
+from evenly.data.encoding import MISSING as NO_VALUE
+from evenly.data.sensitive import least_favoured
 from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behind, sides
 from evenly.metrics.fairness import View, view
 from evenly.metrics.groups import Wholes
 from evenly.metrics.metric import SIDES
-from evenly.sensitive import least_favoured
 
 Array = np.ndarray
 RATES = {

@@ -7,9 +7,9 @@ import altair as alt
 import numpy as np
 
 from evenly.auditing.estimates import Estimate
+from evenly.data.sensitive import FEW
 from evenly.report.charts.distribution import TICKS, span_of
 from evenly.report.charts.theme import colour_of, finish, values
-from evenly.sensitive import FEW
 
 OTHERS, CLIENTS = "others", "clients"
 LINE, TALL = 22, 40  # pixels of a line with its name beside it, or above it

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.encoding import Column, whole_words
+from evenly.data.encoding import Column, whole_words
 
 MISSING = -1
 

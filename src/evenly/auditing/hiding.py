@@ -14,9 +14,9 @@ import numpy as np
 
 from evenly.auditing.inference import MOST_CELLS as MOST_SOLVED
 from evenly.auditing.inference import Sum, recovered
+from evenly.data.sensitive import Attribute
 from evenly.metrics import by_attribute
 from evenly.report.disclosure import Hidden, hide, small_cells
-from evenly.sensitive import Attribute
 
 Array = np.ndarray
 FAVOURABLE = 1  # how `labels.outcomes` numbers the favourable label

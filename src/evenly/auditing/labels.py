@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.auditing.columns import Coded, how_many
-from evenly.encoding import Column
+from evenly.data.encoding import Column
+from evenly.data.sensitive import unnamed_favourable, usual_favourable
 from evenly.notation import unknown
-from evenly.sensitive import unnamed_favourable, usual_favourable
 
 MOST_LABELS = 1000
 SHOWN = 5

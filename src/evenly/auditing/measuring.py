@@ -15,10 +15,10 @@ from evenly.auditing.labels import Judged, favourable_of, judged, outcomes
 from evenly.auditing.people import NO_VALUE, People, named, people
 from evenly.auditing.result import About, Audit
 from evenly.auditing.scores import Scores, curves, score_figures, scored, scores
+from evenly.data.sensitive import FEW, Attribute
 from evenly.metrics import by_attribute
 from evenly.report.disclosure import hide, small_cells
 from evenly.report.whom import Trivial, gap_half_width
-from evenly.sensitive import FEW, Attribute
 
 Array = np.ndarray
 

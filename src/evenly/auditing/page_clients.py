@@ -5,6 +5,7 @@ from evenly.auditing.charts import Dot, dots, histogram
 from evenly.auditing.page_parts import Part, apart, figures, identifier, plain, rate, specs
 from evenly.auditing.result import FRACTION, PERCENT, Audit, unit_of
 from evenly.auditing.scores import SCORES
+from evenly.data.sensitive import FEW
 from evenly.metrics import METRICS
 from evenly.metrics.clients import tenth
 from evenly.report.disclosure import hidden_words
@@ -13,7 +14,6 @@ from evenly.report.grid import Column, Entry, grid
 from evenly.report.markup import Html, element, section, unbroken
 from evenly.report.method_table import folded, title_of
 from evenly.report.served import NAMED
-from evenly.sensitive import FEW
 
 MAIN = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "gini")
 DRAWN = 20  # worst-served clients in the chart

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.auditing.columns import Coded, how_many
-from evenly.encoding import MISSING as NO_VALUE
-from evenly.encoding import Column
+from evenly.data.encoding import MISSING as NO_VALUE
+from evenly.data.encoding import Column
+from evenly.data.sensitive import MOST_CLASSES, Groups, Sensitive, cross
 from evenly.notation import unknown
 from evenly.records import require
-from evenly.sensitive import MOST_CLASSES, Groups, Sensitive, cross
 
 
 class People(NamedTuple):

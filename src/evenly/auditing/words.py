@@ -7,12 +7,12 @@ from evenly.auditing.by_group import GroupView
 from evenly.auditing.estimates import Estimate
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
+from evenly.data.sensitive import FEW
 from evenly.metrics.bootstrap import LEAST_CLIENTS
 from evenly.metrics.clients import tenth
 from evenly.report.disclosure import Hidden, hidden_words
 from evenly.report.summary import NOTABLE_NOISE
 from evenly.report.whom import CHANCE, SHOWN, Part, Whom, sentences
-from evenly.sensitive import FEW
 
 FOUR_FIFTHS = 0.8
 CLEARLY_OFF = 0.02  # of a mean score, from which on it is worth a sentence

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.clients.local_training import Local, LocalTraining
 from evenly.clients.optimiser import Factory
+from evenly.data.federation import Shard
 from evenly.records import leaf, record, static
-from evenly.types import Shard, Task, Tree
+from evenly.types import Task, Tree
 
 
 @record

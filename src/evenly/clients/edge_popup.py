@@ -15,12 +15,13 @@ import jax.numpy as jnp
 
 from evenly import trees
 from evenly.clients.local_training import batch_loss, check_schedule
+from evenly.data.federation import Shard
 from evenly.ranking.ballots import Ballot, ballot
 from evenly.ranking.order import dropped, places
 from evenly.ranking.supernetwork import Supernetwork
 from evenly.ranking.threshold import kth_lowest
 from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Shard, Task, Tree
+from evenly.types import Array, Task, Tree
 
 
 class Searching(NamedTuple):

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 
 from evenly import trees
 from evenly.clients.local_training import check_schedule, summed_loss
+from evenly.data.federation import Shard
 from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Shard, Task, Tree
+from evenly.types import Task, Tree
 
 
 class Gathered(NamedTuple):

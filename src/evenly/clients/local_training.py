@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.clients.optimiser import Factory, Optimiser
 from evenly.clients.shaping import NashBargaining
+from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
 from evenly.records import is_number, leaf, record, replace, require, static
-from evenly.types import Shard, Task, Tree
+from evenly.types import Task, Tree
 
 
 class Local(NamedTuple):

@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 from evenly.clients.local_training import Local, LocalTraining
 from evenly.clients.optimiser import Factory
+from evenly.data.federation import Shard
 from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Shard, Task, Tree
+from evenly.types import Task, Tree
 
 
 class Both(NamedTuple):

@@ -13,8 +13,8 @@ from evenly.commands.options import Plugins
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
+    from evenly.data.federation import Federation
     from evenly.datasets import DataFile, DatasetCard
-    from evenly.federation import Federation
 
 app = Commands("Show, fetch and check data sets.")
 Name = Annotated[str, typer.Argument(help="A data set; `evenly data list` shows them.")]
@@ -118,8 +118,8 @@ def state_of(card: "DatasetCard") -> str:
 
 def _clients(federation: "Federation") -> Table:
     """The largest and smallest clients."""
-    from evenly.partitions import describe as describe_clients
-    from evenly.partitions import left_over
+    from evenly.metrics.representation import describe as describe_clients
+    from evenly.metrics.representation import left_over
 
     clients = sorted(describe_clients(federation), key=lambda client: -client.share)
     total = sum(client.train + client.valid + client.test for client in clients)
@@ -145,19 +145,19 @@ def _clients(federation: "Federation") -> Table:
 
 def _good(federation: "Federation", card: "DatasetCard", settings: dict[str, Any]) -> str:
     """How many clients cover unprivileged people, where the partition is by coverage."""
-    from evenly.partitions import good_clients
+    from evenly.metrics.representation import good_clients_of
 
     usual = {name: parameter.default for name, parameter in inspect.signature(card.load).parameters.items()} | settings
     if not str(usual.get("partition", "")).startswith("cov"):
         return ""
     dealt = usual["coverage"] * (1 - len(federation.central) / len(federation.y))  # a coverage is of all rows, the test set included
-    good = int(good_clients(federation, dealt).sum())
+    good = int(good_clients_of(federation, dealt).sum())
     return f"good clients, with at least 90 % of a coverage of {dealt:,.0f} unprivileged rows: {good} of {federation.clients}"
 
 
 def _groups(federation: "Federation") -> Table:
     """The groups, how large they are and how often they have the favourable label."""
-    from evenly.partitions import describe_groups
+    from evenly.metrics.representation import describe_groups
 
     table = Table(title=f"groups; the favourable label is {federation.labels[federation.favourable]!r}", title_justify="left")
     for column in ("group", "side", "rows", "share of rows", "favourable"):

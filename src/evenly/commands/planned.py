@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evenly.columns import Fact, column_facts
+from evenly.data.columns import Fact, column_facts
+from evenly.data.federation import Federation, side_facts
 from evenly.experiment import record
 from evenly.experiment.estimate import Estimate, estimate
 from evenly.experiment.jobs import Setting
@@ -16,8 +17,6 @@ from evenly.experiment.memory import available, size
 from evenly.experiment.plan import Plan
 from evenly.experiment.sources import ASSUMED
 from evenly.experiment.store import slug
-from evenly.federation import Federation
-from evenly.privilege import side_facts
 
 
 def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: Setting) -> None:

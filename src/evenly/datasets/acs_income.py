@@ -14,17 +14,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenly.data import Rows, natural
+from evenly.data.federation import Federation
+from evenly.data.sensitive import Groups, Sensitive, cross
 from evenly.datasets.acs_files import CODES, LAYOUTS, PACKED, PLAIN, census_file
 from evenly.datasets.acs_tables import COLUMNS, read_census, read_published
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import MissingData, missing_sentence, place, use
 from evenly.datasets.people import standardised
-from evenly.federation import Federation
 from evenly.notation import unknown
-from evenly.partitions import Rows, natural
 from evenly.randomness import Draws
 from evenly.records import replace, require
-from evenly.sensitive import Groups, Sensitive, cross
 
 NUMBERS = ("AGEP", "SCHL", "WKHP")
 # The first code of each class; codes below it belong to the class before.

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from evenly.data import Rows, official
+from evenly.data.encoding import Column
+from evenly.data.federation import Federation
+from evenly.data.sensitive import groups_of
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import Content, DataError, DataFile, use
 from evenly.datasets.kept import read_once
-from evenly.encoding import Column
-from evenly.federation import Federation
 from evenly.notation import unknown
-from evenly.partitions import Rows, official
-from evenly.sensitive import groups_of
 
 COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race", "sex",

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.data import Rows
+from evenly.data.federation import Federation
+from evenly.data.sensitive import Sensitive, cross
 from evenly.datasets.adult import CATEGORICAL, COLUMNS, LABELS, LAYOUT, UNKNOWN, one_hot, read_adult
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import use
 from evenly.datasets.kept import stamp
 from evenly.datasets.people import Dealing, deal_people, standardised
-from evenly.federation import Federation
-from evenly.partitions import Rows
 from evenly.records import require
-from evenly.sensitive import Sensitive, cross
 
 NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 SEXES = ("Female", "Male")
@@ -43,7 +43,7 @@ def adult_sex(
     seed: int = -1,
     split_seed: int = 0,
 ) -> Federation:
-    """People dealt to clients by a partition of `evenly.partitions`; the share `test` of all is a central test set.
+    """People dealt to clients by a partition of `evenly.data`; the share `test` of all is a central test set.
 
     `alpha` and `min_samples` are for the Dirichlet partitions, `concentration` for "ratio-dirichlet", `coverage` and
     `count_rule` for the coverage ones. `clients` 0 is 5, or what the coverage gives. A share `valid` of each client's rows

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from evenly.data.federation import Federation
 from evenly.datasets.files import Layout, fetchable
-from evenly.federation import Federation
 from evenly.records import record, static
 
 

@@ -6,12 +6,12 @@ of every client in half for training and test. The official test pictures, which
 
 import numpy as np
 
+from evenly.data import Rows
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.cifar import check_labels, layouts, read_files, read_records
 from evenly.datasets.files import Content, DataFile
 from evenly.datasets.images import Dealing, dealt, scaled
-from evenly.federation import Federation
-from evenly.partitions import Rows
 from evenly.records import require
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -5,12 +5,12 @@ PropFair deals the training pictures to ten clients by Dirichlet shares (beta 0.
 
 import numpy as np
 
+from evenly.data import Rows
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard
 from evenly.datasets.cifar import check_labels, layouts, read_files, read_records
 from evenly.datasets.files import Content, DataFile
 from evenly.datasets.images import Dealing, dealt, scaled
-from evenly.federation import Federation
-from evenly.partitions import Rows
 
 CLASSES = (
     "apple", "aquarium fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy", "bridge", "bus",

@@ -12,14 +12,14 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from evenly.data import Rows
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard
 from evenly.datasets.cifar import check_labels, read_records, write_records
 from evenly.datasets.cifar10 import CLASSES
 from evenly.datasets.files import Content, DataError, DataFile, complete, data_folder, use
 from evenly.datasets.images import Dealing, dealt, scaled
 from evenly.datasets.png import decode
-from evenly.federation import Federation
-from evenly.partitions import Rows
 from evenly.writing import write_whole
 
 SPLITS = ("train", "valid", "test")

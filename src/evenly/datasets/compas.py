@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from evenly.data import Rows
+from evenly.data.federation import Federation
+from evenly.data.sensitive import Sensitive, cross
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import Content, DataError, DataFile, use
 from evenly.datasets.people import Dealing, deal_people, standardised
-from evenly.federation import Federation
 from evenly.notation import unknown
-from evenly.partitions import Rows
-from evenly.sensitive import Sensitive, cross
 
 NUMBERS = ("age", "priors_count", "juv_fel_count", "juv_misd_count", "juv_other_count")
 USED = (*NUMBERS, "c_charge_degree", "sex", "race", "two_year_recid", "days_b_screening_arrest", "is_recid", "score_text")
@@ -64,7 +64,7 @@ def compas(
     seed: int = -1,
     split_seed: int = 0,
 ) -> Federation:
-    """People dealt to clients by a partition of `evenly.partitions`; the share `test` of all is a central test set.
+    """People dealt to clients by a partition of `evenly.data`; the share `test` of all is a central test set.
 
     `sensitive` is "sex", "race" or "sex,race" (intersections; unprivileged are then the men). `favourable` says which label is
     number 1 and wanted. The other settings are those of `adult_sex`.

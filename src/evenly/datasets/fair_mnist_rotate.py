@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenly.data import Rows, federate
+from evenly.data.federation import Federation
+from evenly.data.partition import notation
+from evenly.data.splits import Ragged
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.idx import read_set
 from evenly.datasets.images import scaled
 from evenly.datasets.mnist import LAYOUT
-from evenly.federation import Federation, Ragged
-from evenly.partitions import Rows, federate
-from evenly.partitions.rows import notation
 from evenly.randomness import generator
 from evenly.records import replace, require
 

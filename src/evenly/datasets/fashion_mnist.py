@@ -7,11 +7,11 @@ validates on the test images; here validation images are taken from the training
 
 import numpy as np
 
+from evenly.data import Rows, official
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.idx import idx_layout, read_set
 from evenly.datasets.images import Dealing, dealt, scaled
-from evenly.federation import Federation
-from evenly.partitions import Rows, official
 
 CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 TOPS = ("T-shirt", "pullover", "shirt")  # classes 0, 2 and 6 become 0, 1 and 2

@@ -7,12 +7,12 @@ import string
 
 import numpy as np
 
+from evenly.data import Rows, choose_clients, natural
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard
 from evenly.datasets.files import DataError
 from evenly.datasets.images import scaled
 from evenly.datasets.leaf import User, leaf_file, leaf_paths, read_leaf
-from evenly.federation import Federation
-from evenly.partitions import Rows, choose_clients, natural
 
 LABELS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 SIDE = 28

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data import Rows, dirichlet, equal
+from evenly.data.federation import Federation
 from evenly.notation import unknown
-from evenly.partitions import Rows, dirichlet, equal
 
 PIXELS = ("bytes", "unit", "standard")
 

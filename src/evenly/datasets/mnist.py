@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from evenly.data import Rows
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.idx import idx_layout, read_set
 from evenly.datasets.images import Dealing, dealt, scaled
-from evenly.federation import Federation
-from evenly.partitions import Rows
 
 LAYOUT = idx_layout(
     "mnist",

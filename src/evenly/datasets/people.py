@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data import PARTITIONS, Rows
+from evenly.data.federation import Federation
 from evenly.notation import unknown
-from evenly.partitions import PARTITIONS, Rows
 from evenly.randomness import generator
 from evenly.records import replace, require
 

@@ -6,12 +6,12 @@ numbers, x int32 [n, 25], for a model that learns its own word vectors. q-FFL lo
 
 import numpy as np
 
+from evenly.data import Rows, choose_clients, natural
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard
 from evenly.datasets.files import DataError
 from evenly.datasets.leaf import User, leaf_file, leaf_paths, read_leaf
 from evenly.datasets.words import numbers, split_words, table, vocabulary
-from evenly.federation import Federation
-from evenly.partitions import Rows, choose_clients, natural
 
 LABELS = ("negative", "positive")
 TEXT = 4  # of LEAF's five entries

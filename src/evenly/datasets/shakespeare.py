@@ -11,14 +11,14 @@ all_data.json for those who have it.
 
 import numpy as np
 
+from evenly.data import Rows, choose_clients, natural
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import DataError
 from evenly.datasets.leaf import leaf_file, leaf_paths, read_leaf
 from evenly.datasets.play_files import LAYOUTS
 from evenly.datasets.plays import read_roles
 from evenly.datasets.windows import Stream, stream, thinned
-from evenly.federation import Federation
-from evenly.partitions import Rows, choose_clients, natural
 from evenly.randomness import Draws
 
 SYMBOLS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from evenly.data import Rows, choose_clients, natural
+from evenly.data.federation import Federation
+from evenly.data.sensitive import MOST_CLASSES
 from evenly.datasets.card import DatasetCard
 from evenly.datasets.files import DataError, DataFile, MissingData, missing_sentence, place
 from evenly.datasets.windows import Stream, stream
 from evenly.datasets.words import PADDING, SPECIAL, UNKNOWN, numbers, vocabulary
-from evenly.federation import MOST_CLASSES, Federation
-from evenly.partitions import Rows, choose_clients, natural
 
 EXPORT = DataFile(
     path="stackoverflow/stackoverflow.jsonl",

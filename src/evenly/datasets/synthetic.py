@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evenly.federation import DRAWN, Federation
+from evenly.data.federation import DRAWN, Federation
 from evenly.randomness import generator
 from evenly.records import replace
 

@@ -18,12 +18,13 @@ What ideal models show, measured on the recorded labels (unprivileged minus priv
 
 import numpy as np
 
+from evenly.data.federation import DRAWN, Federation
+from evenly.data.partition import Rows, federate, numbered
+from evenly.data.sensitive import Sensitive, cross
+from evenly.data.splits import split_rows
 from evenly.datasets.card import DatasetCard, Sizes
-from evenly.federation import DRAWN, Federation, split_rows
-from evenly.partitions.rows import Rows, federate, numbered
 from evenly.randomness import generator
 from evenly.records import require
-from evenly.sensitive import Sensitive, cross
 
 GROUPS = ("unprivileged", "privileged")
 LABELS = ("refused", "granted")

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.data.federation import DRAWN, Federation
+from evenly.data.partition import Rows, federate, numbered
+from evenly.data.splits import cut_rows
 from evenly.datasets.card import DatasetCard, Sizes
-from evenly.federation import DRAWN, Federation
-from evenly.partitions.rows import Rows, federate, numbered
 from evenly.randomness import generator
 from evenly.records import require
-from evenly.splits import cut_rows
 
 PLACES = 4  # dimensions in which clients differ in their features
 FEWEST = 2  # rows of a client

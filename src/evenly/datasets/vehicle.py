@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from evenly.data import Rows, natural
+from evenly.data.federation import Federation
 from evenly.datasets.card import DatasetCard, Sizes
 from evenly.datasets.files import Content, DataError, DataFile, use
 from evenly.datasets.leaf import User, read_leaf
-from evenly.federation import Federation
-from evenly.partitions import Rows, natural
 
 FEATURES = 100
 KINDS = ("subset", "full")

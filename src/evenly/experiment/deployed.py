@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS, Ragged
 from evenly.experiment import record
 from evenly.experiment.deployment import UNKNOWN, About, Deployment, Evaluation, Round, read_about, read_left_out, read_rounds
 from evenly.experiment.options import InForce, read_options
 from evenly.experiment.results import Comparison, Deployed, Incidents, Run
-from evenly.federation import SPLITS, Federation, Ragged
 from evenly.types import NO_CHOICE, Trace
 
 PARTITION = "who holds them: this is a deployment"

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.splits import SPLITS
 from evenly.experiment.plan import SCHEMA, plain
-from evenly.federation import SPLITS
 from evenly.outside import DAMAGED, check_kinds, kinds_of, plain_json, read_arrays, shortened
 from evenly.writing import write_whole
 

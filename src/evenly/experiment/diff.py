@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.folder import open_results, open_study, read_plan
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, final_by_seed
 from evenly.experiment.study import Study, StudyPlan
-from evenly.federation import CENTRAL, SPLITS
 
 ABSENT = "not there"
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from evenly import __version__
 from evenly.algorithms import Variant
+from evenly.data.federation import Federation
 from evenly.experiment.jobs import Setting, setting_of
 from evenly.experiment.ledger import Ledger, Progress, Where
 from evenly.experiment.lock import held
@@ -22,7 +23,6 @@ from evenly.experiment.programs import keep, programs
 from evenly.experiment.results import Comparison, Run
 from evenly.experiment.store import Store, sweep
 from evenly.experiment.threads import on_threads
-from evenly.federation import Federation
 from evenly.plugins import load_planned
 from evenly.types import Trace
 

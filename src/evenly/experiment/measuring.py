@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from evenly.federation import CENTRAL, SPLITS, Federation
+from evenly.data.federation import Federation
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.metrics import GROUP_METRICS, accuracy, examples, pooled
 from evenly.metrics.clients import tenth
 from evenly.metrics.fairness import view

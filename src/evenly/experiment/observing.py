@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.algorithms import Variant
+from evenly.data.federation import Federation
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.live import Live
 from evenly.experiment.measuring import measured, shown_split
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
-from evenly.federation import CENTRAL, SPLITS, Federation
 from evenly.simulate.observing import Observe
 from evenly.types import Several, Trace
 

@@ -6,7 +6,7 @@ The mean accuracy of a panel of 10,000 is within one point of that of all client
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.randomness import generator
 
 MOST_EVALUATED = 10_000

@@ -5,10 +5,10 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.config import Paper
 from evenly.experiment.record import read
 from evenly.experiment.results import Comparison, over_seeds
-from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import Spread
 
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.federation import Federation
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.deployment import Flagged, LeftOut
 from evenly.experiment.options import InForce
-from evenly.federation import CENTRAL, SPLITS, Federation
 from evenly.metrics import (
     Spread,
     accuracy,

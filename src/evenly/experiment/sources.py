@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from evenly.columns import Choice
+from evenly.data.columns import Choice
+from evenly.data.encoding import whole_words
+from evenly.data.federation import Federation, Source, Wanted
+from evenly.data.splits import SHARES, Ragged
 from evenly.datasets import DATASETS
-from evenly.encoding import whole_words
 from evenly.experiment.memory import refuse_large, refuse_large_data
-from evenly.federation import Federation, Source, Wanted
 from evenly.notation import unknown
 from evenly.outside import check_kinds, shortened
 from evenly.records import replace, require
-from evenly.splits import SHARES, Ragged
 
 ASSUMED = "assumed"  # a key of a table's `data`: "favourable" and the sensitive columns whose unprivileged value the user did not name
 TABLE = {

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.cells import execute_cells
 from evenly.experiment.ledger import Progress, Where
 from evenly.experiment.observing import Log
@@ -23,7 +24,6 @@ from evenly.experiment.plan import SCHEMA, Plan, plain
 from evenly.experiment.record import read
 from evenly.experiment.results import Comparison
 from evenly.experiment.threads import on_threads
-from evenly.federation import CENTRAL
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
 from evenly.outside import check_kinds, shortened

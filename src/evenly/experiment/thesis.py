@@ -11,10 +11,10 @@ from importlib import resources
 from math import isfinite
 from typing import Any, NamedTuple
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.plan import SCHEMA, Plan
 from evenly.experiment.results import Comparison, Run
 from evenly.experiment.study import PROTOCOLS, Outcome, Study, without
-from evenly.federation import CENTRAL
 from evenly.metrics import Spread, spread
 from evenly.notation import parse
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evenly.data.federation import Federation
 from evenly.experiment import record
 from evenly.experiment.choose import Choice, choose
 from evenly.experiment.execute import execute
@@ -19,7 +20,6 @@ from evenly.experiment.sources import HIDE_TEST, load
 from evenly.experiment.store import Store, sweep
 from evenly.experiment.tuning_plan import TuningPlan, planned, source_of
 from evenly.experiment.tuning_study import Study, Tried
-from evenly.federation import Federation
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS
 
 QFFL = "q-fedavg(q=[0.001, 0.01, 0.1, 1, 2, 5, 10, 15])"  # the values that q-FFL tries

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from evenly.data.federation import Census
 from evenly.experiment.deployment import Flag
 from evenly.records import is_number, require
-from evenly.types import Census, Signals
+from evenly.types import Signals
 
 Bound = float | str | None
 Array = np.ndarray

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 
+from evenly.data.splits import SPLITS
 from evenly.experiment.deployment import LeftOut
-from evenly.federation import SPLITS
 from evenly.flower import checking_numbers as numbers
 from evenly.flower import wire
 from evenly.flower.checking_arrays import arrays_of, record_of

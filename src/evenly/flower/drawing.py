@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from evenly.federation import Census
+from evenly.data.federation import Census
 from evenly.randomness import Draws
 from evenly.types import Seeds, Select
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from flwr.app import ArrayRecord
 
-from evenly.federation import Census
+from evenly.data.federation import Census
 from evenly.flower import wire
 from evenly.flower.naming import algorithm_of
 from evenly.flower.nodes import Roll

@@ -11,7 +11,7 @@ from string import Template
 from typing import Any
 
 from evenly.algorithms import METHODS, algorithm
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.flower.schema import Schema, schema_of, write_schema
 from evenly.notation import parse, show
 from evenly.records import require

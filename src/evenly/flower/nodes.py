@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from evenly.federation import Census
+from evenly.data.federation import Census
 from evenly.flower.checking_census import Told
 from evenly.types import Algorithm, Rule, Select, Several
 

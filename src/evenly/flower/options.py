@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
-from evenly.federation import Census
+from evenly.data.federation import Census
 from evenly.flower.caps import Caps
 from evenly.flower.model_arrays import Form
 from evenly.flower.nodes import Roll

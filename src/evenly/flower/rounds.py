@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evenly.data.federation import Census
 from evenly.experiment.deployment import Flag
 from evenly.flower.caps import Caps
 from evenly.ranking.ballots import DIGIT, Ballot
 from evenly.records import require
-from evenly.types import Algorithm, Census, Effort, Rule, Server, Several, Signals, Tree
+from evenly.types import Algorithm, Effort, Rule, Server, Several, Signals, Tree
 
 CHUNK = 2**16  # numbers read at a time: sum, model and a scratch of this size stay in a core's cache, and calls are few
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from evenly.encoding import Categorical, Column, Encoder, Numeric, check_table, column_of
-from evenly.federation import Federation
+from evenly.data.encoding import Categorical, Column, Encoder, Numeric, check_table, column_of
+from evenly.data.federation import Federation
+from evenly.data.splits import SHARES, split_rows
 from evenly.flower.clients.data import ClientData, rows
 from evenly.notation import unknown
 from evenly.records import require
-from evenly.splits import SHARES, split_rows
 from evenly.writing import write_whole
 
 FORMAT = 1

@@ -6,6 +6,7 @@ of the groups' models: `CHOOSERS` names them.
 
 from collections.abc import Callable
 
+from evenly.data.federation import Shard
 from evenly.groups.binary import binary
 from evenly.groups.lowest_loss import lowest_loss
 from evenly.groups.membership import drawn_groups, membership
@@ -13,7 +14,7 @@ from evenly.groups.one_shot import one_shot
 from evenly.groups.rank_clustering import Clustering, rank_clustering
 from evenly.notation import unknown
 from evenly.ranking.supernetwork import Supernetwork
-from evenly.types import Array, Shard, Tree
+from evenly.types import Array, Tree
 
 __all__ = [
     "CHOOSERS",

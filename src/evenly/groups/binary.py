@@ -8,9 +8,10 @@ then by number, which is the same without ties.
 
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.groups.entropy import entropy_gradient, group_count
 from evenly.ranking.supernetwork import Supernetwork
-from evenly.types import Array, Shard, Tree
+from evenly.types import Array, Tree
 
 
 def binary(task: Supernetwork, masks: Tree, shard: Shard) -> Array:

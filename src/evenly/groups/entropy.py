@@ -7,8 +7,9 @@ the mixture predicts; the right mask is the one whose larger share lowers the en
 import jax
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.ranking.supernetwork import Supernetwork
-from evenly.types import Array, Shard, Tree
+from evenly.types import Array, Tree
 
 TINY = 1e-30
 

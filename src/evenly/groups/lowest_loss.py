@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from evenly.data.federation import Shard
 from evenly.ranking.supernetwork import Supernetwork
-from evenly.types import Array, Shard, Tree
+from evenly.types import Array, Tree
 
 
 def lowest_loss(task: Supernetwork, masks: Tree, shard: Shard) -> Array:

@@ -2,9 +2,10 @@
 
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.groups.entropy import entropy_gradient, group_count
 from evenly.ranking.supernetwork import Supernetwork
-from evenly.types import Array, Shard, Tree
+from evenly.types import Array, Tree
 
 
 def one_shot(task: Supernetwork, masks: Tree, shard: Shard) -> Array:

@@ -6,7 +6,7 @@ and what is measured in them are returned in percent, variances in percent squar
 
 import numpy as np
 
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 from evenly.metrics.metric import BEST_CLIENT, BEST_TENTH, CLIENTS, WORST_CLIENT, WORST_TENTH, Metric
 from evenly.metrics.tables import accuracy, examples
 from evenly.notation import unknown

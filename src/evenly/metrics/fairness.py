@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import CENTRAL, SPLITS
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.metrics.groups import Rates, rates, sides
 from evenly.metrics.metric import GROUPS, ROWS, SIDES, Metric
 from evenly.metrics.tables import ratio

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import Attribute
+from evenly.data.sensitive import Attribute
 from evenly.metrics.tables import ratio
 
 Array = np.ndarray

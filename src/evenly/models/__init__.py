@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models.char_lstm import CharLSTM
 from evenly.models.check import Probabilistic, check_task
 from evenly.models.cnn import CNN

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from evenly.data.federation import Shard
 from evenly.models.convolution import dense, in_chunks, uniform_layer
 from evenly.models.linear import check_sizes, cross_entropy
 from evenly.records import record, static
-from evenly.types import Key, Shard, Tree
+from evenly.types import Key, Tree
 
 
 @record

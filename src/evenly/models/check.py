@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from evenly.federation import Federation, Shard
+from evenly.data.federation import Federation, Shard
 from evenly.models.skeleton import remembered, skeleton
 from evenly.types import Array, Task, Tree
 

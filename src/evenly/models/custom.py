@@ -6,9 +6,10 @@ from typing import Any
 import equinox as eqx
 import jax
 
+from evenly.data.federation import Shard
 from evenly.models.linear import check_sizes, cross_entropy
 from evenly.records import record, static
-from evenly.types import Key, Shard, Tree
+from evenly.types import Key, Tree
 
 
 @record

@@ -6,7 +6,7 @@ XLA does not see that two passes over the same rows in a loop are one: evaluatin
 
 from typing import Protocol, runtime_checkable
 
-from evenly.federation import Shard
+from evenly.data.federation import Shard
 from evenly.types import Array, Task, Tree
 
 

@@ -2,10 +2,11 @@
 
 import jax
 
+from evenly.data.federation import Shard
 from evenly.models.convolution import PIXELS, by_size, check_images, convolve, dense, max_pool, standardised, uniform_layer
 from evenly.models.linear import check_sizes, cross_entropy, flat
 from evenly.records import record, require, static
-from evenly.types import Key, Shard, Tree
+from evenly.types import Key, Tree
 
 
 @record

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.models.linear import check_sizes, over_runs, product
 from evenly.records import record, static
-from evenly.types import Key, Shard, Tree
+from evenly.types import Key, Tree
 
 
 @record

@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.models.convolution import dense
 from evenly.models.linear import check_sizes, cross_entropy, flat
 from evenly.records import record, require, static
-from evenly.types import Key, Shard, Tree
+from evenly.types import Key, Tree
 
 
 @record

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.models.convolution import (
     MOST_DIRECT,
     MOST_ROWS,
@@ -17,7 +18,7 @@ from evenly.models.convolution import (
 )
 from evenly.models.linear import check_sizes, cross_entropy
 from evenly.records import record, require, static
-from evenly.types import Key, Shard, Tree
+from evenly.types import Key, Tree
 
 
 @record

@@ -7,9 +7,10 @@ scale: `reduction="sum"` restores it.
 import jax
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.models.linear import check_sizes, over_runs, product
 from evenly.records import is_number, record, require, static
-from evenly.types import Key, Shard, Tree
+from evenly.types import Key, Tree
 
 
 @record

@@ -12,12 +12,13 @@ straight line of an edge's place, and "reorder the sorted scores by a ranking" i
 import jax
 import jax.numpy as jnp
 
+from evenly.data.federation import Shard
 from evenly.models import Probabilistic
 from evenly.models.judging import judged
 from evenly.models.skeleton import skeleton
 from evenly.ranking.order import MOST_EDGES, dropped
 from evenly.records import record, require, static
-from evenly.types import Array, Key, Shard, Task, Tree
+from evenly.types import Array, Key, Task, Tree
 
 SCORES = ("raw", "abs", "frl-compat")
 WEIGHTS = ("signed-constant", "normal")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenly.data.splits import SPLITS
 from evenly.experiment.results import Comparison
-from evenly.federation import SPLITS
 from evenly.metrics import METRICS
 from evenly.report.charts import (
     convergence,

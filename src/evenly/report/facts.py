@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from evenly.columns import column_facts
+from evenly.data.columns import column_facts
+from evenly.data.splits import SPLITS
 from evenly.experiment.results import Comparison
-from evenly.federation import SPLITS
 from evenly.metrics import examples
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, definitions, element, section

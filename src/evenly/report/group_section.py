@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.data.sensitive import FEW
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.results import Comparison
-from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import GROUP_METRICS
 from evenly.metrics.bootstrap import LEAST_CLIENTS
 from evenly.report.by_group import (
-    FEW,
     RATES,
     Grouping,
     GroupRate,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evenly.federation import CENTRAL
+from evenly.data.splits import CENTRAL
 from evenly.report.choice import Choice
 from evenly.report.summary import Summary, accuracy_change, change_in, joined, seeds_caution, value_text
 from evenly.report.table import SPLIT_WORDS, Values, over_seeds, table_of

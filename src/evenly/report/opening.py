@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
-from evenly.federation import CENTRAL
 from evenly.report.by_group import rows_shown, with_groups
 from evenly.report.choice import Choice
 from evenly.report.facts import divergence

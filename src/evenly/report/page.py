@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.reproduce import Line
 from evenly.experiment.results import Comparison
-from evenly.federation import CENTRAL
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.beside import beside

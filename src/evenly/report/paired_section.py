@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
-from evenly.federation import CENTRAL
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
 from evenly.report.choice import Choice
 from evenly.report.grid import Column, grid

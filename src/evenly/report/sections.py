@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
-from evenly.federation import CENTRAL
 from evenly.metrics import METRICS
 from evenly.report.choice import Choice
 from evenly.report.client_groups import client_groups

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.algorithms import METHODS
+from evenly.data.splits import SPLITS
 from evenly.experiment.findings.weights import effective_clients
 from evenly.experiment.results import Comparison, Run
-from evenly.federation import SPLITS
 from evenly.metrics import accuracy, examples, idle_rounds, rates, ratio, seated
 from evenly.report.disclosure import hide
 from evenly.report.hiding import fewest

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.federation import CENTRAL
+from evenly.data.splits import CENTRAL
 from evenly.metrics import METRICS, Spread
 from evenly.report.choice import Choice
 from evenly.report.table import COLUMNS, SPLIT_WORDS, UNDEFINED, Values, difference, format_value, headline, is_clear, over_seeds

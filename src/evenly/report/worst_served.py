@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from evenly.data.sensitive import FEW
+from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.results import Comparison, Run
-from evenly.federation import CENTRAL, SPLITS
 from evenly.metrics import pooled, rates, ratio
 from evenly.report.by_group import Grouping, group_rates, groupings, rows_shown
 from evenly.report.choice import Choice
@@ -14,7 +15,6 @@ from evenly.report.hiding import hidden_groups
 from evenly.report.served import client_rates, wilson, worst_clients
 from evenly.report.table import SPLIT_WORDS, Values, headline
 from evenly.report.whom import SHOWN, Part, Trivial, Whom, gap_half_width, no_better
-from evenly.sensitive import FEW
 
 WHERE = {CENTRAL: " on the central test set"} | {split: f" on {word} rows" for split, word in SPLIT_WORDS.items()}
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from evenly.data.federation import Census
 from evenly.records import record, require, static
-from evenly.types import Census
 
 
 @record

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.privilege import sides
+from evenly.data.federation import Census, sides
 from evenly.records import record, require, static
 from evenly.sampling.fraction import Fraction
-from evenly.types import Census
 
 
 class Registry(NamedTuple):

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evenly.data.federation import Census
 from evenly.records import record, require, static
 from evenly.sampling.uniform import at_most, require_count
-from evenly.types import Census
 
 
 class Odds(NamedTuple):

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from evenly.federation import Federation
+from evenly.data.federation import Census, Federation
 from evenly.groups import drawn_groups, membership, rank_clustering
 from evenly.ranking.ballots import DIGIT, MOST_BALLOTS
 from evenly.records import replace
 from evenly.simulate.layout import Chosen, Data, Parts, Shape, State
 from evenly.simulate.plan import Planner
 from evenly.simulate.training import Cohort
-from evenly.types import Algorithm, Array, Census, Rule, Seeds, Several, Task, Tree
+from evenly.types import Algorithm, Array, Rule, Seeds, Several, Task, Tree
 
 VOTES_AT_ONCE = 64  # clients whose votes are on the device together
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.outside import DAMAGED, fits, plain_json, read_arrays
 from evenly.writing import write_whole
 

@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from evenly.data.federation import Shard
 from evenly.groups import chooser
 from evenly.ranking import Supernetwork
 from evenly.simulate.layout import Data, Shape, plain, shard
 from evenly.simulate.measuring import measured
-from evenly.types import Array, Shard, Task, Tree
+from evenly.types import Array, Task, Tree
 
 GIVEN = ("known", "rank-clustering")  # choices that are made before training, and not by clients
 MOST_ROWS = 128  # that a client looks at to tell how sure a mixture of models is

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from evenly import trees
-from evenly.federation import SPLITS, Federation
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
 from evenly.simulate.company import Company
 from evenly.simulate.cost import cost_of
 from evenly.simulate.layout import Shape, State

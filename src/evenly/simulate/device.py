@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenly import trees
-from evenly.federation import SPLITS, Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS, Ragged
 from evenly.simulate import aligned
 from evenly.simulate.layout import Data, Parts, Shape, State
 from evenly.simulate.measuring import uses_validation

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from evenly.types import Array, Rule, Server, Shard, Tree, Work
+from evenly.data.federation import Shard
+from evenly.types import Array, Rule, Server, Tree, Work
 
 
 class Band(NamedTuple):

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from evenly.federation import SPLITS, Federation
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
 from evenly.types import NO_CHOICE, Trace
 
 # What was evaluated since the last call: for each algorithm a Trace in which only the evaluations are filled in.

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from evenly.federation import SPLITS, Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS, Ragged
 from evenly.metrics.tables import examples
 from evenly.records import replace
 from evenly.sampling import Full

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly import shuffling
-from evenly.federation import Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import Ragged
 from evenly.randomness import Draws
 from evenly.simulate import aligned
 from evenly.types import Seeds, Select, Work

@@ -17,7 +17,7 @@ import numpy as np
 from evenly import __version__, trees
 from evenly.algorithms.e2fl import E2FL
 from evenly.compiling import set_flags
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.metrics.communication import layer_sizes
 from evenly.models import check_task
 from evenly.models.convolution import MOST_ROWS

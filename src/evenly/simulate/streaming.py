@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evenly import trees
-from evenly.federation import SPLITS, Federation, Ragged
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS, Ragged
 from evenly.simulate import aligned
 from evenly.simulate.blocks import LARGEST_BLOCK_CELLS, rounded_up
 from evenly.simulate.evaluation import Counts, evaluated

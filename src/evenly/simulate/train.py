@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from evenly.algorithms import Method, Variant, variants
-from evenly.federation import Federation
+from evenly.data.federation import Federation
 from evenly.models import check_task
 from evenly.simulate.company import companions
 from evenly.simulate.observing import Observe

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
+from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
 from evenly.simulate.layout import Data, Parts, Shape, State, each, most, shard
 from evenly.simulate.multidevice import added_up
-from evenly.types import Array, Shard, Task, Tree, Work
+from evenly.types import Array, Task, Tree, Work
 
 
 class Trained(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from evenly.federation import CENTRAL
+from evenly.data.splits import CENTRAL
 from evenly.metrics import EVERY_METRIC
 from evenly.report.table import SPLIT_WORDS, format_value
 

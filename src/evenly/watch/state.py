@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from evenly.data.splits import CENTRAL
 from evenly.experiment.live import NAME, is_running
 from evenly.experiment.store import slug
-from evenly.federation import CENTRAL
 from evenly.watch.found import Found, shown
 from evenly.watch.tail import Tail, opened, read_object
 

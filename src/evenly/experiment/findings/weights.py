@@ -6,10 +6,11 @@ Nothing here depends on metrics of a test set: it is read off the coefficients t
 import jax
 import numpy as np
 
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
 from evenly.experiment.findings.finding import Finding, gap
 from evenly.experiment.results import Run
 from evenly.experiment.thesis import Method, View
-from evenly.federation import SPLITS, Federation
 from evenly.metrics import Spread, ratio, seated, sides, spread
 from evenly.types import Trace
 

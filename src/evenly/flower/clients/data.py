@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.federation import SPLITS, Federation
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
 from evenly.records import require
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from flwr.clientapp import ClientApp
 
 from evenly import trees
+from evenly.data.federation import Shard
 from evenly.flower.clients.answering import answering
 from evenly.flower.clients.batches import PADDING, batches_of
 from evenly.flower.clients.data import ClientData, Rows, Source
@@ -25,7 +26,7 @@ from evenly.models.skeleton import skeleton
 from evenly.ranking import Supernetwork
 from evenly.ranking.ballots import DIGIT, Ballot
 from evenly.simulate.choosing import MOST_ROWS
-from evenly.types import Algorithm, Array, Seeds, Several, Shard, Task, Tree, Work
+from evenly.types import Algorithm, Array, Seeds, Several, Task, Tree, Work
 
 CHUNK = 256  # rows read at a time
 

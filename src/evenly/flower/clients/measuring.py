@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.federation import SPLITS
+from evenly.data.splits import SPLITS
 from evenly.flower import wire
 from evenly.flower.clients.data import ClientData, Rows
 

@@ -6,8 +6,8 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from evenly.data.splits import SPLITS
 from evenly.experiment.results import Comparison, Run
-from evenly.federation import SPLITS
 from evenly.metrics import METRICS, accuracy, examples
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.table import SPLIT_WORDS

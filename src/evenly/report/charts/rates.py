@@ -6,7 +6,8 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from evenly.report.by_group import FEW, RATES, GroupRate
+from evenly.data.sensitive import FEW
+from evenly.report.by_group import RATES, GroupRate
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 
 TITLES = {"accuracy": "Accuracy by group", "selection_rate": "Selection by group", "tpr": "TPR by group", "fpr": "FPR by group"}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.encoding import Column, are_numbers
+from evenly.data.encoding import Column, are_numbers
 from evenly.notation import unknown
 from evenly.records import require
 

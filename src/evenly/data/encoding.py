@@ -6,7 +6,7 @@ The rules, which `docs/data.md` explains to users:
   mean (0 after scaling), and where training rows have missing values a 0/1 feature says so;
 - any other column becomes one 0/1 feature per category of the training rows; a missing value is a category of its own where
   training rows have one; a category that no training row has is all zeros;
-- dates, lists, infinities and more than a thousand categories are refused; `evenly.columns` says which columns are used at all.
+- dates, lists, infinities and more than a thousand categories are refused; `evenly.data.columns` says which columns are used at all.
 
 Only whether a column holds numbers or words is decided by its type, and so by all rows. Everything else comes from the training
 rows: two splits of a table with rare categories can have different features. Tables are anything with `columns`, `frame[name]` and

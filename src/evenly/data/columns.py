@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.encoding import (
+from evenly.data.encoding import (
     FEW_CATEGORIES,
     MANY_CATEGORIES,
     MISSING,

@@ -1,0 +1,43 @@
+"""What a federation is, and how the rows of a table or a data set are dealt to its clients."""
+
+from collections.abc import Callable
+
+from evenly.data.federation import Federation
+from evenly.data.partition import (
+    Rows,
+    choose_clients,
+    dirichlet,
+    dirichlet_attribute,
+    dirichlet_label_attribute,
+    equal,
+    federate,
+    natural,
+    official,
+)
+from evenly.data.partition_coverage import cov_diff_size, cov_same_size, ratio_dirichlet
+
+__all__ = [
+    "PARTITIONS",
+    "Rows",
+    "choose_clients",
+    "cov_diff_size",
+    "cov_same_size",
+    "dirichlet",
+    "dirichlet_attribute",
+    "dirichlet_label_attribute",
+    "equal",
+    "federate",
+    "natural",
+    "official",
+    "ratio_dirichlet",
+]
+
+PARTITIONS: dict[str, Callable[..., Federation]] = {
+    "dirichlet": dirichlet,
+    "equal": equal,
+    "dirichlet-attribute": dirichlet_attribute,
+    "dirichlet-label-attribute": dirichlet_label_attribute,
+    "ratio-dirichlet": ratio_dirichlet,
+    "cov-same-size": cov_same_size,
+    "cov-diff-size": cov_diff_size,
+}
