@@ -20,7 +20,7 @@ from evenly.datasets.files import MissingData
 from evenly.datasets.idx import read_set
 from evenly.datasets.mnist import LAYOUT
 from evenly.models import LeNet, Logistic, Softmax
-from evenly.models.convolution import standardised
+from evenly.models.layers import standardised
 from evenly.randomness import Draws, batches
 from evenly.types import Algorithm, Seeds, Task
 

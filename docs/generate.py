@@ -26,11 +26,11 @@ import speed
 import where_page
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
-from evenly.clients import PREPARES
-from evenly.clients.optimiser import OPTIMISERS
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, RUN_METRICS, Metric
 from evenly.notation import parse
-from evenly.sampling import SAMPLINGS, Full
+from evenly.parts.optimisers import OPTIMISERS
+from evenly.parts.sampling import SAMPLINGS, Full
+from evenly.parts.work import PREPARES
 from evenly.types import Select
 
 ROOT = Path(__file__).resolve().parent.parent

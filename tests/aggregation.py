@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from evenly.clients.server import Blend, BlendingServer
 from evenly.data.federation import Census
+from evenly.parts.optimisers import Blend, BlendingServer
 from evenly.types import Effort, Rule, Signals
 
 # Fixture T of the specification: three clients whose results are known to ten digits.

@@ -9,7 +9,7 @@ from evenly.algorithms import METHODS, variants
 from evenly.data.federation import Federation
 from evenly.models import MLP
 from evenly.notation import parse_list
-from evenly.sampling import Weighted
+from evenly.parts.sampling import Weighted
 from evenly.simulate import simulate
 from evenly.types import Algorithm, Seeds, Task, Trace
 

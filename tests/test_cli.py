@@ -295,9 +295,9 @@ def test_a_full_disk_loses_nothing_already_written(tmp_path, monkeypatch):
 
 def test_list_and_describe_cover_the_registry():
     from evenly.algorithms import METHODS
-    from evenly.clients import PREPARES
     from evenly.metrics import EVERY_METRIC
-    from evenly.sampling import SAMPLINGS
+    from evenly.parts.sampling import SAMPLINGS
+    from evenly.parts.work import PREPARES
 
     listed = run("list").stdout
     for name in (*METHODS, *EVERY_METRIC, *SAMPLINGS, *PREPARES):

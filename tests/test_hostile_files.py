@@ -33,9 +33,9 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.sources import load as load_data
 from evenly.experiment.study import StudyPlan
 from evenly.models import MLP
-from evenly.models.skeleton import skeleton
+from evenly.models.task import skeleton
 from evenly.notation import parse, parse_list
-from evenly.sampling import SAMPLINGS
+from evenly.parts.sampling import SAMPLINGS
 from evenly.saving import Model, load, save
 from evenly.watch.state import State
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.algorithms import algorithm
-from evenly.clients.local_training import batch_loss
 from evenly.data.federation import Federation, Shard
 from evenly.models import MLP, MODELS, TASKS, Custom, LinearSVM, Logistic, Softmax, check_task, from_equinox
 from evenly.models.linear import cross_entropy
+from evenly.parts.work import batch_loss
 from evenly.records import record, static
 from evenly.simulate import simulate
 from tests import federations

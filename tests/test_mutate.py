@@ -63,7 +63,7 @@ def test_one_becomes_zero_and_two(mutate, tmp_path: Path):
 
 
 def test_the_same_seed_draws_the_same_mutants(mutate):
-    first, again, other = (mutate.drawn(ROOT, ["sampling"], 9, seed) for seed in (3, 3, 4))
+    first, again, other = (mutate.drawn(ROOT, ["parts"], 9, seed) for seed in (3, 3, 4))
     assert first == again != other
     assert len({one.source for one in first}) == 9
 

@@ -34,7 +34,7 @@ from queue import Queue
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("algorithms", "clients", "metrics", "partitions", "sampling", "simulate", "flower", "auditing")
+PACKAGES = ("algorithms", "auditing", "data", "flower", "metrics", "parts", "simulate")
 SWAPS: dict[type[ast.AST], type[Any]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
     ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from evenly import datasets as datasets
     from evenly import metrics as metrics
     from evenly import models as models
-    from evenly import sampling as sampling
+    from evenly import parts as parts
     from evenly import simulate as simulate
     from evenly.algorithms import algorithm as algorithm
     from evenly.algorithms import variants as variants
@@ -48,7 +48,7 @@ _HOME = {
     "variants": "evenly.algorithms",
 }  # fmt: skip
 _READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")  # what installed plugins add must be there by then
-_MODULES = ("algorithms", "data", "datasets", "metrics", "models", "sampling", "simulate")
+_MODULES = ("algorithms", "data", "datasets", "metrics", "models", "parts", "simulate")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 

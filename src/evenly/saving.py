@@ -15,9 +15,9 @@ import numpy as np
 from evenly.data.encoding import Categorical, Encoder, Numeric
 from evenly.data.federation import Federation, as_features
 from evenly.models import TASKS, Probabilistic, check_task
-from evenly.models.skeleton import skeleton
+from evenly.models.task import skeleton
 from evenly.outside import DAMAGED, check_kinds, kinds_of, plain_json, read_arrays, shortened
-from evenly.ranking import Supernetwork
+from evenly.parts.ranking import Supernetwork
 from evenly.records import record, require, static
 from evenly.types import Task, Trace, Tree
 from evenly.writing import write_whole

@@ -9,9 +9,9 @@ from hypothesis.extra.numpy import arrays
 from evenly.algorithms import algorithm
 from evenly.algorithms.afl import AFL
 from evenly.algorithms.simplex import project
-from evenly.clients.full_gradient import FullGradient
-from evenly.clients.server import AveragingServer
 from evenly.metrics import idle_rounds
+from evenly.parts.optimisers import AveragingServer
+from evenly.parts.work import FullGradient
 from tests.aggregation import GRADIENTS, LOSSES, RATE, TRAINED, Outcome, Round, W, aggregate, rates, rounds
 from tests.oracles import fair
 from tests.simulations import Simulated, flat

@@ -5,12 +5,11 @@ import pytest
 
 from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.term import Term
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.personal import Both, PersonalTraining
 from evenly.data.federation import Federation, Shard
 from evenly.data.splits import SPLITS
 from evenly.models import Softmax
-from evenly.sampling import Full
+from evenly.parts.sampling import Full
+from evenly.parts.work import Both, LocalTraining, PersonalTraining
 from evenly.simulate import simulate
 from evenly.types import Algorithm, Trace
 from tests import federations

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, algorithm
-from evenly.sampling import Full, Weighted
+from evenly.parts.sampling import Full, Weighted
 from evenly.types import Algorithm
 from tests.aggregation import SIZES, TRAINED, Round, W, aggregate, rounds
 from tests.oracles import server

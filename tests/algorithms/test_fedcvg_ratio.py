@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, algorithm
 from evenly.algorithms.fedcvg_ratio import FedCvgRatio
-from evenly.clients.server import BlendingServer
+from evenly.parts.optimisers import BlendingServer
 from tests.aggregation import Outcome, Round, aggregate, grouped_rounds
 from tests.oracles import groups
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.clients.local_training import Local, LocalTraining
 from evenly.data.federation import Shard
+from evenly.parts.work import Local, LocalTraining
 from evenly.records import record, static
 from tests.oracles import client
 from tests.simulations import Simulated, flat, same_bits

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.clients.rank_server import GroupServer, GroupVotes
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
-from evenly.groups import drawn_groups
 from evenly.models import Custom, LeNet, Softmax
-from evenly.ranking import Supernetwork, inverse
-from evenly.ranking.ballots import tally
+from evenly.parts.groups import drawn_groups
+from evenly.parts.ranking import Supernetwork, inverse, tally
+from evenly.parts.ranking_work import GroupServer, GroupVotes
 from evenly.records import replace
 from evenly.simulate import simulate
 from evenly.types import Seeds, Trace

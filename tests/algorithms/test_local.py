@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.clients.alone import TrainingAlone
 from evenly.data.splits import SPLITS
+from evenly.parts.work import TrainingAlone
 from evenly.types import Seeds
 from tests.oracles import client
 from tests.oracles.run import visits

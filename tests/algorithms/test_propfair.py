@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.algorithms import FedAvg, algorithm
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.shaping import NashBargaining
 from evenly.data.federation import Federation
 from evenly.models import Softmax
+from evenly.parts.work import LocalTraining, NashBargaining
 from tests.clients.test_local_training import START, batches, trained
 from tests.oracles import fair
 from tests.simulations import Simulated, flat

@@ -2,9 +2,9 @@ import pytest
 
 from evenly.algorithms import algorithm, register, variants
 from evenly.algorithms.fedavg import METHOD
-from evenly.clients.server import OptimisedServer
 from evenly.notation import parse
-from evenly.sampling import Full, Uniform, Weighted
+from evenly.parts.optimisers import OptimisedServer
+from evenly.parts.sampling import Full, Uniform, Weighted
 
 
 def test_a_sweep_becomes_one_variant_per_value():

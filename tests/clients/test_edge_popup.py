@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from evenly import trees
-from evenly.clients.edge_popup import EdgePopup, Searching, score_mask
-from evenly.clients.rank_server import RankServer
 from evenly.data.federation import Shard
 from evenly.models import MLP, Custom
-from evenly.ranking import Ballot, ballot, inverse, places, supernetwork
-from evenly.ranking.ballots import DIGIT
-from evenly.ranking.supernetwork import SCORES, Supernetwork
+from evenly.parts.ranking import DIGIT, SCORES, Ballot, Supernetwork, ballot, inverse, places, supernetwork
+from evenly.parts.ranking_work import EdgePopup, RankServer, Searching, score_mask
 from evenly.records import record, static
 from evenly.types import Server, Work
 from tests.oracles import ranking as oracle
@@ -169,5 +166,5 @@ def test_bad_settings_are_refused(settings: dict, sentence: str):
 
 
 def test_a_task_whose_weights_are_not_frozen_is_refused():
-    with pytest.raises(TypeError, match=r"frozen weights, but the task is MLP\. Wrap it: evenly\.ranking\.supernetwork"):
+    with pytest.raises(TypeError, match=r"frozen weights, but the task is MLP\. Wrap it: evenly\.parts\.ranking\.supernetwork"):
         EdgePopup().start(MLP(features=2, classes=2), None, None)

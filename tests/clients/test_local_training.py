@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.clients.full_gradient import FullGradient
-from evenly.clients.local_training import LocalTraining, batch_loss
-from evenly.clients.optimiser import Optimiser
 from evenly.data.federation import Federation, Shard
 from evenly.models import LinearSVM, Softmax
+from evenly.parts.optimisers import Optimiser
+from evenly.parts.work import FullGradient, LocalTraining, batch_loss
 from evenly.types import Work
 from tests.oracles import client
 from tests.simulations import flat

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from evenly.clients.optimiser import Optimiser, optimiser_parts
+from evenly.parts.optimisers import Optimiser, optimiser_parts
 
 ONE = jnp.ones(1)
 

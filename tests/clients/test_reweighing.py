@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.algorithms import algorithm
-from evenly.clients import PREPARES, Reweigh
+from evenly.parts.work import PREPARES, Reweigh
 from evenly.types import Prepare
 from tests.oracles import groups
 

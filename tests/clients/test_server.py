@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from evenly.algorithms import algorithm
-from evenly.clients.optimiser import OPTIMISERS, Optimiser
-from evenly.clients.server import AveragingServer, OptimisedServer
 from evenly.notation import parse
+from evenly.parts.optimisers import OPTIMISERS, AveragingServer, OptimisedServer, Optimiser
 from tests.oracles import server as oracle
 
 REDDI, OPTAX = ("fedadam", "fedyogi", "fedadagrad"), ("adam", "yogi", "adagrad")

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import pytest
 
-from evenly.clients.shaping import NashBargaining
+from evenly.parts.work import NashBargaining
 
 ONE = jnp.ones(1)
 

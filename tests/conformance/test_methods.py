@@ -15,8 +15,8 @@ from evenly.algorithms import METHODS, Variant, variants
 from evenly.data.federation import Census, Shard
 from evenly.models import MLP, Softmax
 from evenly.notation import Part, parse
+from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.sampling import Full
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled
 from evenly.simulate.training import inner_products

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from evenly import trees
-from evenly.clients.local_training import batch_loss
 from evenly.data.federation import Federation, Shard
 from evenly.models import MODELS
+from evenly.parts.work import batch_loss
 from evenly.types import Task
 from tests import federations
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from evenly.data.federation import Census
+from evenly.parts.sampling import SAMPLINGS
 from evenly.randomness import Draws
-from evenly.sampling import SAMPLINGS
 from evenly.types import Select, Signals
 
 COUNTS = np.array([5, 1, 9, 30, 2, 8, 16])

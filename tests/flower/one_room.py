@@ -13,8 +13,8 @@ from evenly import trees
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.flower import wire
-from evenly.ranking.ballots import ballot
-from evenly.sampling import Full
+from evenly.parts.ranking import ballot
+from evenly.parts.sampling import Full
 from evenly.types import Algorithm, Effort, RowRule, Seeds, Signals, Task, Tree
 
 

@@ -6,8 +6,8 @@ from evenly.algorithms import Variant, variants
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.notation import parse
+from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.sampling import Full
 from evenly.types import Algorithm, Seeds, Task
 from tests.simulations import COMMON, task_for
 

@@ -12,8 +12,8 @@ from evenly.flower import wire
 from evenly.flower.clients.batches import batches
 from evenly.flower.clients.data import client_of
 from evenly.flower.clients.jax import app, shard
-from evenly.groups import CHOOSERS
 from evenly.models import MLP, Softmax
+from evenly.parts.groups import CHOOSERS
 from evenly.randomness import Draws
 from evenly.simulate import simulate
 from evenly.types import Seeds, Tree

@@ -13,9 +13,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from evenly.algorithms import algorithm
-from evenly.clients.edge_popup import EdgePopup
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.shaping import NashBargaining
 from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import jax as in_jax
@@ -25,7 +22,9 @@ from evenly.flower.clients.batches import batches
 from evenly.flower.clients.data import client_of
 from evenly.flower.clients.torch_training import drawn, outcome, shaped
 from evenly.models import MLP, Softmax
-from evenly.ranking import Frozen
+from evenly.parts.ranking import Frozen
+from evenly.parts.ranking_work import EdgePopup
+from evenly.parts.work import LocalTraining, NashBargaining
 from evenly.simulate import simulate
 from tests.flower.one_room import Room, config, plain_rounds
 

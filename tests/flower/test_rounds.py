@@ -9,7 +9,7 @@ from evenly.data.federation import Census
 from evenly.flower import rounds
 from evenly.flower.caps import Caps
 from evenly.flower.rounds import State, one_round
-from evenly.ranking.ballots import elect, tally
+from evenly.parts.ranking import elect, tally
 from evenly.types import Signals
 
 K, SHAPES = 5, ((7, 9), (9,), (300, 400))  # the last spans several chunks

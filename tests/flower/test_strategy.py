@@ -20,9 +20,9 @@ from evenly.flower.hearing import quoted
 from evenly.flower.naming import algorithm_of, notation_of
 from evenly.flower.nodes import reads_census
 from evenly.notation import parse
+from evenly.parts.sampling import SAMPLINGS, Full, Weighted
 from evenly.randomness import Draws
 from evenly.records import replace
-from evenly.sampling import SAMPLINGS, Full, Weighted
 from evenly.types import Algorithm, Seeds
 from tests.flower.grids import NODES, OneProcess, reply, settings
 

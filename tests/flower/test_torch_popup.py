@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from evenly.clients.edge_popup import EdgePopup
 from evenly.data.federation import Federation
 from evenly.flower.clients import torch_popup
 from evenly.flower.clients.data import client_of
 from evenly.flower.clients.torch_popup import _gradients, _mask, _scores, check_edges, first_places, freeze, searched, subnetwork
 from evenly.flower.clients.torch_training import Batch
-from evenly.ranking import Frozen
+from evenly.parts.ranking import Frozen
+from evenly.parts.ranking_work import EdgePopup
 
 COUNTS = torch.tensor([1.0, -2.0, 0.5, 3.0])  # what each unit's output adds to the loss, which is therefore linear
 

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from evenly.data.federation import Shard
-from evenly.groups import CHOOSERS, binary, chooser, lowest_loss, one_shot
-from evenly.groups.entropy import entropy_gradient, mixture_entropy
 from evenly.models import Custom
-from evenly.ranking import supernetwork
-from evenly.ranking.supernetwork import Supernetwork
+from evenly.parts.groups import CHOOSERS, binary, chooser, entropy_gradient, lowest_loss, mixture_entropy, one_shot
+from evenly.parts.ranking import Supernetwork, supernetwork
 from tests.oracles import ranking as oracle
 
 LINEAR = Custom(initialise=lambda key: jnp.zeros((6, 3)), apply=lambda w, x: x @ w)

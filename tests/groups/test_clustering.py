@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.groups import drawn_groups, membership, rank_clustering
 from evenly.metrics.matching import group_accuracy
+from evenly.parts.groups import drawn_groups, membership, rank_clustering
 from evenly.randomness import Draws
 from tests.oracles import ranking as oracle
 

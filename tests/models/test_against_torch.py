@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.clients.local_training import batch_loss
 from evenly.models import LeNet, ResNet
-from evenly.models.char_lstm import lstm, lstm_layer
-from evenly.models.convolution import Layer, group_norm
+from evenly.models.layers import Layer, group_norm
+from evenly.models.networks import lstm, lstm_layer
+from evenly.parts.work import batch_loss
 from tests.models.networks import shard
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed; `pip install torch` adds the comparison")

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.models import convolution
-from evenly.models.convolution import check_images, convolve, dense, group_norm, in_chunks, max_pool, standardised, uniform_layer
+from evenly.models import layers
+from evenly.models.layers import check_images, convolve, dense, group_norm, in_chunks, max_pool, standardised, uniform_layer
 
 CASES = [
     (size, stride, padding, shape)
@@ -156,7 +156,7 @@ def test_wrong_images_are_refused(shape: tuple[int, ...], mean: tuple[float, ...
 @pytest.mark.parametrize("last", [False, True], ids=["inner", "last"])
 def test_a_dense_layer_has_the_gradient_of_a_product(last: bool, backend: str, wide: int, rows: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)  # outer products are summed where rows are few, on a CPU of thin layers
-    monkeypatch.setattr(convolution, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(layers, "LEAST_WEIGHTS", 0)
     x, w, pull = drawn(0, rows, 7), drawn(1, 7, wide), drawn(2, rows, wide)
     ours = jax.grad(lambda x, w: (dense(x, {"w": w}, last=last) * pull).sum(), (0, 1))(x, w)
     theirs = jax.grad(lambda x, w: (x @ w * pull).sum(), (0, 1))(x, w)
@@ -166,7 +166,7 @@ def test_a_dense_layer_has_the_gradient_of_a_product(last: bool, backend: str, w
 
 def test_a_loss_is_not_computed_again_for_every_weight_of_the_last_layer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    monkeypatch.setattr(convolution, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(layers, "LEAST_WEIGHTS", 0)
 
     def products(last: bool) -> int:  # of the step's three; one is missing where the gradient is a sum of outer products
         step = jax.grad(lambda w: jax.nn.logsumexp(dense(drawn(0, 3, 7), {"w": w}, last=last)))

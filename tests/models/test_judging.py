@@ -7,9 +7,9 @@ import pytest
 
 from evenly.data.federation import Shard
 from evenly.models import CNN, MLP, CharLSTM, LeNet, ResNet, Softmax
-from evenly.models.custom import Custom
-from evenly.models.judging import Judging, judged
-from evenly.ranking.supernetwork import supernetwork
+from evenly.models.networks import Custom
+from evenly.models.task import Judging, judged
+from evenly.parts.ranking import supernetwork
 from evenly.types import Task
 
 IMAGES = (5, 8, 8, 1)

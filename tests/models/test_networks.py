@@ -11,10 +11,10 @@ import pytest
 import evenly
 from evenly import trees
 from evenly.algorithms import algorithm
-from evenly.clients.local_training import batch_loss
 from evenly.data.federation import Federation
 from evenly.models import CNN, NETWORKS, PIXELS, TASKS, CharLSTM, LeNet, Probabilistic, ResNet, check_task
-from evenly.models.convolution import MOST_ROWS
+from evenly.models.layers import MOST_ROWS
+from evenly.parts.work import batch_loss
 from evenly.records import replace
 from evenly.saving import Model
 from evenly.simulate import simulate

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.models import Softmax
-from evenly.models.skeleton import remembered, skeleton
+from evenly.models.task import remembered, skeleton
 
 
 class Mutable:

@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.models import convolution
-from evenly.models.convolution import convolve
-from evenly.models.winograd import by_fewer_products, fewer_products_pay
+from evenly.models import layers
+from evenly.models.layers import by_fewer_products, convolve, fewer_products_pay
 
 
 def drawn(seed: int, *shape: int) -> np.ndarray:
@@ -44,9 +43,9 @@ def exact(x: np.ndarray, w: np.ndarray, pull: np.ndarray) -> list[np.ndarray]:
 def test_outputs_and_gradients_are_nearly_as_exact_as_those_of_patches(monkeypatch: pytest.MonkeyPatch, wide: int):
     given = drawn(0, 3, 6, wide, 16), drawn(1, 3, 3, 16, 5), drawn(2, 3, 6, wide, 5)
     expected = exact(*given)
-    monkeypatch.setattr(convolution, "fewer_products_pay", lambda w, wide: True)
+    monkeypatch.setattr(layers, "fewer_products_pay", lambda w, wide: True)
     fewer = outputs(*given)
-    monkeypatch.setattr(convolution, "fewer_products_pay", lambda w, wide: False)
+    monkeypatch.setattr(layers, "fewer_products_pay", lambda w, wide: False)
     patches = outputs(*given)
     assert any((a != b).any() for a, b in zip(fewer, patches, strict=True)), "both took the same way"
     for a, b, truth in zip(fewer, patches, expected, strict=True):

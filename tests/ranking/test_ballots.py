@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.ranking import Ballot, ballot, elect, elect_groups, inverse, vote
-from evenly.ranking.ballots import DIGIT, MOST_BALLOTS, tally
-from evenly.ranking.order import MOST_EDGES
+from evenly.parts.ranking import DIGIT, MOST_BALLOTS, MOST_EDGES, Ballot, ballot, elect, elect_groups, inverse, tally, vote
 from tests.oracles import ranking as oracle
 
 # Figure 2 of E2FL, with ballots of ours where it gives none.

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.ranking.order import dropped, footrule, inverse, places
-from evenly.ranking.threshold import kth_lowest
+from evenly.parts.ranking import dropped, footrule, inverse, kth_lowest, places
 from tests.oracles import ranking as oracle
 
 FEW = st.lists(st.sampled_from([-1.5, -0.0, 0.0, 0.25, 1.0, 3e38, -3e38]), min_size=1, max_size=12)

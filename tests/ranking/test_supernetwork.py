@@ -7,8 +7,7 @@ import pytest
 
 from evenly.data.federation import Shard
 from evenly.models import MLP, Custom, LeNet, LinearSVM, ResNet, Softmax, check_task
-from evenly.ranking import dropped, places, supernetwork
-from evenly.ranking.supernetwork import SCORES, Supernetwork, fan_in
+from evenly.parts.ranking import SCORES, Supernetwork, dropped, fan_in, places, supernetwork
 from tests import federations
 
 MODEL = MLP(features=5, classes=3, hidden=(8,), bias=False)
@@ -93,7 +92,7 @@ def test_masks_keep_the_share_of_the_highest(scores: str, positive: bool, k: flo
 
 def test_frl_compat_keeps_both_ends():
     # Section 2.19 of the specification: (-0.9, -0.5, -0.2, 0.1, 0.4, 0.8) has raw top half {3, 4, 5}, by magnitude {0, 1, 5}.
-    from evenly.clients.edge_popup import score_mask
+    from evenly.parts.ranking_work import score_mask
 
     scores = jnp.array([-0.9, -0.5, -0.2, 0.1, 0.4, 0.8])
     assert score_mask(scores, k=0.5).tolist() == [0, 0, 0, 1, 1, 1]

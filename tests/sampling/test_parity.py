@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census
+from evenly.parts.sampling import Fraction, Parity, Registry, _highest
 from evenly.randomness import Draws
-from evenly.sampling import Fraction
-from evenly.sampling.parity import Parity, Registry, _highest
 from evenly.types import Select
 from tests.oracles.groups import parity_choice
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from evenly.data.federation import Census
+from evenly.parts.sampling import Fraction, Full, Odds, Parity, Uniform, Weighted, _owners
 from evenly.randomness import Draws
-from evenly.sampling import Fraction, Full, Parity, Uniform, Weighted
-from evenly.sampling.weighted import Odds, _owners
 from evenly.types import Select
 from tests.oracles import sampling
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenly.models import MLP
-from evenly.sampling import Full
+from evenly.parts.sampling import Full
 from evenly.simulate import advance, blocks, run, simulate
 from evenly.simulate.collecting import Collected
 from evenly.simulate.layout import Shape

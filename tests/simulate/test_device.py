@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evenly.clients import Reweigh
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
+from evenly.parts.work import Reweigh
 from evenly.records import replace
 from evenly.simulate.collecting import owners_of
 from evenly.simulate.device import device_data, evaluated_lists, prepared_weights

@@ -12,8 +12,8 @@ from evenly.algorithms import algorithm
 from evenly.algorithms.fedavg import FedAvg
 from evenly.data.federation import Census, Federation
 from evenly.models import MLP, Logistic, Softmax
+from evenly.parts.sampling import Full, Uniform
 from evenly.records import record, replace
-from evenly.sampling import Full, Uniform
 from evenly.simulate import company as companies
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled

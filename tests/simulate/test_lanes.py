@@ -13,9 +13,9 @@ from evenly.algorithms import variants
 from evenly.data.federation import Federation
 from evenly.datasets import synthetic
 from evenly.models import MLP, Softmax
-from evenly.models.custom import Custom
+from evenly.models.networks import Custom
 from evenly.notation import parse
-from evenly.sampling import Full
+from evenly.parts.sampling import Full
 from evenly.simulate import simulate
 from evenly.simulate.plan import deal
 from evenly.simulate.sharing import STRIDE, strides

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from evenly import randomness, shuffling
-from evenly.clients.local_training import LocalTraining
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
+from evenly.parts.sampling import Full, Uniform, Weighted
+from evenly.parts.work import LocalTraining
 from evenly.records import replace
-from evenly.sampling import Full, Uniform, Weighted
 from evenly.simulate.plan import Block, Held, Planner, Tables, deal
 from evenly.types import Seeds, Select
 

@@ -8,7 +8,7 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.models import MLP, Softmax
-from evenly.models.convolution import MOST_ROWS
+from evenly.models.layers import MOST_ROWS
 from evenly.simulate import program, run
 from evenly.simulate.layout import NEVER
 from evenly.types import Seeds, Task

@@ -6,7 +6,7 @@ import pytest
 from evenly import randomness
 from evenly.data.federation import Federation
 from evenly.models import MLP
-from evenly.sampling import Full, Weighted
+from evenly.parts.sampling import Full, Weighted
 from evenly.simulate import simulate
 from evenly.simulate.plan import Block, Planner
 from evenly.types import Seeds

@@ -33,18 +33,14 @@ from evenly.algorithms.fedavg import FedAvg
 from evenly.algorithms.fedsgd import FedSGD
 from evenly.algorithms.method import Method, Setting, settings_of
 from evenly.algorithms.q_fedavg import QFedAvg
-from evenly.clients import PREPARES
-from evenly.clients.alone import TrainingAlone
-from evenly.clients.edge_popup import EdgePopup
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.optimiser import Optimiser, optimiser_parts
-from evenly.clients.personal import PersonalTraining
-from evenly.clients.server import OptimisedServer
 from evenly.notation import Composition, Part, expand, parse, parse_list, show, unknown
 from evenly.outside import check_kinds, kinds_of, shortened
+from evenly.parts.optimisers import OptimisedServer, Optimiser, optimiser_parts
+from evenly.parts.ranking_work import EdgePopup
+from evenly.parts.sampling import SAMPLINGS
+from evenly.parts.work import PREPARES, LocalTraining, PersonalTraining, TrainingAlone
 from evenly.records import is_number, replace
 from evenly.registry import add
-from evenly.sampling import SAMPLINGS
 from evenly.types import Algorithm, Select
 
 __all__ = [

@@ -29,11 +29,10 @@ import jax.numpy as jnp
 from evenly.algorithms.method import Method
 from evenly.algorithms.shares import shares
 from evenly.algorithms.simplex import project
-from evenly.clients.full_gradient import FullGradient
-from evenly.clients.local_training import LocalTraining
 from evenly.data.federation import Census
+from evenly.parts.sampling import Full
+from evenly.parts.work import FullGradient, LocalTraining
 from evenly.records import is_number, leaf, record, require, static
-from evenly.sampling import Full
 from evenly.types import Array, Effort, Select, Signals, Tree, Work
 
 FORMS = ("full", "local", "stochastic", "per-domain")

@@ -10,7 +10,7 @@ model its own number. Their option of choosing lambda per client on validation r
 
 from evenly.algorithms.fedavg import FedAvg, follow_sampling
 from evenly.algorithms.method import Method
-from evenly.clients.personal import PersonalTraining
+from evenly.parts.work import PersonalTraining
 
 METHOD = Method(
     name="ditto",

@@ -22,13 +22,12 @@ Of a group that is absent in a round the paper says nothing. It keeps its last o
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.clients.edge_popup import EdgePopup
-from evenly.clients.rank_server import GroupServer, GroupVotes
 from evenly.data.federation import Census
-from evenly.groups import CHOOSERS
-from evenly.ranking import Frozen
+from evenly.parts.groups import CHOOSERS
+from evenly.parts.ranking import Frozen
+from evenly.parts.ranking_work import EdgePopup, GroupServer, GroupVotes
+from evenly.parts.sampling import Uniform
 from evenly.records import record, require, static
-from evenly.sampling import Uniform
 from evenly.types import Array, Effort, Signals, Tree
 
 INFERENCE = ("known", "rank-clustering", *CHOOSERS)

@@ -24,10 +24,10 @@ import numpy as np
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
 from evenly.algorithms.shares import shares
-from evenly.clients.server import Blend, BlendingServer
 from evenly.data.federation import Census, sides
+from evenly.parts.optimisers import Blend, BlendingServer
+from evenly.parts.sampling import Full
 from evenly.records import is_number, leaf, record, require, static
-from evenly.sampling import Full
 from evenly.types import Array, Effort, Signals, Tree
 
 LEAST, MOST = 0.5, 2.0  # what a client's size may be multiplied by

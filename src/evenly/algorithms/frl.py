@@ -11,12 +11,11 @@ of equals is theirs; ties go to the edge with the lower number.
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.clients.edge_popup import EdgePopup
-from evenly.clients.rank_server import RankServer
 from evenly.data.federation import Census
-from evenly.ranking import Frozen
+from evenly.parts.ranking import Frozen
+from evenly.parts.ranking_work import EdgePopup, RankServer
+from evenly.parts.sampling import Uniform
 from evenly.records import record
-from evenly.sampling import Uniform
 from evenly.types import Array, Effort, Signals, Tree
 
 

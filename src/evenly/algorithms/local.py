@@ -8,8 +8,8 @@ would give it, on the same batches; its model is its own and nothing is sent. Co
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.clients.alone import TrainingAlone
 from evenly.data.federation import Census
+from evenly.parts.work import TrainingAlone
 from evenly.records import record
 from evenly.types import Array, Effort, Signals, Tree
 

@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.server import AveragingServer
-from evenly.clients.shaping import NashBargaining
 from evenly.notation import unknown
 from evenly.outside import fits, kind_words, kinds_of, shortened
-from evenly.ranking.frozen import Frozen
+from evenly.parts.optimisers import AveragingServer
+from evenly.parts.ranking import Frozen
+from evenly.parts.sampling import Weighted
+from evenly.parts.work import LocalTraining, NashBargaining
 from evenly.records import is_number, replace, require
-from evenly.sampling import Weighted
 from evenly.types import Algorithm, Prepare, Rule, Select, Server, Trace, Work
 
 

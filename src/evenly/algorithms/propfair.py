@@ -11,8 +11,8 @@ gradient.
 
 from evenly.algorithms.fedavg import FedAvg, follow_sampling
 from evenly.algorithms.method import Method
-from evenly.clients.shaping import NashBargaining
-from evenly.sampling import Full
+from evenly.parts.sampling import Full
+from evenly.parts.work import NashBargaining
 
 METHOD = Method(
     name="propfair",

@@ -8,7 +8,7 @@ inverse of the best step size at q = 0.
 
 from evenly.algorithms.method import Method
 from evenly.algorithms.q_fedavg import QFedAvg, lipschitz_from_rate
-from evenly.clients.full_gradient import FullGradient
+from evenly.parts.work import FullGradient
 
 METHOD = Method(
     name="q-fedsgd",

@@ -13,13 +13,13 @@ from evenly.mistakes import sentences
 def list_all(plugin: Plugins = None) -> None:
     """List methods, samplings, models, data sets and metrics. Experiments of papers are listed too."""
     with sentences():
-        from evenly.clients import PREPARES
-        from evenly.clients.optimiser import optimiser_parts
         from evenly.datasets import DATASETS
         from evenly.experiment.config import packaged
         from evenly.experiment.plan import ALL_MODELS
         from evenly.metrics import EVERY_METRIC
-        from evenly.sampling import SAMPLINGS
+        from evenly.parts.optimisers import optimiser_parts
+        from evenly.parts.sampling import SAMPLINGS
+        from evenly.parts.work import PREPARES
         from evenly.terminal import methods_table
 
         console = Console()
@@ -42,11 +42,11 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
     """Explain one method, sampling or metric. Shows the formula, the settings and what clients reveal."""
     with sentences():
         from evenly.algorithms import METHODS
-        from evenly.clients import PREPARES
         from evenly.metrics import EVERY_METRIC
         from evenly.metrics.metric import RESTS_ON
         from evenly.notation import unknown
-        from evenly.sampling import SAMPLINGS
+        from evenly.parts.sampling import SAMPLINGS
+        from evenly.parts.work import PREPARES
         from evenly.terminal import part_table, reveals, sampling_reveals, settings_table, trial
 
         console = Console()

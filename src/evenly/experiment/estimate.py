@@ -16,7 +16,7 @@ from evenly.experiment.memory import refuse_large
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program, members_of, programs
 from evenly.experiment.store import Store
-from evenly.models.skeleton import skeleton
+from evenly.models.task import skeleton
 from evenly.simulate import worth_meeting
 from evenly.types import Algorithm, Seeds, Several, Task
 

@@ -14,8 +14,8 @@ from evenly.algorithms import Variant, build_part, variants
 from evenly.models import MODELS, NETWORKS
 from evenly.notation import parse_list, parse_one, unknown
 from evenly.outside import check_kinds, fits, kinds_of, plain_json, shortened
+from evenly.parts.sampling import SAMPLINGS
 from evenly.plugins import Record
-from evenly.sampling import SAMPLINGS
 from evenly.types import Select
 
 SCHEMA = 1

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evenly.experiment.plan import NewerError, plain
-from evenly.models.skeleton import skeleton
+from evenly.models.task import skeleton
 from evenly.outside import DAMAGED, check_kinds, plain_json, read_arrays
 from evenly.saving import Model, save
 from evenly.types import Task, Trace

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evenly.algorithms import METHODS, settings_of
-from evenly.clients import PREPARES
 from evenly.notation import Composition, Part, Value, parse, parse_list, show, unknown
+from evenly.parts.sampling import SAMPLINGS
+from evenly.parts.work import PREPARES
 from evenly.records import require
-from evenly.sampling import SAMPLINGS
 
 FORM = "A range is written LOW..HIGH or LOW..HIGH:log, such as 0.001..10:log"
 DIGITS = 3  # of a number that is tried: labels stay readable

@@ -10,7 +10,7 @@ from evenly.flower import wire
 from evenly.flower.naming import algorithm_of
 from evenly.flower.nodes import Roll
 from evenly.flower.rounds import Leaves
-from evenly.groups import drawn_groups, rank_clustering
+from evenly.parts.groups import drawn_groups, rank_clustering
 from evenly.records import require
 from evenly.simulate import beginning
 from evenly.simulate.choosing import GIVEN

@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord
 
 from evenly.flower import wire
 from evenly.flower.rounds import Leaves
-from evenly.models.skeleton import skeleton
+from evenly.models.task import skeleton
 from evenly.records import require
 from evenly.types import Algorithm, Seeds, Task
 

@@ -3,12 +3,11 @@
 from typing import Any
 
 from evenly.algorithms import METHODS, Method, settings_of, variants
-from evenly.clients import PREPARES
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.server import AveragingServer, OptimisedServer
 from evenly.notation import Composition, Part, parse, show
+from evenly.parts.optimisers import AveragingServer, OptimisedServer
+from evenly.parts.sampling import SAMPLINGS, Full, Uniform
+from evenly.parts.work import PREPARES, LocalTraining
 from evenly.records import replace, require
-from evenly.sampling import SAMPLINGS, Full, Uniform
 from evenly.types import Algorithm, Rule, Select, Server
 
 EVERYBODY = 2**31 - 1

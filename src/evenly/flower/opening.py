@@ -16,8 +16,8 @@ from evenly.flower.hearing import Asked, beside_arrays, heard, quoted, require_e
 from evenly.flower.messages import Standing
 from evenly.flower.nodes import Roll, introduced, present, reads_census, unknown_clients
 from evenly.flower.options import Options, Setting
+from evenly.parts.sampling import Fraction, Uniform
 from evenly.records import replace, require
-from evenly.sampling import Fraction, Uniform
 from evenly.types import Algorithm, Several
 
 LOG = logging.getLogger("flwr")

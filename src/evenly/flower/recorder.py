@@ -283,7 +283,7 @@ def _shape(reply: Evaluated) -> tuple[int, ...] | None:
 
 
 def _sampling(notation: str) -> str:
-    from evenly.sampling import SAMPLINGS
+    from evenly.parts.sampling import SAMPLINGS
 
     parts = parse(notation)[1:] if notation else ()
     return next((str(part) for part in parts if part.name in SAMPLINGS), "")

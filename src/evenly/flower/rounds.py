@@ -17,7 +17,7 @@ import numpy as np
 from evenly.data.federation import Census
 from evenly.experiment.deployment import Flag
 from evenly.flower.caps import Caps
-from evenly.ranking.ballots import DIGIT, Ballot
+from evenly.parts.ranking import DIGIT, Ballot
 from evenly.records import require
 from evenly.types import Algorithm, Effort, Rule, Server, Several, Signals, Tree
 

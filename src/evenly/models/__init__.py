@@ -1,4 +1,4 @@
-"""Models, one file each. `MODELS` and `NETWORKS` name those that experiments and saved models can ask for."""
+"""Models. `MODELS` and `NETWORKS` name those that experiments and saved models can ask for."""
 
 from collections.abc import Callable
 from math import prod
@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 
 from evenly.data.federation import Federation
-from evenly.models.char_lstm import CharLSTM
-from evenly.models.check import Probabilistic, check_task
-from evenly.models.cnn import CNN
-from evenly.models.convolution import PIXELS, Pixels
-from evenly.models.custom import Custom, from_equinox
-from evenly.models.lenet import LeNet
-from evenly.models.logistic import Logistic
-from evenly.models.mlp import MLP
+from evenly.models.layers import PIXELS, Pixels
+from evenly.models.linear import LinearSVM, Logistic, Softmax
+from evenly.models.networks import CNN, MLP, CharLSTM, Custom, LeNet, from_equinox
 from evenly.models.resnet import ResNet
-from evenly.models.softmax import Softmax
-from evenly.models.svm import LinearSVM
+from evenly.models.task import Probabilistic, check_task
 from evenly.types import Task
 
 __all__ = [

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.data.federation import Shard
-from evenly.models.convolution import (
+from evenly.models.layers import (
     MOST_DIRECT,
     MOST_ROWS,
     PIXELS,

@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 
 from evenly.data.federation import Census, Federation
-from evenly.groups import drawn_groups, membership, rank_clustering
-from evenly.ranking.ballots import DIGIT, MOST_BALLOTS
+from evenly.parts.groups import drawn_groups, membership, rank_clustering
+from evenly.parts.ranking import DIGIT, MOST_BALLOTS
 from evenly.records import replace
 from evenly.simulate.layout import Chosen, Data, Parts, Shape, State
 from evenly.simulate.plan import Planner

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly.data.federation import Shard
-from evenly.groups import chooser
-from evenly.ranking import Supernetwork
+from evenly.parts.groups import chooser
+from evenly.parts.ranking import Supernetwork
 from evenly.simulate.layout import Data, Shape, plain, shard
 from evenly.simulate.measuring import measured
 from evenly.types import Array, Task, Tree

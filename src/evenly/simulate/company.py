@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evenly.clients.local_training import LocalTraining
-from evenly.sampling import Full
+from evenly.parts.sampling import Full
+from evenly.parts.work import LocalTraining
 from evenly.simulate.layout import Band, Parts
 from evenly.simulate.measuring import MEASURED
 from evenly.types import Algorithm, Prepare, Select, Several, Task, Work

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from evenly.clients.alone import TrainingAlone
 from evenly.metrics.communication import SCALAR, Cost, round_cost
+from evenly.parts.work import TrainingAlone
 from evenly.simulate.choosing import GIVEN
 from evenly.simulate.layout import Shape
 from evenly.types import Algorithm, RowRule, Several

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
-from evenly.models.judging import judged
+from evenly.models.task import judged
 from evenly.simulate.layout import Data, Parts, Shape, State, each, plain, runs_last, shard
 from evenly.simulate.multidevice import shared_loop
 from evenly.types import Array, Task, Tree

@@ -8,8 +8,8 @@ import numpy as np
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.metrics.tables import examples
+from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.sampling import Full
 from evenly.types import NO_CHOICE, Algorithm, Trace
 
 

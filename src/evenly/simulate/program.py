@@ -17,7 +17,7 @@ from jax import lax
 from evenly import trees
 from evenly.compiling import WITHOUT_LIBRARY, graphs
 from evenly.models.linear import products_as_sums
-from evenly.ranking import Ballot
+from evenly.parts.ranking import Ballot
 from evenly.simulate import several
 from evenly.simulate.evaluation import evaluated
 from evenly.simulate.layout import Band, Data, Parts, Shape, State

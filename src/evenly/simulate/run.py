@@ -20,10 +20,10 @@ from evenly.compiling import set_flags
 from evenly.data.federation import Federation
 from evenly.metrics.communication import layer_sizes
 from evenly.models import check_task
-from evenly.models.convolution import MOST_ROWS
-from evenly.models.skeleton import skeleton
+from evenly.models.layers import MOST_ROWS
+from evenly.models.task import skeleton
+from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.sampling import Full
 from evenly.simulate import beginning, compile_time, kept_programs, people, program, several
 from evenly.simulate import checkpoint as checkpoints
 from evenly.simulate.blocks import Ahead, Blocks, Pace, evaluated_after

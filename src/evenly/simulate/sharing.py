@@ -9,7 +9,7 @@ from evenly import trees
 from evenly.compiling import whole_loops
 from evenly.models import LinearSVM, Logistic, Softmax
 from evenly.models.linear import MOST_TERMS
-from evenly.models.skeleton import skeleton
+from evenly.models.task import skeleton
 from evenly.simulate.blocks import FEWEST_ROUNDS, MOST_ROUNDS
 from evenly.simulate.company import Company
 from evenly.types import Task

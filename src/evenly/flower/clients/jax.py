@@ -21,10 +21,9 @@ from evenly.flower.clients.batches import PADDING, batches_of
 from evenly.flower.clients.data import ClientData, Rows, Source
 from evenly.flower.clients.measuring import Look, Seen
 from evenly.flower.clients.told import Told, weighted
-from evenly.groups import chooser
-from evenly.models.skeleton import skeleton
-from evenly.ranking import Supernetwork
-from evenly.ranking.ballots import DIGIT, Ballot
+from evenly.models.task import skeleton
+from evenly.parts.groups import chooser
+from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
 from evenly.simulate.choosing import MOST_ROWS
 from evenly.types import Algorithm, Array, Seeds, Several, Task, Tree, Work
 

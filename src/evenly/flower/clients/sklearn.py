@@ -16,13 +16,13 @@ import numpy as np
 from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
-from evenly.clients.local_training import LocalTraining
 from evenly.flower import wire
 from evenly.flower.clients import scaling
 from evenly.flower.clients.answering import answering
 from evenly.flower.clients.data import NO_ROWS, ClientData, Rows, Source, rows
 from evenly.flower.clients.measuring import LOOKS, Look, Metrics, Seen, looked, table
 from evenly.flower.clients.told import Told, told, weighted
+from evenly.parts.work import LocalTraining
 from evenly.records import require
 
 __all__ = ["app", "arrays", "first_arrays", "load", "measure", "reply", "told", "train"]

@@ -24,7 +24,6 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from evenly.clients.local_training import LocalTraining
 from evenly.flower import wire
 from evenly.flower.clients import scaling
 from evenly.flower.clients.answering import answering, introduction
@@ -48,6 +47,7 @@ from evenly.flower.clients.torch_training import (
     look,
     trainable,
 )
+from evenly.parts.work import LocalTraining
 from evenly.records import require
 from evenly.types import Work
 

@@ -6,17 +6,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from evenly.clients.alone import TrainingAlone
-from evenly.clients.edge_popup import EdgePopup
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.personal import PersonalTraining
 from evenly.flower.clients import torch_popup
 from evenly.flower.clients.batches import batches_of
 from evenly.flower.clients.data import ClientData, Rows
 from evenly.flower.clients.measuring import Look, Seen
 from evenly.flower.clients.told import Told, weighted
 from evenly.flower.clients.torch_training import CHUNK, Losses, MakeOptimiser, chunks, device_of, drawn, fit, joined, look
-from evenly.ranking.frozen import Frozen
+from evenly.parts.ranking import Frozen
+from evenly.parts.ranking_work import EdgePopup
+from evenly.parts.work import LocalTraining, PersonalTraining, TrainingAlone
 from evenly.types import Several, Work
 
 State = dict[str, np.ndarray]

@@ -1,6 +1,6 @@
 """Edge-popup for PyTorch: the weights of a module stay as they were drawn, and its clients learn which edges to keep.
 
-As `evenly.clients.edge_popup` and `evenly.ranking.supernetwork` describe it; here weights lie as PyTorch has them, [units, inputs,
+As `evenly.parts.ranking_work` and `evenly.parts.ranking.supernetwork` describe it; here weights lie as PyTorch has them, [units, inputs,
 ...]. Everybody draws the same weights from one seed, so only places travel: whole numbers, one for each edge, by its parameter's
 name. Any server that counts votes on them does, whatever framework its clients use.
 """
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from evenly.clients.edge_popup import EdgePopup
 from evenly.flower.clients.data import Rows
 from evenly.flower.clients.torch_training import Batch, Losses, batch_of, device_of, probabilities, tensor
-from evenly.groups.entropy import TINY
+from evenly.parts.groups import TINY
+from evenly.parts.ranking import MOST_EDGES, Frozen, dropped
+from evenly.parts.ranking_work import EdgePopup
 from evenly.randomness import Draws
-from evenly.ranking.frozen import Frozen
-from evenly.ranking.order import MOST_EDGES, dropped
 from evenly.records import require
 from evenly.simulate.choosing import MOST_ROWS
 

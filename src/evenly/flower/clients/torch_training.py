@@ -1,4 +1,4 @@
-"""Local training of an nn.Module as `evenly.clients` describes it: FedProx's pull, PropFair's loss, weighted rows.
+"""Local training of an nn.Module as `evenly.parts.work` describes it: FedProx's pull, PropFair's loss, weighted rows.
 
 With the same model and the same batches it is the simulator's arithmetic, step by step.
 """
@@ -10,13 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from evenly.clients.full_gradient import FullGradient
-from evenly.clients.local_training import LocalTraining
-from evenly.clients.optimiser import OPTIMISERS
-from evenly.clients.shaping import NashBargaining
 from evenly.flower.clients.batches import PADDING
 from evenly.flower.clients.data import Rows
 from evenly.flower.clients.measuring import Seen
+from evenly.parts.optimisers import OPTIMISERS
+from evenly.parts.work import FullGradient, LocalTraining, NashBargaining
 from evenly.randomness import batches
 from evenly.types import Work
 

@@ -1,12 +1,4 @@
-"""Edge-popup: a client looks for the edges of a frozen network that serve its own data, and sends their order.
-
-Ramanujan et al., CVPR 2020, as E2FL (Algorithms 1 and 5) and FRL use it. The scores are read off the received order, then
-moved by SGD: the forward pass uses only the edges whose scores are highest, the backward pass lets all scores through
-(straight-through): dL/ds = dL/dw * frozen weight, for every edge, kept or not. At the end the client ranks its edges by score.
-
-Inside a step, edges whose scores equal the lowest kept one exactly are all kept; orders that are sent, and the models made of
-them, keep exactly the share k.
-"""
+"""Local work and server step of methods that rank edges (edge-popup, FRL)."""
 
 from typing import NamedTuple
 
@@ -14,14 +6,20 @@ import jax
 import jax.numpy as jnp
 
 from evenly import trees
-from evenly.clients.local_training import batch_loss, check_schedule
 from evenly.data.federation import Shard
-from evenly.ranking.ballots import Ballot, ballot
-from evenly.ranking.order import dropped, places
-from evenly.ranking.supernetwork import Supernetwork
-from evenly.ranking.threshold import kth_lowest
+from evenly.parts.ranking import Ballot, Supernetwork, ballot, dropped, elect, elect_groups, kth_lowest, places
+from evenly.parts.work import batch_loss, check_schedule
 from evenly.records import is_number, leaf, record, require, static
 from evenly.types import Array, Task, Tree
+
+# Edge-popup: a client looks for the edges of a frozen network that serve its own data, and sends their order.
+#
+# Ramanujan et al., CVPR 2020, as E2FL (Algorithms 1 and 5) and FRL use it. The scores are read off the received order, then moved by
+# SGD: the forward pass uses only the edges whose scores are highest, the backward pass lets all scores through (straight-through):
+# dL/ds = dL/dw * frozen weight, for every edge, kept or not. At the end the client ranks its edges by score.
+#
+# Inside a step, edges whose scores equal the lowest kept one exactly are all kept; orders that are sent, and the models made of them,
+# keep exactly the share k.
 
 
 class Searching(NamedTuple):
@@ -97,6 +95,55 @@ def frozen(task: Task) -> Supernetwork:
     if not isinstance(task, Supernetwork):
         raise TypeError(
             f"Edge-popup ranks the edges of a network with frozen weights, but the task is {type(task).__name__}. "
-            "Wrap it: evenly.ranking.supernetwork(task, k=0.5, seed=0)."
+            "Wrap it: evenly.parts.ranking.supernetwork(task, k=0.5, seed=0)."
         )
     return task
+
+
+# Servers of rank-based learning: the next model is what the ballots decide.
+
+
+@record
+class RankServer:
+    """Replace the order of edges by the one elected (FRL's VOTE); the order before it has no say.
+
+    The change that the rule hands on is the sum of the clients' ballots, each counted a whole number of times.
+    """
+
+    def init(self, model: Tree) -> Tree:
+        return ()
+
+    def update(self, change: Ballot, state: Tree, model: Tree) -> tuple[Tree, Tree]:
+        return elect(change), state
+
+    def serve(self, model: Tree, state: Tree) -> Tree:
+        return model
+
+
+class GroupVotes(NamedTuple):
+    """What the clients of every group say in a round."""
+
+    ballots: Ballot  # summed, [groups, ...]
+    present: Array  # bool [groups] whether anybody of the group voted
+
+
+@record
+class GroupServer:
+    """E2FL: each group elects its order, and the groups, one vote each, the order from which everybody starts next.
+
+    The state are the groups' places [groups, ...]: of a group that was absent, those it elected last.
+    """
+
+    groups: int = static()
+    absent_vote: bool = static(default=False)
+    global_model: bool = static(default=False)
+
+    def init(self, model: Tree) -> Tree:
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.groups, *leaf.shape)), model)
+
+    def update(self, change: GroupVotes, state: Tree, model: Tree) -> tuple[Tree, Tree]:
+        return elect_groups(change.ballots, change.present, state, absent_vote=self.absent_vote)
+
+    def serve(self, model: Tree, state: Tree) -> Tree:
+        """The groups' models, or for each of them the model of all. [groups, ...]"""
+        return self.init(model) if self.global_model else state

@@ -1,20 +1,4 @@
-"""Optimisers for clients and servers, with their settings as leaves so that a new learning rate does not recompile.
-
-There are two families. `sgd`, `momentum`, `adam`, `yogi` and `adagrad` are optax's. `fedadam`, `fedyogi` and `fedadagrad` are the
-servers of Reddi et al., "Adaptive Federated Optimization" (ICLR 2021), Algorithm 2. With D the change that the rule decided,
-
-    m <- beta1 m + (1 - beta1) D,    w+ = w + rate m / (sqrt(v) + tau),    and v, which starts at tau^2, becomes
-
-    fedadagrad  v + D^2
-    fedyogi     v - (1 - beta2) D^2 sign(v - D^2)
-    fedadam     beta2 v + (1 - beta2) D^2.
-
-optax differs from that. Its adam and yogi divide m and v by 1 - beta^t, which corrects the bias of averages that start at 0; its
-yogi starts both of them at 1e-6; its adagrad starts v at 0.1 and divides by sqrt(v + eps), and it has no m.
-
-optax closes over its hyper-parameters. Here they are numbers in a record and the transformation is rebuilt from them
-inside the traced step, which costs nothing once compiled.
-"""
+"""Optimisers of clients and of the server."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,8 +8,24 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from evenly import trees
 from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Tree
+from evenly.types import Array, Server, Tree
+
+# Optimisers for clients and servers, with their settings as leaves so that a new learning rate does not recompile.
+#
+# There are two families. `sgd`, `momentum`, `adam`, `yogi` and `adagrad` are optax's. `fedadam`, `fedyogi` and `fedadagrad` are the
+# servers of Reddi et al., "Adaptive Federated Optimization" (ICLR 2021), Algorithm 2. With D the change that the rule decided,
+#
+# m <- beta1 m + (1 - beta1) D, w+ = w + rate m / (sqrt(v) + tau), and v, which starts at tau^2, becomes
+#
+# fedadagrad v + D^2 fedyogi v - (1 - beta2) D^2 sign(v - D^2) fedadam beta2 v + (1 - beta2) D^2.
+#
+# optax differs from that. Its adam and yogi divide m and v by 1 - beta^t, which corrects the bias of averages that start at 0; its yogi
+# starts both of them at 1e-6; its adagrad starts v at 0.1 and divides by sqrt(v + eps), and it has no m.
+#
+# optax closes over its hyper-parameters. Here they are numbers in a record and the transformation is rebuilt from them inside the
+# traced step, which costs nothing once compiled.
 
 Factory = Callable[..., optax.GradientTransformation]
 
@@ -133,3 +133,80 @@ class Optimiser:
             return self.kind(self.learning_rate, **self.options)
         known = OPTIMISERS[self.kind]
         return known.make(self.learning_rate, **{**known.settings, **self.options})
+
+
+# How the server moves its model along the change that the rule decided.
+
+
+@record
+class OptimisedServer:
+    """Let an optimiser move the model along the change that the rule decided (FedOpt: FedAdam, FedYogi, FedAdagrad, FedAvgM)."""
+
+    optimiser: Optimiser
+
+    def init(self, model: Tree) -> Tree:
+        return self.optimiser.init(model)
+
+    def update(self, change: Tree, state: Tree, model: Tree) -> tuple[Tree, Tree]:
+        # The change points downhill; an optimiser expects a gradient, which points uphill.
+        return self.optimiser.update(jax.tree.map(jnp.negative, change), state, model)
+
+    def serve(self, model: Tree, state: Tree) -> Tree:
+        return model
+
+
+class Blend(NamedTuple):
+    """What becomes of the model: so much of it is kept, and the sum of the clients' changes is added."""
+
+    kept: Array
+    total: Tree
+
+
+@record
+class BlendingServer:
+    """Serve the sum of the clients' models, sum v_k w_k, where the coefficients v_k need not sum to 1.
+
+    Clients send changes, w_k - w, so the sum is (sum v_k) w + sum v_k (w_k - w): the rule hands on both parts.
+    """
+
+    def init(self, model: Tree) -> Tree:
+        return ()
+
+    def update(self, change: Blend, state: Tree, model: Tree) -> tuple[Tree, Tree]:
+        return jax.tree.map(lambda own, total: jnp.asarray(change.kept * own + total, own.dtype), model, change.total), state
+
+    def serve(self, model: Tree, state: Tree) -> Tree:
+        return model
+
+
+class Averaged(NamedTuple):
+    """The iterates so far."""
+
+    rounds: Array
+    mean: Tree
+    inner: Tree
+
+
+@record
+class AveragingServer:
+    """Move as the inner server does (or add the change), and serve the mean of the iterates w_1..w_t, without w_0.
+
+    A round in which nobody's update counted leaves no iterate.
+    """
+
+    inner: Server | None = None
+
+    def init(self, model: Tree) -> Averaged:
+        return Averaged(jnp.zeros(()), trees.zeros_like(model), () if self.inner is None else self.inner.init(model))
+
+    def update(self, change: Tree, state: Averaged, model: Tree) -> tuple[Tree, Averaged]:
+        if self.inner is None:
+            model, inner = trees.add(model, change), ()
+        else:
+            model, inner = self.inner.update(change, state.inner, model)
+        rounds = state.rounds + 1
+        mean = jax.tree.map(lambda old, new: old + (new - old) / rounds, state.mean, model)
+        return model, Averaged(rounds, mean, inner)
+
+    def serve(self, model: Tree, state: Averaged) -> Tree:
+        return jax.tree.map(lambda last, mean: jnp.where(state.rounds > 0, mean, last), model, state.mean)

@@ -1,14 +1,65 @@
-"""Whether a task fits a federation, found out from shapes alone before anything is trained."""
+"""What a task must offer, and whether it fits a federation; found out from shapes, before anything is trained."""
 
+from collections.abc import Callable
+from functools import wraps
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 
 from evenly.data.federation import Federation, Shard
-from evenly.models.skeleton import remembered, skeleton
+from evenly.records import is_record
 from evenly.types import Array, Task, Tree
+
+# What an evaluation asks of a model: every row's loss and outcome.
+#
+# XLA does not see that two passes over the same rows in a loop are one: evaluating a network took twice as long with `losses` and
+# `predict` one after the other. Networks therefore have one method for both.
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """A task that gives losses and outcomes from one pass."""
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[Array, Array]: ...  # [n] and [n], as `losses` and `predict` give them
+
+
+def judged(task: Task, params: Tree, shard: Shard) -> tuple[Array, Array]:
+    """Losses and class numbers of these rows."""
+    return task.judge(params, shard) if isinstance(task, Judging) else (task.losses(params, shard), task.predict(params, shard.x))
+
+
+# What can be known of a task from shapes alone, found out once for each task: tracing takes as long as several rounds of a small model.
+
+T = TypeVar("T")
+
+
+def remembered(function: Callable[..., T]) -> Callable[..., T]:
+    """A function of a task, and of other things that can be hashed, whose answers are kept while the task is there. Only a record cannot
+    change; of any other task it is asked every time."""
+    kept: WeakKeyDictionary[Any, dict[Any, T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def ask(task: Task, *rest: Any) -> T:
+        if not is_record(task):
+            return function(task, *rest)
+        answers, question = kept.setdefault(task, {}), (*rest, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+        if question not in answers:
+            answers[question] = function(task, *rest)
+        return answers[question]
+
+    return ask
+
+
+@remembered
+def skeleton(task: Task) -> Tree:
+    """The structure, shapes and types of a task's parameters, without computing them."""
+    return jax.eval_shape(task.init, jax.random.key(0))
+
+
+# Whether a task fits a federation, found out from shapes alone before anything is trained.
 
 ROWS = 3
 PARTS = ("init", "losses", "penalty", "predict")

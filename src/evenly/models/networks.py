@@ -1,0 +1,361 @@
+"""Neural networks: perceptron, LeNet, a small convolutional network, a character LSTM, and modules of equinox."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from evenly.data.federation import Shard
+from evenly.models.layers import PIXELS, by_size, check_images, convolve, dense, in_chunks, max_pool, standardised, uniform_layer
+from evenly.models.linear import check_sizes, cross_entropy, flat
+from evenly.records import record, require, static
+from evenly.types import Key, Tree
+
+# A multilayer perceptron with ReLU.
+
+
+@record
+class MLP:
+    """Dense layers of the widths in `hidden`, then a softmax over the classes.
+
+    Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last layer, which has none,
+    so that logits of standardised features start with a variance of about 1; biases, if any, start at zero.
+    """
+
+    features: int = static()
+    classes: int = static()
+    hidden: tuple[int, ...] = static(default=(64,))
+    bias: bool = static(default=True)
+    joint: bool = static(default=False)
+    reduction: str = static(default="mean")
+
+    def __post_init__(self) -> None:
+        check_sizes("mlp", self.reduction, features=(self.features, 1), classes=(self.classes, 2))
+        legal = isinstance(self.hidden, tuple) and bool(self.hidden) and all(isinstance(h, int) and h > 0 for h in self.hidden)
+        require(legal, f"mlp: hidden must be a tuple of positive widths, such as (64,), got {self.hidden!r}.")
+
+    def init(self, key: Key) -> Tree:
+        widths = (self.features, *self.hidden, self.classes)
+        gains = [2.0] * len(self.hidden) + [1.0]
+        keys = jax.random.split(key, len(gains))
+        return [
+            {"w": jax.random.normal(k, (a, b)) * jnp.sqrt(gain / a), **({"b": jnp.zeros((b,))} if self.bias else {})}
+            for k, a, b, gain in zip(keys, widths[:-1], widths[1:], gains, strict=True)
+        ]
+
+    def losses(self, params: Tree, shard: Shard) -> jax.Array:
+        return cross_entropy(self._logits(params, shard.x), shard.y)
+
+    def penalty(self, params: Tree) -> float:
+        return 0.0
+
+    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
+        return self._logits(params, x).argmax(1)
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
+        logits = self._logits(params, shard.x)
+        return cross_entropy(logits, shard.y), logits.argmax(1)
+
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
+
+    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        x = flat(x)
+        for layer in params[:-1]:
+            x = jax.nn.relu(dense(x, layer))
+        return dense(x, params[-1], last=True)
+
+
+# The small network of E2FL for MNIST and FEMNIST, called LeNet there.
+
+
+@record
+class LeNet:
+    """Two padded 3 x 3 convolutions with ReLU, a 2 x 2 max-pool, a dense layer with ReLU, and a softmax.
+
+    1,625,866 parameters for ten digits; without biases, as in E2FL, 1,625,632. Images are [n, h, w] or [n, h, w, c]: bytes are
+    divided by 255 and standardised with `mean` and `deviation`, floats are taken as they are. Starts as PyTorch's layers do.
+    """
+
+    classes: int = static(default=10, doc="classes to tell apart")
+    shape: tuple[int, ...] = static(default=(28, 28, 1), doc="height, width and channels of an image")
+    widths: tuple[int, ...] = static(default=(32, 64, 128), doc="channels of the two convolutions, units of the dense layer")
+    bias: bool = static(default=True, doc="whether layers have biases; E2FL has none")
+    mean: tuple[float, ...] = static(default=PIXELS["mnist"].mean, doc="subtracted from bytes / 255, by channel")
+    deviation: tuple[float, ...] = static(default=PIXELS["mnist"].deviation, doc="what the difference is divided by")
+    joint: bool = static(default=False)
+    reduction: str = static(default="mean")
+
+    def __post_init__(self) -> None:
+        check_sizes("lenet", self.reduction, classes=(self.classes, 2))
+        check_images("lenet", self.shape, self.mean, self.deviation, least=2)
+        legal = isinstance(self.widths, tuple) and len(self.widths) == 3 and all(isinstance(w, int) and w > 0 for w in self.widths)
+        require(legal, f"lenet: widths must be three positive numbers, such as (32, 64, 128), got {self.widths!r}.")
+
+    def init(self, key: Key) -> Tree:
+        first, second, hidden = self.widths
+        height, width, channels = self.shape
+        shapes = {
+            "conv1": (3, 3, channels, first),
+            "conv2": (3, 3, first, second),
+            "dense1": (height // 2 * (width // 2) * second, hidden),
+            "dense2": (hidden, self.classes),
+        }
+        keys = jax.random.split(key, len(shapes))
+        return {name: uniform_layer(k, shape, bias=self.bias) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+
+    def losses(self, params: Tree, shard: Shard) -> jax.Array:
+        return cross_entropy(self._logits(params, shard.x), shard.y)
+
+    def penalty(self, params: Tree) -> float:
+        return 0.0
+
+    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
+        return self._logits(params, x).argmax(1)
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
+        logits = self._logits(params, shard.x)
+        return cross_entropy(logits, shard.y), logits.argmax(1)
+
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
+
+    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def logits(x: jax.Array, *, direct: bool) -> jax.Array:
+            x = standardised(x, self.mean, self.deviation)
+            x = jax.nn.relu(convolve(x, params["conv1"], direct=direct))
+            x = max_pool(jax.nn.relu(convolve(x, params["conv2"], direct=direct)))
+            return dense(jax.nn.relu(dense(flat(x), params["dense1"])), params["dense2"], last=True)
+
+        return by_size(logits, x)
+
+
+# The small network that PropFair trains on CINIC-10: two convolutions and three dense layers.
+
+
+@record
+class CNN:
+    """Two 5 x 5 convolutions without padding, each with ReLU and a 2 x 2 max-pool, then dense layers with ReLU, and a softmax.
+
+    PropFair (Table 2) says "2 Conv + 3 FC" and no sizes; these are those of PyTorch's tutorial, which many federated
+    programs use for 32 x 32 images: 62,006 parameters for ten classes. Images, standardisation and start are as in `LeNet`.
+    """
+
+    classes: int = static(default=10, doc="classes to tell apart")
+    shape: tuple[int, ...] = static(default=(32, 32, 3), doc="height, width and channels of an image")
+    channels: tuple[int, ...] = static(default=(6, 16), doc="channels of the convolutions")
+    hidden: tuple[int, ...] = static(default=(120, 84), doc="units of the dense layers before the last")
+    kernel: int = static(default=5, doc="height and width of the convolutions")
+    mean: tuple[float, ...] = static(default=PIXELS["cinic10"].mean, doc="subtracted from bytes / 255, by channel")
+    deviation: tuple[float, ...] = static(default=PIXELS["cinic10"].deviation, doc="what the difference is divided by")
+    joint: bool = static(default=False)
+    reduction: str = static(default="mean")
+
+    def __post_init__(self) -> None:
+        check_sizes("cnn", self.reduction, classes=(self.classes, 2), kernel=(self.kernel, 1))
+        for name, widths in (("channels", self.channels), ("hidden", self.hidden)):
+            legal = isinstance(widths, tuple) and bool(widths) and all(isinstance(w, int) and w > 0 for w in widths)
+            require(legal, f"cnn: {name} must be a tuple of positive numbers, got {widths!r}.")
+        least = 1
+        for _ in self.channels:
+            least = 2 * least + self.kernel - 1
+        check_images("cnn", self.shape, self.mean, self.deviation, least=least)
+
+    def init(self, key: Key) -> Tree:
+        height, width, _ = self.shape
+        for _ in self.channels:
+            height, width = (height - self.kernel + 1) // 2, (width - self.kernel + 1) // 2
+        inputs, units = (self.shape[2], *self.channels), (height * width * self.channels[-1], *self.hidden, self.classes)
+        first, second = jax.random.split(key)
+        return {
+            "convolutions": [
+                uniform_layer(k, (self.kernel, self.kernel, a, b))
+                for k, a, b in zip(jax.random.split(first, len(self.channels)), inputs[:-1], inputs[1:], strict=True)
+            ],
+            "dense": [
+                uniform_layer(k, (a, b))
+                for k, a, b in zip(jax.random.split(second, len(self.hidden) + 1), units[:-1], units[1:], strict=True)
+            ],
+        }
+
+    def losses(self, params: Tree, shard: Shard) -> jax.Array:
+        return cross_entropy(self._logits(params, shard.x), shard.y)
+
+    def penalty(self, params: Tree) -> float:
+        return 0.0
+
+    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
+        return self._logits(params, x).argmax(1)
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
+        logits = self._logits(params, shard.x)
+        return cross_entropy(logits, shard.y), logits.argmax(1)
+
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
+
+    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def logits(x: jax.Array, *, direct: bool) -> jax.Array:
+            x = standardised(x, self.mean, self.deviation)
+            for layer in params["convolutions"]:
+                x = max_pool(jax.nn.relu(convolve(x, layer, padding="valid", direct=direct)))
+            x = flat(x)
+            for layer in params["dense"][:-1]:
+                x = jax.nn.relu(dense(x, layer))
+            return dense(x, params["dense"][-1], last=True)
+
+        return by_size(logits, x)
+
+
+# A recurrent network that guesses the next character: the model of q-FFL and PropFair for Shakespeare.
+
+
+@record
+class CharLSTM:
+    """Symbols are embedded, read by LSTM layers one after another, and the last output decides among all symbols.
+
+    Rows are [n, length] symbol numbers, of any length. Starts as PyTorch's layers do (embeddings normal, all else uniform within
+    1 / sqrt(hidden), forget gates included) and keeps its two biases for each gate: 819,920 parameters for 80 symbols.
+    PropFair's table says one layer, its code has two.
+    """
+
+    symbols: int = static(default=80, doc="symbols that can be read and guessed")
+    embedding: int = static(default=8, doc="numbers that stand for a symbol")
+    hidden: int = static(default=256, doc="units of each LSTM layer")
+    layers: int = static(default=2, doc="LSTM layers")
+    joint: bool = static(default=False)
+    reduction: str = static(default="mean")
+
+    def __post_init__(self) -> None:
+        check_sizes(
+            "char-lstm",
+            self.reduction,
+            symbols=(self.symbols, 2),
+            embedding=(self.embedding, 1),
+            hidden=(self.hidden, 1),
+            layers=(self.layers, 1),
+        )
+
+    def init(self, key: Key) -> Tree:
+        first, last, *keys = jax.random.split(key, 2 + self.layers)
+        return {
+            "embedding": jax.random.normal(first, (self.symbols, self.embedding)),
+            "lstm": [lstm_layer(k, self.hidden if i else self.embedding, self.hidden) for i, k in enumerate(keys)],
+            "dense": uniform_layer(last, (self.hidden, self.symbols)),
+        }
+
+    def losses(self, params: Tree, shard: Shard) -> jax.Array:
+        return cross_entropy(self._logits(params, shard.x), shard.y)
+
+    def penalty(self, params: Tree) -> float:
+        return 0.0
+
+    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
+        return self._logits(params, x).argmax(1)
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
+        logits = self._logits(params, shard.x)
+        return cross_entropy(logits, shard.y), logits.argmax(1)
+
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
+
+    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def logits(x: jax.Array) -> jax.Array:
+            # A product, not a look-up: its gradient is a product too, where scattered additions would come in any order.
+            h = jax.nn.one_hot(x.T, self.symbols) @ params["embedding"]  # [length, n, embedding]
+            for layer in params["lstm"]:
+                h = lstm(h, layer)
+            return dense(h[-1], params["dense"], last=True)
+
+        return in_chunks(logits, x.astype(jnp.int32))
+
+
+def lstm_layer(key: Key, inputs: int, hidden: int) -> Tree:
+    """Weights of one layer, uniform within 1 / sqrt(hidden)."""
+    shapes = {"w": (inputs, 4 * hidden), "b": (4 * hidden,), "recurrent_w": (hidden, 4 * hidden), "recurrent_b": (4 * hidden,)}
+    bound, keys = hidden**-0.5, jax.random.split(key, len(shapes))
+    return {name: jax.random.uniform(k, shape, minval=-bound, maxval=bound) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+
+
+def lstm(x: jax.Array, layer: Tree) -> jax.Array:
+    """All outputs of a layer that starts at zero: [length, n, inputs] -> [length, n, hidden]. Gates lie in PyTorch's order."""
+    length, n, inputs = x.shape
+    entering = x.reshape(-1, inputs) @ layer["w"] + layer["b"] + layer["recurrent_b"]  # of all steps in one product
+
+    def step(state: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        output, cell = state
+        take, keep, new, show = jnp.split(now + output @ layer["recurrent_w"], 4, axis=-1)
+        cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(take) * jnp.tanh(new)
+        output = jax.nn.sigmoid(show) * jnp.tanh(cell)
+        return (output, cell), output
+
+    nothing = jnp.zeros((n, layer["recurrent_w"].shape[0]))
+    return lax.scan(step, (nothing, nothing), entering.reshape(length, n, -1))[1]
+
+
+# A user's own model as a Task: an (initialise, apply) pair, or an equinox module.
+
+
+@record
+class Custom:
+    """A classifier given by `initialise(key) -> params` and `apply(params, x) -> logits [n, classes]`.
+
+    `params` may be any pytree of float arrays. With `joint`, `apply` must also take parameters with a trailing run axis
+    and return [n, classes, runs].
+    """
+
+    initialise: Callable[[Key], Tree] = static()
+    apply: Callable[[Tree, Any], jax.Array] = static()
+    joint: bool = static(default=False)
+    reduction: str = static(default="mean")
+
+    def __post_init__(self) -> None:
+        check_sizes("custom", self.reduction)
+
+    def init(self, key: Key) -> Tree:
+        return self.initialise(key)
+
+    def losses(self, params: Tree, shard: Shard) -> jax.Array:
+        return cross_entropy(self._logits(params, shard.x), shard.y)
+
+    def penalty(self, params: Tree) -> float:
+        return 0.0
+
+    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
+        return self._logits(params, x).argmax(1)
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
+        logits = self._logits(params, shard.x)
+        return cross_entropy(logits, shard.y), logits.argmax(1)
+
+    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
+        return jax.nn.softmax(self._logits(params, x), axis=1)
+
+    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        logits = self.apply(params, x)
+        if logits.ndim < 2 or logits.shape[0] != x.shape[0] or logits.shape[1] < 2:
+            raise ValueError(
+                f"Your model must give one row of at least two class scores per example, [{x.shape[0]}, classes] here; "
+                f"it gave shape {logits.shape}. An equinox module maps one example to [classes]."
+            )
+        return logits
+
+
+def from_equinox(build: Callable[[Key], Any]) -> Custom:
+    """A Task from `build(key) -> equinox module`, a module that maps one example to its logits.
+
+    Float arrays of the module are trained; everything else (activations, sizes, integer arrays) is built once and fixed.
+    """
+    fixed = eqx.filter(build(jax.random.key(0)), eqx.is_inexact_array, inverse=True)
+
+    def initialise(key: Key) -> Tree:
+        return eqx.filter(build(key), eqx.is_inexact_array)
+
+    def apply(params: Tree, x: Any) -> jax.Array:
+        return jax.vmap(eqx.combine(params, fixed))(x)
+
+    return Custom(initialise=initialise, apply=apply)

@@ -1,0 +1,310 @@
+"""What clients do with their rows: local training, full gradients, personal models, reweighing."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenly import trees
+from evenly.data.federation import Shard
+from evenly.models.linear import over_runs
+from evenly.parts.optimisers import Factory, Optimiser
+from evenly.records import is_number, leaf, record, replace, require, static
+from evenly.types import Prepare, Task, Tree
+
+# Transformations of a batch's loss before it is differentiated.
+#
+# PropFair (Zhang et al., "Proportional Fairness in Federated Learning", TMLR 2023) maximises the product of the clients' utilities M -
+# F_k. Each client trains on phi(l) = -log(M - l) of every *batch's* mean loss l, at its current weights; where M - l falls under a
+# small epsilon the logarithm is replaced by l / M.
+
+Array = jax.Array
+
+
+@record
+class NashBargaining:
+    """phi(l) = -log(1 - l/M) while M - l >= epsilon, else l / M (or l / epsilon with `huber`, which keeps the slope).
+
+    -log(1 - l/M) has the gradient of -log(M - l) and is 0 at l = 0. The paper does not give epsilon; 0.2 is the code's.
+    """
+
+    M: float = leaf(default=5.0, doc="baseline utility: must exceed the usual loss; large M tends to FedAvg")
+    epsilon: float = leaf(default=0.2, doc="where M - loss falls under it, the loss is divided by M instead")
+    huber: bool = static(default=False, doc="whether the fallback keeps the slope 1 / epsilon")
+
+    def __post_init__(self) -> None:
+        if is_number(self.M) and is_number(self.epsilon):
+            require(self.M > 0 and self.epsilon > 0, f"M and epsilon must be above 0, got {self.M} and {self.epsilon}.")
+
+    def __call__(self, loss: Array) -> Array:
+        inside = self.M - loss >= self.epsilon
+        # Both branches are differentiated; the logarithm never sees an argument outside its domain.
+        safe = jnp.where(inside, loss, 0.0)
+        return jnp.where(inside, -jnp.log1p(-safe / self.M), loss / (self.epsilon if self.huber else self.M))
+
+
+# Local training: some epochs of mini-batch steps on the client's own loss, then send what changed.
+
+
+class Local(NamedTuple):
+    """A client in the middle of its local training."""
+
+    model: Tree
+    optimiser: Tree
+
+
+@record
+class LocalTraining:
+    """Epochs of mini-batch steps from the received model; the vector is trained minus received."""
+
+    learning_rate: float = leaf(default=0.1, doc="local step size")
+    epochs: int = static(default=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
+    mu: float | None = leaf(default=0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
+    optimiser: str | Factory = static(default="sgd")
+    options: dict[str, Any] = leaf(default_factory=dict)
+    shape: NashBargaining | None = None
+    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
+    shuffle: bool = static(default=True)
+
+    def __post_init__(self) -> None:
+        check_schedule(self.epochs, self.batch_size, self.max_steps)
+        if self.mu is not None and is_number(self.mu):
+            require(self.mu >= 0, f"mu must be at least 0, got {self.mu}. Use 0 for plain local training.")
+        if is_number(self.learning_rate):
+            self._optimiser()
+
+    def remember(self, model: Tree) -> Tree:
+        return None
+
+    def start(self, task: Task, received: Tree, memory: Tree) -> Local:
+        return Local(received, self._optimiser().init(received))
+
+    def step(self, task: Task, received: Tree, local: Local, batch: Shard) -> Local:
+        gradient = jax.grad(lambda model: self._objective(task, model, batch).sum())(local.model)
+        if self.mu is not None:
+            gradient = jax.tree.map(lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received)
+        return Local(*self._optimiser().update(gradient, local.optimiser, local.model))
+
+    def finish(self, task: Task, received: Tree, local: Local) -> tuple[Tree, Tree]:
+        return trees.subtract(local.model, received), None
+
+    def deploy(self, model: Tree, memory: Tree) -> Tree:
+        return model
+
+    def simplified(self) -> "LocalTraining":
+        """The same work without the pull, where it is 0: a program then need not read the received model in every step."""
+        return replace(self, mu=None) if self.mu == 0 else self
+
+    def _objective(self, task: Task, model: Tree, batch: Shard) -> jax.Array:
+        loss = batch_loss(task, model, batch)
+        return loss if self.shape is None else self.shape(loss)
+
+    def _optimiser(self) -> Optimiser:
+        return Optimiser(learning_rate=self.learning_rate, kind=self.optimiser, options=self.options)
+
+
+def batch_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
+    """Mean (or sum) of a batch's weighted losses plus the penalty: a scalar, or one per run."""
+    total = summed_loss(task, params, batch)
+    return total / jnp.maximum(batch.mask.sum(), 1.0) + task.penalty(params) if task.reduction == "mean" else total + task.penalty(params)
+
+
+def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
+    losses = task.losses(params, batch)
+    counted = over_runs(batch.mask, batch.weight) * batch.weight  # a weight may differ between runs
+    return (losses * over_runs(counted, losses)).sum(0)
+
+
+def check_schedule(epochs: Any, batch_size: Any, max_steps: Any = 0) -> None:
+    for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 1), ("max_steps", max_steps, 0)):
+        require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+# One full-batch gradient step: the client's gradient at the received model, times the learning rate.
+
+
+class Gathered(NamedTuple):
+    """A gradient summed over the batches seen so far."""
+
+    gradient: Tree
+    examples: jax.Array
+
+
+@record
+class FullGradient:
+    """The vector is -learning_rate times the gradient of the client's loss over all its training rows.
+
+    Rows are read in batches only to bound memory; the result does not depend on their size.
+    """
+
+    learning_rate: float = leaf(default=0.1, doc="step size")
+    batch_size: int = static(default=128)
+    epochs: int = static(default=1)
+    shuffle: bool = static(default=False)
+    max_steps: int = static(default=0)
+
+    def __post_init__(self) -> None:
+        check_schedule(self.epochs, self.batch_size)
+        if is_number(self.learning_rate):
+            require(self.learning_rate > 0, f"learning_rate must be above 0, got {self.learning_rate}.")
+
+    def remember(self, model: Tree) -> Tree:
+        return None
+
+    def start(self, task: Task, received: Tree, memory: Tree) -> Gathered:
+        return Gathered(trees.zeros_like(received), jnp.zeros(()))
+
+    def step(self, task: Task, received: Tree, local: Gathered, batch: Shard) -> Gathered:
+        gradient = jax.grad(lambda model: summed_loss(task, model, batch).sum())(received)
+        return Gathered(trees.add(local.gradient, gradient), local.examples + batch.mask.sum())
+
+    def finish(self, task: Task, received: Tree, local: Gathered) -> tuple[Tree, Tree]:
+        rows = jnp.maximum(local.examples, 1.0) if task.reduction == "mean" else 1.0
+        penalty = jax.grad(lambda model: jnp.sum(jnp.asarray(task.penalty(model))))(received)
+        return jax.tree.map(lambda g, p: -self.learning_rate * (g / rows + p), local.gradient, penalty), None
+
+    def deploy(self, model: Tree, memory: Tree) -> Tree:
+        return model
+
+
+# Personal models beside the shared one: each client keeps a model of its own between rounds.
+
+
+class Both(NamedTuple):
+    """A client that trains the shared model and its own at once."""
+
+    shared: Local
+    own: Local
+
+
+@record
+class PersonalTraining:
+    """Train the shared model as usual; with the same batches train the personal one, pulled towards the model received.
+
+    Ditto's step: v <- v - rate (grad F_k(v) + pull (v - w)), w the round's received model. It is FedProx's step, but from
+    the client's own v. A local optimiser moves both models and starts anew in every round.
+    """
+
+    learning_rate: float = leaf(default=0.1, doc="local step size, of both models")
+    pull: float = leaf(default=1.0, doc="lambda: 0 trains personal models alone, large values tie them to the shared one")
+    epochs: int = static(default=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
+    optimiser: str | Factory = static(default="sgd")
+    options: dict[str, Any] = leaf(default_factory=dict)
+    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
+    shuffle: bool = static(default=True)
+
+    def __post_init__(self) -> None:
+        if is_number(self.pull):
+            require(self.pull >= 0, f"pull must be at least 0, got {self.pull}. Use 0 to train personal models alone.")
+        self._training(None)
+
+    def remember(self, model: Tree) -> Tree:
+        return model
+
+    def start(self, task: Task, received: Tree, memory: Tree) -> Both:
+        shared = self._training(None).start(task, received, None)
+        return Both(shared, Local(memory, shared.optimiser))
+
+    def step(self, task: Task, received: Tree, local: Both, batch: Shard) -> Both:
+        shared, own = self._training(None), self._training(self.pull)
+        return Both(shared.step(task, received, local.shared, batch), own.step(task, received, local.own, batch))
+
+    def finish(self, task: Task, received: Tree, local: Both) -> tuple[Tree, Tree]:
+        vector, _ = self._training(None).finish(task, received, local.shared)
+        return vector, local.own.model
+
+    def deploy(self, model: Tree, memory: Tree) -> Tree:
+        return memory
+
+    def _training(self, mu: float | None) -> LocalTraining:
+        return LocalTraining(
+            learning_rate=self.learning_rate, epochs=self.epochs, batch_size=self.batch_size, mu=mu,
+            optimiser=self.optimiser, options=self.options, max_steps=self.max_steps,
+        )  # fmt: skip
+
+
+# Clients that train alone: each keeps a model of its own and shares nothing.
+
+
+@record
+class TrainingAlone:
+    """Go on training the client's own model, from the common first one; the vector is zero.
+
+    A local optimiser starts anew in every round, as it does where clients share.
+    """
+
+    learning_rate: float = leaf(default=0.1, doc="local step size")
+    epochs: int = static(default=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
+    optimiser: str | Factory = static(default="sgd")
+    options: dict[str, Any] = leaf(default_factory=dict)
+    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
+    shuffle: bool = static(default=True)
+
+    def __post_init__(self) -> None:
+        self._training()
+
+    def remember(self, model: Tree) -> Tree:
+        return model
+
+    def start(self, task: Task, received: Tree, memory: Tree) -> Local:
+        return self._training().start(task, memory, None)
+
+    def step(self, task: Task, received: Tree, local: Local, batch: Shard) -> Local:
+        return self._training().step(task, local.model, local, batch)
+
+    def finish(self, task: Task, received: Tree, local: Local) -> tuple[Tree, Tree]:
+        # A client whose training broke says so: it is counted as excluded, and keeps the model it had.
+        nothing = jnp.where(trees.all_finite(local.model), 0.0, jnp.nan)
+        return jax.tree.map(lambda m: jnp.zeros_like(m) + nothing.astype(m.dtype), received), local.model
+
+    def deploy(self, model: Tree, memory: Tree) -> Tree:
+        return memory
+
+    def _training(self) -> LocalTraining:
+        return LocalTraining(
+            learning_rate=self.learning_rate, epochs=self.epochs, batch_size=self.batch_size,
+            optimiser=self.optimiser, options=self.options, max_steps=self.max_steps,
+        )  # fmt: skip
+
+
+# Rows reweighed once, so that on every client label and group are independent.
+#
+# Kamiran, Calders, "Data preprocessing techniques for classification without discrimination", Knowledge and Information Systems 2012;
+# used in federated learning as "local debiasing" (Gonfiantini, Master's thesis, University of Genoa, 2026).
+
+
+@record
+class Reweigh:
+    """A row of group a and label y counts P(a) P(y) / P(a, y) in its client's loss, from the client's own counts.
+
+    Group and label are then independent among the weighted rows, and each is as frequent as before. A batch's loss is
+    still divided by its number of rows. Sizes, measured losses and evaluation are not reweighed. A combination that the client lacks
+    has no rows to weigh: the weights of the others then sum to less than the number of rows, unless `rescale` is set.
+    """
+
+    rescale: bool = static(default=False, doc="whether a client's weights are scaled to a mean of 1")
+    cap: float = static(default=0.0, doc="no row counts more than this; 0 is no limit")
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.rescale, bool), f"rescale must be true or false, got {self.rescale!r}.")
+        number = isinstance(self.cap, int | float) and not isinstance(self.cap, bool)
+        require(number and self.cap >= 0, f"cap must be at least 0, got {self.cap!r}. Use 0 for no limit.")
+
+    def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """How much each of one client's rows counts. [n]"""
+        (_, a), (_, label) = (np.unique(values, return_inverse=True) for values in (group, y))
+        cells = np.zeros((a.max(initial=0) + 1, label.max(initial=0) + 1))
+        np.add.at(cells, (a, label), 1)
+        expected = np.outer(cells.sum(1), cells.sum(0)) / max(len(y), 1)
+        found = (expected[a, label] / cells[a, label]).astype(np.float64)
+        found = found / found.mean() if self.rescale and len(found) else found
+        return np.minimum(found, self.cap) if self.cap else found
+
+
+__all__ = ["PREPARES", "Reweigh"]
+
+PREPARES: dict[str, type[Prepare]] = {"reweigh": Reweigh}
