@@ -15,10 +15,10 @@ import numpy as np
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.datasets import synthetic
-from evenly.datasets.adult_sex import adult_sex
+from evenly.datasets.adult import adult_sex
 from evenly.datasets.files import MissingData
-from evenly.datasets.idx import read_set
-from evenly.datasets.mnist import LAYOUT
+from evenly.datasets.formats import read_set
+from evenly.datasets.mnist import MNIST_LAYOUT
 from evenly.models import LeNet, Logistic, Softmax
 from evenly.models.layers import standardised
 from evenly.randomness import Draws, batches
@@ -66,7 +66,7 @@ def lenet_method(_: float, rate: float) -> Algorithm:
 def images() -> tuple[Federation, str]:
     trained = CLIENTS * IMAGES
     try:
-        x, y, tested = read_set(LAYOUT)
+        x, y, tested = read_set(MNIST_LAYOUT)
         rows = np.concatenate([np.flatnonzero(~tested)[:trained], np.flatnonzero(tested)[:TESTED]])
         x, y, found = x[rows, :, :, 0], y[rows], "mnist"
     except MissingData:

@@ -11,8 +11,8 @@ import pytest
 from evenly.data.columns import Choice, Fact, column_facts, feature_columns, is_id_name, option_text, refuse_unfit
 from evenly.data.encoding import MISSING, fit_encoder
 from evenly.data.federation import Federation
+from evenly.datasets.load import column_names
 from evenly.experiment.results import Comparison
-from evenly.experiment.sources import column_names
 from evenly.report.facts import data_card
 
 DAYS = [datetime.date(2023, 1, 1) + datetime.timedelta(days=i) for i in range(40)]

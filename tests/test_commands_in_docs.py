@@ -30,8 +30,8 @@ from typer.testing import CliRunner
 from evenly.cli import app
 from evenly.commands import compare, tune
 from evenly.datasets import DATASETS
+from evenly.datasets.load import is_table
 from evenly.experiment.config import of_paper, packaged, read_packaged
-from evenly.experiment.sources import is_table
 from tests.datasets.real_data import need
 from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 

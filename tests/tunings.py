@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from evenly.datasets.load import load
 from evenly.experiment import tuning
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, Run
-from evenly.experiment.sources import load
 from evenly.types import Trace
 
 ROWS = 10_000  # of each client in each split

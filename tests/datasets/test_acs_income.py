@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from evenly.datasets import DATASETS, DataError, MissingData, Sizes, acs_income, data_folder
-from evenly.datasets.acs_files import CODES, PLAIN
-from evenly.datasets.acs_tables import COLUMNS, read_published
+from evenly.datasets.acs_income import CODES, COLUMNS, PLAIN, read_published
 from tests.datasets.making import put
 from tests.datasets.real_data import need
 

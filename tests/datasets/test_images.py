@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from evenly.datasets import DATASETS, DataError, Sizes, data_folder, fashion_mnist, mnist
-from evenly.datasets.fashion_mnist import LAYOUT
-from evenly.datasets.idx import NAMES, read_idx, read_set
-from evenly.datasets.images import scaled
+from evenly.datasets.dealing import scaled
+from evenly.datasets.formats import NAMES, read_idx, read_set
+from evenly.datasets.mnist import FASHION_LAYOUT
 from tests.datasets.making import idx, put
 from tests.datasets.real_data import need
 
@@ -42,7 +42,7 @@ def test_three_clients_with_one_class_each(fashion):
 
 @pytest.mark.data
 def test_pixels_are_standardised_with_all_training_images(fashion):
-    x, y, tested = read_set(LAYOUT)
+    x, y, tested = read_set(FASHION_LAYOUT)
     assert np.bincount(y[~tested]).tolist() == [6000] * 10
     assert np.bincount(y[tested]).tolist() == [1000] * 10
     few = x[:, ::9, ::9]  # some pixels, at the dark border and inside

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from evenly.datasets import acs_income
-from evenly.datasets.acs_tables import COLUMNS
-from evenly.datasets.kept import read_once
+from evenly.datasets.acs_income import COLUMNS
+from evenly.datasets.files import read_once
 from tests.datasets.making import put
 
 

@@ -10,9 +10,9 @@ import pytest
 from evenly.data.partition_coverage import Sides, quota
 from evenly.data.splits import SPLITS
 from evenly.datasets import DATASETS, DataError, Sizes, adult_sex, compas
-from evenly.datasets.adult_sex import SEXES, read_people
+from evenly.datasets.adult import SEXES, read_people
 from evenly.datasets.compas import USED
-from evenly.datasets.people import draw_central, standardised
+from evenly.datasets.dealing import draw_central, standardised
 from tests.datasets.making import put
 from tests.datasets.real_data import need
 from tests.datasets.test_adult import row

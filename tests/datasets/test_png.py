@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.datasets.files import DataError
-from evenly.datasets.png import decode
+from evenly.datasets.formats import decode
 from tests.datasets.making import png
 
 

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.datasets import DATASETS, DataError, MissingData, Sizes, shakespeare
-from evenly.datasets.play_files import PLAYS
-from evenly.datasets.plays import parse_play, read_roles
-from evenly.datasets.shakespeare import LABELS, SYMBOLS, count_unknown, encode
-from evenly.datasets.windows import stream, thinned
+from evenly.datasets.formats import stream, thinned
+from evenly.datasets.shakespeare import LABELS, PLAYS, SYMBOLS, count_unknown, encode, parse_play, read_roles
 from tests.datasets.making import leaf, put, tar
 from tests.datasets.real_data import need
 

@@ -5,7 +5,7 @@ import pytest
 
 from evenly.data.splits import SPLITS
 from evenly.datasets import DATASETS, Sizes, synthetic_census
-from evenly.datasets.synthetic_census import is_qualified
+from evenly.datasets.synthetic import is_qualified
 
 ROWS = 200_000  # standard errors of the rates below are under 0.003
 

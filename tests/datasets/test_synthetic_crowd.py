@@ -6,7 +6,7 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
 from evenly.datasets import DATASETS, Sizes, synthetic_crowd
-from evenly.datasets.synthetic_crowd import AT_ONCE, _alive, crowd_sizes
+from evenly.datasets.synthetic import AT_ONCE, _alive, crowd_sizes
 
 
 def right_of_one_model(federation: Federation) -> float:

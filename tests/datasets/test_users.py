@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenly.datasets import DataError, MissingData, Sizes, femnist, sent140, stackoverflow
-from evenly.datasets.words import numbers, split_words, table, vocabulary
+from evenly.datasets.formats import numbers, split_words, table, vocabulary
 from tests.datasets.making import leaf, put
 
 

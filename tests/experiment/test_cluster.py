@@ -16,12 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 from evenly.cli import app
+from evenly.datasets.load import table_source
 from evenly.experiment import cluster, connection
 from evenly.experiment.execute import execute
 from evenly.experiment.files import write_rows
 from evenly.experiment.jobs import Result
 from evenly.experiment.plan import Plan
-from evenly.experiment.sources import table_source
 from evenly.experiment.store import Store
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")  # importing it would fix its settings

@@ -11,12 +11,11 @@ import pytest
 
 from evenly.commands.planned import duration
 from evenly.datasets import DATASETS
+from evenly.datasets.load import available, read_table, size
 from evenly.experiment.estimate import estimate, refuse_large_models
 from evenly.experiment.jobs import setting_of
-from evenly.experiment.memory import available, size
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import programs
-from evenly.experiment.sources import read_table
 from evenly.experiment.store import Store
 from evenly.records import replace
 
@@ -134,7 +133,7 @@ def test_an_estimate_is_not_above_what_is_drawn():
 def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_text("k,y,x\n" + "a,0,1\nb,1,2\n" * 100)
-    monkeypatch.setattr("evenly.experiment.memory.available", lambda: 1000.0)
+    monkeypatch.setattr("evenly.datasets.load.available", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"The table 't\.csv' needs about 1\.18 KiB of memory at least, but 1000 B are free"):
         read_table(path)
 
@@ -142,7 +141,7 @@ def test_a_table_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkey
 def test_models_that_do_not_fit_are_refused(monkeypatch):
     first = setting_of(PLAN, 0)
     refuse_large_models(PLAN, first)
-    monkeypatch.setattr("evenly.experiment.memory.available", lambda: 1000.0)
+    monkeypatch.setattr("evenly.datasets.load.available", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"Training these methods needs about .* Choose a smaller model"):
         refuse_large_models(PLAN, first)
 
@@ -151,7 +150,7 @@ def test_memory_is_what_the_system_says(monkeypatch, tmp_path):
     assert 2**20 < available() < 2**50
     limit = tmp_path / "memory.max"
     limit.write_text("12345\n")
-    monkeypatch.setattr("evenly.experiment.memory.LIMITS", (str(limit), str(tmp_path / "nothing")))
+    monkeypatch.setattr("evenly.datasets.load.LIMITS", (str(limit), str(tmp_path / "nothing")))
     assert available() == 12345
     limit.write_text("max\n")
     assert available() > 2**20

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from evenly.data.encoding import Column
+from evenly.datasets.load import load, read_table, table_source
 from evenly.experiment.plan import Plan
-from evenly.experiment.sources import load, read_table, table_source
 
 
 @pytest.fixture

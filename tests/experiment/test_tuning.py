@@ -12,12 +12,12 @@ from pathlib import Path
 import optuna
 import pytest
 
+from evenly.datasets.load import load
 from evenly.experiment import tuning as module
 from evenly.experiment.choose import choose
 from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import over_seeds
-from evenly.experiment.sources import load
 from evenly.experiment.store import Store
 from evenly.experiment.tuning import tune
 from evenly.experiment.tuning_files import trial_rows, write_trials

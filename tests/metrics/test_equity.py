@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.datasets.fair_mnist_rotate import SIZES
+from evenly.datasets.mnist import SIZES
 from evenly.metrics.equity import EQUITY_METRICS, equity, group_means, measure_equity
 
 CLIENTS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3)), min_size=1, max_size=20)

@@ -41,7 +41,7 @@ def describe(
 ) -> None:
     """Explain one data set: provenance, licence and files. Where its files are here, also its clients and groups."""
     with sentences():
-        from evenly.experiment.sources import load
+        from evenly.datasets.load import load
         from evenly.notation import parse_one
 
         part = parse_one(name, "data set")

@@ -54,7 +54,7 @@ def new(
             written = write_synthetic_app(folder, **({"method": method} if method else {}), rounds=rounds)
         else:
             from evenly.commands.planned import facts_of
-            from evenly.experiment.sources import load, table_source
+            from evenly.datasets.load import load, table_source
 
             source = table_source(str(data), **about)
             columns = {name: source[name] for name in ("client", "label", "sensitive")}

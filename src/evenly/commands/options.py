@@ -61,7 +61,7 @@ def plugin_records(paths: list[Path] | None) -> tuple[dict[str, str], ...]:
 
 def source(data: str, **columns: Any) -> dict[str, Any]:
     """A plan's `data`: a data set with its settings, or a user's own table and what its columns mean."""
-    from evenly.experiment.sources import is_table, table_source
+    from evenly.datasets.load import is_table, table_source
     from evenly.notation import parse_one
 
     if is_table(data):

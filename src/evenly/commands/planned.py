@@ -10,12 +10,11 @@ from rich.text import Text
 
 from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation, side_facts
+from evenly.datasets.load import ASSUMED, available, size
 from evenly.experiment import record
 from evenly.experiment.estimate import Estimate, estimate
 from evenly.experiment.jobs import Setting
-from evenly.experiment.memory import available, size
 from evenly.experiment.plan import Plan
-from evenly.experiment.sources import ASSUMED
 from evenly.experiment.store import slug
 
 

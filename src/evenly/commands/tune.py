@@ -134,7 +134,7 @@ def _searches(method: str, searches: list[str], grid: str) -> list[str]:
 def _show_data(plan: "TuningPlan") -> None:
     """What became of the columns of a table, before anything is trained."""
     from evenly.commands.planned import facts_of, facts_table
-    from evenly.experiment.sources import load
+    from evenly.datasets.load import load
 
     if "path" in plan.shared.data:
         Console(stderr=True).print(facts_table(facts_of(load(plan.shared.data, plan.shared.seeds[0]), plan.shared.data)), highlight=False)

@@ -1,41 +1,32 @@
-"""Data sets, one file each; `DATASETS` holds a card for each, by name. Only this folder touches the network."""
+"""Data sets, a module for each family. `DATASETS` holds a card for each, by name. Only this folder touches the network."""
 
 from evenly.datasets.acs_income import CARD as _ACS_INCOME
 from evenly.datasets.acs_income import acs_income
+from evenly.datasets.adult import ADULT_SEX_CARD as _ADULT_SEX
 from evenly.datasets.adult import CARD as _ADULT
-from evenly.datasets.adult import adult
-from evenly.datasets.adult_sex import CARD as _ADULT_SEX
-from evenly.datasets.adult_sex import adult_sex
-from evenly.datasets.card import DatasetCard, Sizes
-from evenly.datasets.cifar10 import CARD as _CIFAR10
-from evenly.datasets.cifar10 import cifar10
-from evenly.datasets.cifar100 import CARD as _CIFAR100
-from evenly.datasets.cifar100 import cifar100
-from evenly.datasets.cinic10 import CARD as _CINIC10
-from evenly.datasets.cinic10 import cinic10
+from evenly.datasets.adult import adult, adult_sex
+from evenly.datasets.cifar import CIFAR10_CARD as _CIFAR10
+from evenly.datasets.cifar import CIFAR100_CARD as _CIFAR100
+from evenly.datasets.cifar import CINIC10_CARD as _CINIC10
+from evenly.datasets.cifar import cifar10, cifar100, cinic10
 from evenly.datasets.compas import CARD as _COMPAS
 from evenly.datasets.compas import compas
-from evenly.datasets.fair_mnist_rotate import CARD as _FAIR_MNIST_ROTATE
-from evenly.datasets.fair_mnist_rotate import fair_mnist_rotate
-from evenly.datasets.fashion_mnist import CARD as _FASHION_MNIST
-from evenly.datasets.fashion_mnist import fashion_mnist
-from evenly.datasets.femnist import CARD as _FEMNIST
-from evenly.datasets.femnist import femnist
-from evenly.datasets.files import Content, DataError, DataFile, MissingData, check, data_folder, fetch, locate
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, MissingData, Sizes, check, data_folder, fetch, locate
+from evenly.datasets.leaf import FEMNIST_CARD as _FEMNIST
+from evenly.datasets.leaf import SENT140_CARD as _SENT140
+from evenly.datasets.leaf import femnist, sent140
 from evenly.datasets.mnist import CARD as _MNIST
-from evenly.datasets.mnist import mnist
-from evenly.datasets.sent140 import CARD as _SENT140
-from evenly.datasets.sent140 import sent140
+from evenly.datasets.mnist import FASHION_CARD as _FASHION_MNIST
+from evenly.datasets.mnist import ROTATE_CARD as _FAIR_MNIST_ROTATE
+from evenly.datasets.mnist import fair_mnist_rotate, fashion_mnist, mnist
 from evenly.datasets.shakespeare import CARD as _SHAKESPEARE
 from evenly.datasets.shakespeare import shakespeare
 from evenly.datasets.stackoverflow import CARD as _STACKOVERFLOW
 from evenly.datasets.stackoverflow import stackoverflow
+from evenly.datasets.synthetic import CENSUS_CARD as _SYNTHETIC_CENSUS
+from evenly.datasets.synthetic import CROWD_CARD as _SYNTHETIC_CROWD
 from evenly.datasets.synthetic import memory as _synthetic_memory
-from evenly.datasets.synthetic import synthetic
-from evenly.datasets.synthetic_census import CARD as _SYNTHETIC_CENSUS
-from evenly.datasets.synthetic_census import synthetic_census
-from evenly.datasets.synthetic_crowd import CARD as _SYNTHETIC_CROWD
-from evenly.datasets.synthetic_crowd import synthetic_crowd
+from evenly.datasets.synthetic import synthetic, synthetic_census, synthetic_crowd
 from evenly.datasets.vehicle import CARD as _VEHICLE
 from evenly.datasets.vehicle import vehicle
 from evenly.registry import add

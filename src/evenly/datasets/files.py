@@ -1,22 +1,28 @@
-"""Where data files live, how they are checked, and how they are fetched. Nothing else in evenly touches the network.
+"""Files of data sets: where they are, how they are fetched and checked, and what is known of each data set."""
 
-Files lie under one folder: `EVENLY_DATA`, or the user's cache folder. A data set may be accepted in several layouts (as
-published, unpacked, repacked); each is a tuple of files, and the first that is complete is used. Files whose publisher
-gives a checksum are checked every time they are read: a damaged file would quietly change results.
-"""
-
+import functools
 import hashlib
 import http.client
 import os
 import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from evenly.data.federation import Federation
 from evenly.records import record, static
 from evenly.writing import write_whole
+
+# Where data files live, how they are checked, and how they are fetched. Nothing else in evenly touches the network.
+#
+# Files lie under one folder: `EVENLY_DATA`, or the user's cache folder. A data set may be accepted in several layouts (as published,
+# unpacked, repacked); each is a tuple of files, and the first that is complete is used. Files whose publisher gives a checksum are
+# checked every time they are read: a damaged file would quietly change results.
 
 CHUNK = 1 << 20
 PATIENCE = 60  # seconds without a byte before a server is given up
@@ -176,3 +182,86 @@ def _reason(error: BaseException) -> str:
     # An HTTPError's reason lacks its number; any other URLError's text wraps its reason in brackets.
     words = str(error if isinstance(error, urllib.error.HTTPError) else getattr(error, "reason", "") or error).strip()
     return words if words.endswith(".") else f"{words}."
+
+
+# What was read from files stays in memory while they are the same: an experiment loads its data once for every seed.
+#
+# Only the files of one folder are kept, so that no more than one data set lies in memory besides what is in use.
+
+Parsed = TypeVar("Parsed", np.ndarray, dict[str, np.ndarray])
+
+_lock = threading.Lock()  # seeds are loaded in threads
+_kept: dict[tuple[str, Path], tuple[Any, Any]] = {}  # reader and file -> what the file was like, and what was read
+
+
+def read_once(read: Callable[[Path], Parsed]) -> Callable[[Path], Parsed]:
+    """A reader that parses a file again only after it has changed. Its arrays are shared and cannot be written to."""
+
+    @functools.wraps(read)
+    def reading(path: Path) -> Parsed:
+        key, now = (read.__qualname__, path.absolute()), stamp(path)
+        with _lock:
+            seen, parsed = _kept.get(key, (None, None))
+        if seen != now:
+            parsed = _frozen(read(path))
+            with _lock:
+                for other in [other for other in _kept if other[1].parent != key[1].parent]:
+                    del _kept[other]
+                _kept[key] = now, parsed
+        return parsed
+
+    return reading
+
+
+def stamp(path: Path) -> tuple[int, int, int]:
+    """Another one after the file has changed."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _frozen(parsed: Parsed) -> Parsed:
+    for array in parsed.values() if isinstance(parsed, dict) else [parsed]:
+        array.setflags(write=False)
+    return parsed
+
+
+# What is known of a data set besides its rows.
+
+
+class Sizes(NamedTuple):
+    """Clients and rows of a federation, to be compared with what a loader gives."""
+
+    clients: int
+    train: int
+    valid: int
+    test: int
+    central: int = 0
+
+    @staticmethod
+    def of(federation: Federation) -> "Sizes":
+        parts = (federation.train, federation.valid, federation.test)
+        return Sizes(federation.clients, *(len(part.rows) for part in parts), central=len(federation.central))
+
+
+@record
+class DatasetCard:
+    """A data set: how to load it, what it is made of, where it comes from and what to beware of."""
+
+    name: str = static(doc="how the command line and experiment files call it")
+    title: str = static(doc="one line")
+    load: Callable[..., Federation] = static(doc="load(**settings, split_seed=0)")
+    layouts: tuple[Layout, ...] = static(default=(), doc="accepted sets of files; the first complete one is read")
+    papers: tuple[str, ...] = static(default=(), doc="of the papers we follow, those that use it")
+    licence: str = static(default="", doc="as the publisher gives it, or that none is given")
+    provenance: str = static(default="", doc="who made it, from what, when")
+    citation: str = static(default="", doc="what to cite")
+    notes: tuple[str, ...] = static(default=(), doc="cautions, and departures from the papers")
+    memory: Callable[[Mapping[str, Any]], float] | None = static(
+        default=None, doc="bytes that the rows take at least with all of these settings; None: not known, as of files"
+    )
+    expected: Sizes | None = static(default=None, doc="of the federation with default settings; None: never seen here, or not fixed")
+
+    @property
+    def files(self) -> Layout:
+        """The files that `evenly data fetch` gets, or that a user has to provide."""
+        return fetchable(self.layouts) if self.layouts else ()

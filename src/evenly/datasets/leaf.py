@@ -1,78 +1,128 @@
-"""The JSON format of LEAF: `users`, `num_samples`, and `user_data`, which gives every user its `x` and `y`.
+"""Data sets in LEAF's format: FEMNIST and Sentiment140. Every user is a client."""
 
-LEAF's scripts write `all_data.json` or several files `all_data_0.json`, `all_data_1.json`, ...; any of them may be gzipped.
-One file is in memory at a time.
-"""
+import string
 
-import gzip
-import json
-import zlib
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+import numpy as np
 
-from evenly.datasets.files import DataError, DataFile, MissingData, missing_sentence, place
+from evenly.data import Rows, choose_clients, natural
+from evenly.data.federation import Federation
+from evenly.datasets.dealing import scaled
+from evenly.datasets.files import DataError, DatasetCard
+from evenly.datasets.formats import User, leaf_file, leaf_paths, numbers, read_leaf, split_words, table, vocabulary
 
-HOME = "https://github.com/TalwalkarLab/leaf"
+# FEMNIST: handwritten digits and letters; every writer is a client. LEAF's JSON files.
+#
+# LEAF stores pictures as 784 numbers byte / 255, so the bytes come back exactly; white is 255. Labels are 0-9, A-Z, a-z.
 
-
-class User(NamedTuple):
-    """One user's examples as the file gives them."""
-
-    name: str
-    x: list[Any]
-    y: list[Any]
+CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+SIDE = 28
+FEMNIST_FILE = leaf_file("femnist", "LEAF's FEMNIST, pictures by writer", first="all_data_0.json")
 
 
-def leaf_file(name: str, what: str, *, first: str = "all_data.json") -> DataFile:
-    """What is missing when a LEAF data set has no file: its first."""
-    return DataFile(
-        path=f"{name}/{first}",
-        what=what,
-        by_hand=f"run data/{name}/preprocess.sh of LEAF ({HOME}) and copy the files of data/{name}/data/all_data here.",
-    )
+def femnist(
+    *,
+    writers: int = 0,
+    min_samples: int = 1,
+    pixels: str = "unit",
+    train: float = 0.8,
+    valid: float = 0.1,
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """One client per writer with at least `min_samples` pictures; `writers` of them drawn by `seed` (0: all)."""
+    users = {user.name: _pictures(user) for user in read_leaf(leaf_paths(FEMNIST_FILE))}
+    sizes = np.array([len(y) for _, y in users.values()])
+    chosen = choose_clients(sizes, clients=writers, min_samples=min_samples, seed=seed, what="femnist")
+    names = [list(users)[k] for k in chosen]
+    x, y = (np.concatenate([users[name][part] for name in names]) for part in (0, 1))
+    owner = np.repeat(np.arange(len(names)), sizes[chosen])
+    return natural(Rows(scaled(x, pixels), y, CHARACTERS, "femnist"), owner, names=names, shares=(train, valid), split_seed=split_seed)
 
 
-def leaf_paths(file: DataFile) -> list[Path]:
-    """Every all_data*.json of the data set, gzipped or not, in order."""
-    folder = place(file).parent
-    paths = sorted(path for path in folder.glob("all_data*.json*") if path.name.endswith((".json", ".json.gz")))
-    if not paths:
-        raise MissingData(missing_sentence(file))
-    return paths
+def _pictures(user: User) -> tuple[np.ndarray, np.ndarray]:
+    x, y = 255 * np.asarray(user.x, np.float64).reshape(len(user.y), -1), np.asarray(user.y)
+    if x.shape[1] != SIDE * SIDE or not (0 <= x.min() <= x.max() <= 255) or abs(x - np.round(x)).max() > 0.01:
+        raise DataError(f"femnist: pictures must be {SIDE * SIDE} numbers byte / 255; writer {user.name!r} has others.")
+    if y.dtype.kind != "i" or not (0 <= y.min() <= y.max() < len(CHARACTERS)):
+        raise DataError(f"femnist: labels must be whole numbers from 0 to {len(CHARACTERS) - 1}; writer {user.name!r} has others.")
+    return np.round(x).astype(np.uint8).reshape(-1, SIDE, SIDE, 1), y.astype(np.int32)
 
 
-def read_leaf(paths: list[Path]) -> Iterator[User]:
-    """Every user of every file, in the files' order."""
-    for path in paths:
-        content = read_json(path)
-        _check_keys(path, content)
-        for name, size in zip(content["users"], content["num_samples"], strict=True):
-            data = content["user_data"].pop(name)
-            if not isinstance(data, dict) or "x" not in data or "y" not in data:
-                raise DataError(f"{path}: user {name!r} must have x and y.")
-            if not len(data["x"]) == len(data["y"]) == size:
-                raise DataError(
-                    f"{path}: user {name!r} must have {size} samples as num_samples says, got {len(data['x'])} x and {len(data['y'])} y."
-                )
-            yield User(str(name), data["x"], data["y"])
+FEMNIST_CARD = DatasetCard(
+    name="femnist",
+    title="Handwritten digits and letters; every writer is a client",
+    load=femnist,
+    layouts=((FEMNIST_FILE,),),
+    licence="US public domain (NIST Special Database 19); LEAF's scripts are BSD-2.",
+    provenance="NIST Special Database 19, by writer, prepared by LEAF (Caldas et al., 2018).",
+    citation="Caldas et al.: LEAF: a benchmark for federated settings. arXiv:1812.01097, 2018.",
+    notes=(
+        "Of the papers we follow, E2FL uses it.",
+        "Tested on files made in LEAF's format, not on LEAF's own output.",
+        "Reading all 3,550 writers takes several GiB of memory: LEAF's files are text. LEAF's `--sf` makes smaller ones.",
+    ),
+)
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, gzipped or not."""
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
-            return json.load(stream)
-    except (json.JSONDecodeError, UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not whole JSON: {error}. It may be cut off; get it again.") from None
+# Sentiment140: tell glad tweets from sad ones; every user is a client. LEAF's JSON files.
+#
+# In LEAF a tweet is [id, date, query, user, text] and its label 0 (sad) or 1 (glad). Here a tweet is its first 25 words as numbers, x
+# int32 [n, 25], for a model that learns its own word vectors. q-FFL looks words up in GloVe instead.
+
+LABELS = ("negative", "positive")
+TEXT = 4  # of LEAF's five entries
+SENT140_FILE = leaf_file("sent140", "LEAF's Sentiment140, tweets by user")
 
 
-def _check_keys(path: Path, content: Any) -> None:
-    wanted = ("users", "num_samples", "user_data")
-    if not isinstance(content, dict) or any(key not in content for key in wanted):
-        raise DataError(f"{path} must be a LEAF file, an object with users, num_samples and user_data.")
-    users, data = content["users"], content["user_data"]
-    if len(users) != len(content["num_samples"]) or sorted(users) != sorted(data):
-        raise DataError(
-            f"{path}: users, num_samples and user_data must be of the same users, got {len(users)} users and {len(data)} in data."
-        )
+def sent140(
+    *,
+    users: int = 0,
+    min_samples: int = 1,
+    words: int = 10_000,
+    length: int = 25,
+    train: float = 0.8,
+    valid: float = 0.1,
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """One client per user with at least `min_samples` tweets; `users` of them drawn by `seed` (0: all).
+
+    The `words` most frequent words of the chosen users' tweets are known, in whatever split they occur; all others are one.
+    """
+    if words < 1 or length < 1:
+        raise ValueError(f"words and length must be at least 1, got {words} and {length}.")
+    found = {user.name: _tweets(user) for user in read_leaf(leaf_paths(SENT140_FILE))}
+    sizes = np.array([len(labels) for _, labels in found.values()])
+    chosen = choose_clients(sizes, clients=users, min_samples=min_samples, seed=seed, what="sent140")
+    names = [list(found)[k] for k in chosen]
+    texts = [split_words(text) for name in names for text in found[name][0]]
+    y = np.concatenate([found[name][1] for name in names])
+    rows = Rows(table(numbers(texts, vocabulary(texts, words)), length), y, LABELS, "sent140")
+    return natural(rows, np.repeat(np.arange(len(names)), sizes[chosen]), names=names, shares=(train, valid), split_seed=split_seed)
+
+
+def _tweets(user: User) -> tuple[list[str], np.ndarray]:
+    if any(not isinstance(x, list) or len(x) <= TEXT for x in user.x):
+        raise DataError(f"sent140: a tweet must be [id, date, query, user, text]; user {user.name!r} has others.")
+    y = np.asarray(user.y)
+    if y.dtype.kind != "i" or not np.isin(y, [0, 1]).all():
+        raise DataError(f"sent140: labels must be 0 or 1; user {user.name!r} has others.")
+    return [str(x[TEXT]) for x in user.x], y.astype(np.int32)
+
+
+SENT140_CARD = DatasetCard(
+    name="sent140",
+    title="Glad and sad tweets; every user is a client",
+    load=sent140,
+    layouts=((SENT140_FILE,),),
+    papers=("q-FFL",),
+    licence="None given; tweets remain subject to Twitter's terms.",
+    provenance="Go, Bhayani and Huang (2009), prepared by LEAF (Caldas et al., 2018).",
+    citation="Go, Bhayani, Huang: Twitter sentiment classification using distant supervision. Technical report, Stanford, 2009.",
+    notes=(
+        "Tweets are by real people, with their user names: do not print or publish rows.",
+        "Labels come from emoticons, not from readers.",
+        "q-FFL embeds words with GloVe; here words are numbers and the model learns its vectors, so results will differ.",
+        "Tested on files made in LEAF's format, not on LEAF's own output.",
+    ),
+)

@@ -1,25 +1,146 @@
-"""Shakespeare: guess the next character of a play; every speaking role is a client.
+"""Shakespeare: predict the next character of a speaking role; every role is a client."""
 
-As LEAF prepares it: a speech is one line that ends with a newline, every character of it is a target once, and the input is
-the 80 characters before it, with spaces before the speech begins. The 80 symbols are LEAF's. A character that is not among
-them becomes `}`, which is what LEAF's code does too (it looks up -1 and so takes the last symbol); in all plays here that is
-one `$`, a misprint.
-
-LEAF reads the complete works of Project Gutenberg. Here the plays come from shakespeare.mit.edu (36 of 37), or from LEAF's own
-all_data.json for those who have it.
-"""
+import re
+import tarfile
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
 from evenly.data import Rows, choose_clients, natural
 from evenly.data.federation import Federation
-from evenly.datasets.card import DatasetCard, Sizes
-from evenly.datasets.files import DataError
-from evenly.datasets.leaf import leaf_file, leaf_paths, read_leaf
-from evenly.datasets.play_files import LAYOUTS
-from evenly.datasets.plays import read_roles
-from evenly.datasets.windows import Stream, stream, thinned
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, use
+from evenly.datasets.formats import Stream, leaf_file, leaf_paths, read_leaf, stream, thinned
 from evenly.randomness import Draws
+
+# The 36 plays as files: scraped from shakespeare.mit.edu into a public repository, one text each (The Winter's Tale is missing).
+
+URL = (
+    "https://raw.githubusercontent.com/ravexina/shakespeare-plays-dataset-scraper/38061c392481af43e226b735480454851802c257/shakespeare-db/"
+)
+
+SUMS = """
+874f563708473664c13f286bf33e4556064f04113a3249319e001afbe048f456 145435 All's Well That Ends Well.txt
+cb32108aee0481c32d350db8525af65f61280b731316afd9556d7606653c88f9 169548 Antony and Cleopatra.txt
+e3f44ec2346d68047d2c298b032c90337735c9f458e0a07f0211d58d6b3b0a82 134602 As You Like It.txt
+55933102813b9be78728dd07852a1eda70a23267ea0342e83cf34df28739aba1 96686 Comedy of Errors.txt
+55eca73723f16f30df8ce5e2763f87dab8171620503740a3c01db97da49eea80 180992 Coriolanus.txt
+3e430189774078f4554d2d2e9c203bdc68c967b9dabb8702e11354a663d3113c 177616 Cymbeline.txt
+7c8822f266034b11b078b835fd4a97be00ef3e8fc1531166c750e72d60075d26 196392 Hamlet.txt
+044bd2b13a42bd8256a2177f2d75eed60277ccfab02b0b1982d03728d6831fc2 155693 Henry IV, part 1.txt
+ca0a280090cb42efdb2b95ea60f4623a253f3493f141f40cb943c98718eca8fb 168615 Henry IV, part 2.txt
+4a43b80d39f0f9a8f4020c46cbd0dff99efb7c862ce84f4b9bbd141af88628a1 166207 Henry V.txt
+0dbfe13299e6d70e51fd555bf21db2fdd6e08a3589833e893f8c46191ae67dfa 142855 Henry VI, part 1.txt
+54b1db6c417764e2043067b089ab0c4ac8036299817555a7588ff9885a22aac2 163176 Henry VI, part 2.txt
+52d37825b8eb8ec1c7b84160fb9362d2f11f3cb20693c59c9870ee80149bfdc2 157821 Henry VI, part 3.txt
+6e359f8ba7f78a48c989245bfdc7a2e9dfd37757375d9943a6d5fe18ae7de8e6 159232 Henry VIII.txt
+320ce49d11e82826f1835abeb506edef809c65c97f1be8f46492b44df783fbc1 126454 Julius Caesar.txt
+169b7201d2ddda3d2327bc4dc8173f63c18785fb7b0b14eaa6c2f1323f7e9ccd 131639 King John.txt
+51b840cfd36c0c1b8e04ff04ed1da1bb05ec59b57a934dcac00d63580a9be9a6 169824 King Lear.txt
+deb918c1514924f0dabd867b179d62fc5dc567465538d5c4421c01c703bc104b 140390 Love's Labour's Lost.txt
+b8ce584b6dc7845e8f79c38601ee648c1ca1defd95956c4572857de2c253dbaf 113189 Macbeth.txt
+babb3988c525929bf00014cabb5c83c232e33865eb0283b145c2cb564affd3e9 140306 Measure for Measure.txt
+f54e502ee3e2ed14c4b9251870afbfc1290a1616fd044fc33e2074036939fba4 131655 Merchant of Venice.txt
+235102c513057c57054ae3935adf1639242367b6a9647e9f5f74d6e640da7878 140721 Merry Wives of Windsor.txt
+af8ed70096e6ab01d5c8e24b0111c18344c06855c5c327e65fd23472c44b251e 104100 Midsummer Night's Dream.txt
+f020dd656deb707e3a99724bb5a25df92bc765d8c0796b5bc0f4e6d9c6e8cf62 132701 Much Ado About Nothing.txt
+9a246d7f8f28cb56416837643e38023e6e01f4dd837a82ea3dcdd26769692ecf 168957 Othello.txt
+3655d25532aa508c35aee317f91d4371fe007ffb3d4d016d467b98ffbf0064ba 119588 Pericles.txt
+c81d18657e52dffd0ad9121f402fd8c3e5c441550690848f7b2d31f1e62cf428 144558 Richard II.txt
+3e2d9c5f9624fe60f3b99d218af9d81b42541b7652a04ec756945ff172616324 192148 Richard III.txt
+dbb48c61dd5a6e040fcb3953becedf3d70ea084624391af384a9dfafb08fedb5 154968 Romeo and Juliet.txt
+6707a2867889372ca10f88724394388fa23160ab2b15cec4fe894f14d03e9921 133380 Taming of the Shrew.txt
+db3139fc3989d1a82db7a2adfcce5c4ce123ef44438d07d0aee29c0a93bf53b3 107428 The Tempest.txt
+9398e137a3758c09fe509bf51b82639b2187a0297871eb90fd1e5da2cc40bf72 121471 Timon of Athens.txt
+5fea4cac7ff819190480e104cc893b7c4eb0d2f48c4463dfa4508d0d6934b490 133080 Titus Andronicus.txt
+ce1974af56f70ea009d64bc72751951520f2e23e242f7645e5f436efbec1637b 171091 Troiles and Cressida.txt
+71d5d96d124b364e17abbc189d135ddba0395663da0377dd63399f88acefb7d5 125638 Twelfth Night.txt
+1309b96bbe6a4b7ac8f21be5ab7acde2014ef001220271823ebf5b258a42b44d 109549 Two Gentlemen of Verona.txt
+"""  # sha256, bytes, name
+
+
+def _play(line: str) -> DataFile:
+    digest, size, name = line.split(" ", 2)
+    return DataFile(
+        path=f"shakespeare/shakespeare-db/{name}",
+        what=f"the play {name.removesuffix('.txt')}",
+        contents=(Content(f"sha256:{digest}", int(size)),),
+        urls=(URL + quote(name),),
+    )
+
+
+PLAYS = tuple(_play(line) for line in SUMS.strip().splitlines())
+PACKED = DataFile(
+    path="shakespeare/mit_plays_shakespeare-db.tar.bz2",
+    what="the 36 plays in one archive",
+    contents=(Content("sha256:ce3a6915630f249f1fc7c931f52152d710f3e89247cf40253d1329e38885206a", 1389051),),
+)
+LAYOUTS = ((PACKED,), PLAYS)
+
+
+# Take plays apart into roles and their speeches.
+#
+# In the files a speaker's name stands alone on a line that is not indented, the speech follows indented, and headings of acts and
+# scenes start with four stars. Stage directions are indented like speech; those that are recognised by their first word (Enter, Exit,
+# Exeunt, ...) or that are a single known word (Aside, Reads, Dies, Sings) are dropped, the rest stays.
+
+DIRECTION = re.compile(r"(Enter|Enters|Re-enter|Exit|Exeunt|Flourish|Alarums?)\b(?!')|(Aside|Reads|Dies|Sings)$")
+HEADING = "****"
+
+
+class Role(NamedTuple):
+    """A speaker of a play and the speeches, each on one line."""
+
+    play: str
+    name: str
+    speeches: tuple[str, ...]
+
+
+def read_roles() -> list[Role]:
+    """Every role of every play, plays by title and roles in the order of their first speech."""
+    layout, paths = use(LAYOUTS)
+    texts = _unpacked(paths[0]) if layout is LAYOUTS[0] else {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    return [role for title in sorted(texts) for role in parse_play(title, texts[title])]
+
+
+def parse_play(title: str, text: str) -> list[Role]:
+    """The roles of one play. A name counts the same in capitals or not."""
+    speeches: dict[str, list[list[str]]] = {}
+    speech: list[str] | None = None
+    for line in text.splitlines():
+        words = " ".join(line.split())
+        if not words or DIRECTION.match(words):
+            continue
+        if line.startswith(HEADING) or "Shakespeare_homepage" in line:
+            speech = None
+        elif not line[0].isspace():
+            speech = []
+            speeches.setdefault(words.upper(), []).append(speech)
+        elif speech is not None:
+            speech.append(words)
+    spoken = ((name, tuple(" ".join(lines) for lines in said if lines)) for name, said in speeches.items())
+    return [Role(title, name, said) for name, said in spoken if said]
+
+
+def _unpacked(path: Path) -> dict[str, str]:
+    try:
+        with tarfile.open(path, "r:bz2") as archive:
+            members = [member for member in archive if member.isfile() and member.name.endswith(".txt")]
+            streams = {Path(member.name).stem: archive.extractfile(member) for member in members}
+            return {title: stream.read().decode("utf-8") for title, stream in streams.items() if stream is not None}
+    except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not a whole archive of plays: {error}. Delete it and get it again.") from None
+
+
+# Shakespeare: guess the next character of a play; every speaking role is a client.
+#
+# As LEAF prepares it: a speech is one line that ends with a newline, every character of it is a target once, and the input is the 80
+# characters before it, with spaces before the speech begins. The 80 symbols are LEAF's. A character that is not among them becomes `}`,
+# which is what LEAF's code does too (it looks up -1 and so takes the last symbol); in all plays here that is one `$`, a misprint.
+#
+# LEAF reads the complete works of Project Gutenberg. Here the plays come from shakespeare.mit.edu (36 of 37), or from LEAF's own
+# all_data.json for those who have it.
 
 SYMBOLS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 UNKNOWN = SYMBOLS.index("}")

@@ -21,10 +21,8 @@ import numpy as np
 from evenly.data import Rows, choose_clients, natural
 from evenly.data.federation import Federation
 from evenly.data.sensitive import MOST_CLASSES
-from evenly.datasets.card import DatasetCard
-from evenly.datasets.files import DataError, DataFile, MissingData, missing_sentence, place
-from evenly.datasets.windows import Stream, stream
-from evenly.datasets.words import PADDING, SPECIAL, UNKNOWN, numbers, vocabulary
+from evenly.datasets.files import DataError, DataFile, DatasetCard, MissingData, missing_sentence, place
+from evenly.datasets.formats import PADDING, SPECIAL, UNKNOWN, Stream, numbers, stream, vocabulary
 
 EXPORT = DataFile(
     path="stackoverflow/stackoverflow.jsonl",

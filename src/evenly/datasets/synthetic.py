@@ -1,21 +1,31 @@
-"""The synthetic federation of q-FFL: a known, tunable amount of disagreement between clients.
+"""Synthetic federations: q-FFL's Synthetic(alpha, beta), a census with groups of people, and a crowd of a million clients."""
 
-Li et al., "Fair Resource Allocation in Federated Learning", Appendix E. Client k has its own linear model: u_k and B_k
-standard normal; entries of W_k and b_k around u_k; features around v_k, itself around B_k, with variance j^-1.2 for
-feature j; y = argmax(x W_k + b_k). Nothing is downloaded.
-
-The paper says only that sizes follow a power law. The authors' scripts draw floor(lognormal(4, s)) + 50; s = 1 fits the
-paper's totals (12,697 rows, deviation 73) and is the default.
-"""
-
-from collections.abc import Mapping
-from typing import Any
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evenly.data.federation import DRAWN, Federation
+from evenly.data.partition import Rows, federate, numbered
+from evenly.data.sensitive import Sensitive, cross
+from evenly.data.splits import cut_rows, split_rows
+from evenly.datasets.files import DatasetCard, Sizes
 from evenly.randomness import generator
-from evenly.records import replace
+from evenly.records import replace, require
+
+# The synthetic federation of q-FFL: a known, tunable amount of disagreement between clients.
+#
+# Li et al., "Fair Resource Allocation in Federated Learning", Appendix E. Client k has its own linear model: u_k and B_k standard
+# normal; entries of W_k and b_k around u_k; features around v_k, itself around B_k, with variance j^-1.2 for feature j; y = argmax(x
+# W_k + b_k). Nothing is downloaded.
+#
+# The paper says only that sizes follow a power law. The authors' scripts draw floor(lognormal(4, s)) + 50; s = 1 fits the paper's
+# totals (12,697 rows, deviation 73) and is the default.
 
 FEWEST, MOST_DRAWN = 50, 10**7  # rows of a client, and clients whose rows are counted exactly before they are drawn
 KINDS = ("non-iid", "iid", "hybrid")
@@ -75,3 +85,254 @@ def memory(settings: Mapping[str, Any]) -> float:
         return 0.0  # refused elsewhere
     rows = float(_sizes(clients, spread, settings["seed"]).sum()) if clients <= MOST_DRAWN else FEWEST * clients
     return 2 * 8 * rows * settings["features"]
+
+
+# A made-up census whose unfairness is known: how rare a group is, how its labels are spoilt, and how different it is.
+#
+# Nothing is downloaded. A person has features x, standard normal, and is qualified if w·x > 0. Half of either group is, whatever the
+# settings: any gap between the groups is one of three that are put in on purpose.
+#
+# - Representation: the share of unprivileged people goes evenly from share * (1 - skew) at the first client to share * (1 + skew) at
+# the last. - Label bias b: a qualified unprivileged person gets the favourable label only with probability 1 - b. No one else's is
+# touched. - Angle a (degrees): the unprivileged group's w is turned by a against the privileged group's, so that one linear model
+# cannot be right for both, and the group with fewer rows is served worse.
+#
+# What ideal models show, measured on the recorded labels (unprivileged minus privileged):
+#
+# the recorded labels themselves rate of favourable labels -b/2 who is qualified, truly SPD 0, EOD 0, FPR gap b/(1+b), accuracy gap -b/2
+# w of the privileged, for everyone SPD 0, EOD -a/180, accuracy gap -a/180 where b = 0
+
+GROUPS = ("unprivileged", "privileged")
+LABELS = ("refused", "granted")
+
+
+def synthetic_census(
+    clients: int = 10,
+    *,
+    rows: int = 10_000,
+    features: int = 10,
+    share: float = 0.3,
+    skew: float = 0.5,
+    label_bias: float = 0.2,
+    angle: float = 30.0,
+    test: float = 0.2,
+    valid: float = 0.1,
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """People dealt to clients of equal size; the share `test` of all, with the same share of groups, is a central test set.
+
+    `share` is that of unprivileged people, `skew` how much it differs between clients (0: not at all, 1: from none to twice the
+    share), `label_bias` and `angle` are explained in the module. The last feature says who is privileged. `seed` draws people
+    and their clients, `split_seed` the validation rows of each client.
+    """
+    _check_census(clients, rows, features, share=share, skew=skew, label_bias=label_bias, angle=angle, test=test, valid=valid)
+    owner = np.concatenate([np.full(round(test * rows), -1), np.arange(rows - round(test * rows)) * clients // (rows - round(test * rows))])
+    rare = generator(seed, "group").random(rows) < _chance(owner, clients, share, skew)
+    x = generator(seed, "features").normal(size=(rows, features))
+    qualified = is_qualified(x, rare, angle)
+    spoilt = rare & qualified & (generator(seed, "labels").random(rows) < label_bias)
+    people = Rows(
+        np.concatenate([x, ~rare[:, None]], axis=1, dtype=np.float32, casting="unsafe"),
+        (qualified & ~spoilt).astype(np.int32),
+        LABELS,
+        "synthetic-census",
+    ).grouped(cross([Sensitive("group", GROUPS, (~rare).astype(np.int32))]))
+    parts = split_rows(owner, clients, shares=(1 - valid, valid), seed=split_seed)
+    made = f"{DRAWN}, shares of unprivileged people with skew={skew:g}"
+    return federate(people, parts, names=numbered(clients), central=np.flatnonzero(owner < 0), partition=made)
+
+
+def is_qualified(x: np.ndarray, rare: np.ndarray, angle: float) -> np.ndarray:
+    """Whether w·x > 0, where w is the first axis for privileged people and turned towards the second for the others."""
+    turned = np.cos(np.deg2rad(angle)) * x[:, 0] + np.sin(np.deg2rad(angle)) * x[:, 1]
+    return np.where(rare, turned, x[:, 0]) > 0
+
+
+def _chance(owner: np.ndarray, clients: int, share: float, skew: float) -> np.ndarray:
+    """How likely each row is of an unprivileged person: by client, and the plain share in the test set."""
+    slope = np.linspace(-1, 1, clients) if clients > 1 else np.zeros(1)
+    return np.where(owner < 0, share, share * (1 + skew * slope)[owner])
+
+
+def _check_census(clients: int, rows: int, features: int, *, test: float, valid: float, **shares: float) -> None:
+    require(features >= 2, f"synthetic-census: features must be at least 2, got {features}.")
+    require(0 <= test < 1 and 0 <= valid < 1, f"synthetic-census: test and valid must be at least 0 and below 1, got {test} and {valid}.")
+    held = rows - round(test * rows)
+    require(
+        1 <= clients <= held, f"synthetic-census: clients must be between 1 and the rows that are not test rows, {held}, got {clients}."
+    )
+    share, skew = shares["share"], shares["skew"]
+    require(0 < share < 1, f"synthetic-census: share must be between 0 and 1, got {share}.")
+    require(0 <= skew <= 1, f"synthetic-census: skew must be at least 0 and at most 1, got {skew}.")
+    require(share * (1 + skew) <= 1, f"synthetic-census: share * (1 + skew) must be at most 1, got {share * (1 + skew):g}.")
+    require(0 <= shares["label_bias"] <= 1, f"synthetic-census: label_bias must be at least 0 and at most 1, got {shares['label_bias']}.")
+    require(0 <= shares["angle"] <= 180, f"synthetic-census: angle must be between 0 and 180 degrees, got {shares['angle']}.")
+
+
+CENSUS_CARD = DatasetCard(
+    name="synthetic-census",
+    title="Made-up people with a known bias against one group; nothing is downloaded",
+    load=synthetic_census,
+    memory=lambda settings: (8 + 4) * settings["rows"] * settings["features"],  # drawn in double precision, kept in single
+    licence="Made here",
+    provenance="Drawn as the module evenly.datasets.synthetic_census explains.",
+    citation="None: the construction is evenly's own.",
+    notes=(
+        "The recorded labels are biased, in the test set too: a model that reproduces who is truly qualified is 100 - 100 * label_bias / 2 "
+        "percent right about unprivileged people, and its false positive rate is not zero for them.",
+        "The last feature is the group itself.",
+    ),
+    expected=Sizes(clients=10, train=7200, valid=800, test=0, central=2000),
+)
+
+
+# Very many small clients whose wishes differ by a chosen amount: a crowd of phones, made in seconds.
+#
+# Nothing is downloaded. Client k has n_k rows, lognormal with the given mean and at least two; a place z_k, standard normal in four
+# dimensions; and a taste t_k, standard normal, one number per class. Its features lie around C z_k with deviation 1, and y = argmax(x W
+# + disagreement * t_k): the same features get other labels at other clients, so that no model can be right for all, and the more
+# `disagreement`, the less. C and W are the same for everyone.
+#
+# Everything is drawn in blocks of clients. The first clients of a crowd are those of any larger one with the same settings, and drawing
+# it takes little more memory than the rows themselves: a million clients of 14 rows with 60 features are 3.4 GB.
+
+PLACES = 4  # dimensions in which clients differ in their features
+FEWEST_IN_CROWD = 2  # rows of a client
+AT_ONCE = 4096  # clients drawn together
+
+
+def synthetic_crowd(
+    clients: int = 1000,
+    *,
+    rows: float = 14.0,
+    spread: float = 0.8,
+    features: int = 60,
+    classes: int = 10,
+    disagreement: float = 1.0,
+    train: float = 0.8,
+    valid: float = 0.1,
+    seed: int = 0,
+    split_seed: int = 0,
+) -> Federation:
+    """Clients with `rows` rows on average; `spread` is the deviation of the logarithm of their number (0: all clients are equal).
+
+    `disagreement` is how much clients differ in what they call the same thing (0: not at all). `seed` draws the data, `split_seed`
+    which of a client's rows train, validate and test. Every client has a training row, and a test row unless `train` and `valid` add up
+    to 1.
+    """
+    _check_crowd(clients, features, classes, rows=rows, spread=spread, disagreement=disagreement, train=train, valid=valid)
+    crowd = _Crowd(clients, rows, spread, features, classes, disagreement, seed)
+    sizes = crowd_sizes(clients, rows, spread, seed)
+    x, y = _drawn(crowd, sizes)
+    order = np.empty(len(y), np.int32)
+
+    def shuffle(block: int, own: slice, size: np.ndarray) -> None:
+        # The whole part of a lot is the client, the fraction is drawn: clients stay in order, their rows do not.
+        lots = np.repeat(np.arange(len(size)), size) + generator(split_seed, "crowd split", block).random(own.stop - own.start)
+        order[own] = own.start + np.argsort(lots)
+
+    _in_blocks(sizes, shuffle)
+    labels = tuple(f"class {c}" for c in range(classes))
+    parts = cut_rows(order, sizes, (train, valid))
+    return federate(Rows(x, y, labels, "synthetic-crowd"), parts, names=numbered(clients), partition=DRAWN)
+
+
+class _Crowd(NamedTuple):
+    """What decides the rows, whichever of them train."""
+
+    clients: int
+    rows: float
+    spread: float
+    features: int
+    classes: int
+    disagreement: float
+    seed: int
+
+
+_lock = threading.Lock()  # seeds are loaded in threads
+_alive: dict[_Crowd, tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
+
+
+def _drawn(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels. Federations that differ only in their split share them, as long as one of them is in use."""
+    with _lock:
+        known, y = _alive.get(crowd, (None, None))
+        x = known() if known else None
+        if x is None or y is None:
+            x, y = _draw(crowd, sizes)
+            x.setflags(write=False)
+            _alive[crowd] = weakref.ref(x, lambda _: _alive.pop(crowd, None)), y
+    return x, y
+
+
+def _draw(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    features, classes, seed = crowd.features, crowd.classes, crowd.seed
+    # Whole before they are filled: lists of pieces would take the memory twice.
+    x, y = np.empty((sizes.sum(), features), np.float32), np.empty(sizes.sum(), np.int32)
+    shared = generator(seed, "crowd")
+    weights = shared.standard_normal((features, classes)).astype(np.float32) / np.float32(np.sqrt(features))
+    centres = shared.standard_normal((PLACES, features)).astype(np.float32) / np.float32(np.sqrt(PLACES))
+
+    def fill(block: int, own: slice, size: np.ndarray) -> None:
+        person = generator(seed, "crowd people", block).standard_normal((len(size), PLACES + classes), np.float32)
+        generator(seed, "crowd rows", block).standard_normal(dtype=np.float32, out=x[own])
+        x[own] += np.repeat(person[:, :PLACES] @ centres, size, axis=0)
+        y[own] = (x[own] @ weights + np.repeat(np.float32(crowd.disagreement) * person[:, PLACES:], size, axis=0)).argmax(1)
+
+    _in_blocks(sizes, fill)
+    return x, y
+
+
+def _in_blocks(sizes: np.ndarray, work: Callable[[int, slice, np.ndarray], None]) -> None:
+    """Call for every block of clients, in threads: its number, its rows, and how many each of its clients has."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+
+    def one(block: int) -> None:
+        bounds = offsets[block * AT_ONCE : (block + 1) * AT_ONCE + 1]
+        work(block, slice(int(bounds[0]), int(bounds[-1])), np.diff(bounds))
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # NumPy lets other threads work meanwhile
+        deque(threads.map(one, range(-(-len(sizes) // AT_ONCE))), maxlen=0)
+
+
+def crowd_sizes(clients: int, rows: float, spread: float, seed: int) -> np.ndarray:
+    """How many rows each client has: a lognormal number with this mean, rounded to nearest, at least two."""
+    drawn = generator(seed, "crowd sizes").standard_normal(clients)
+    return np.maximum(FEWEST_IN_CROWD, np.rint(rows * np.exp(spread * drawn - spread**2 / 2))).astype(np.int64)
+
+
+def _check_crowd(clients: int, features: int, classes: int, **given: float) -> None:
+    name = "synthetic-crowd"
+    require(clients >= 1, f"{name}: clients must be at least 1, got {clients}.")
+    require(features >= 1, f"{name}: features must be at least 1, got {features}.")
+    require(classes >= 2, f"{name}: classes must be at least 2, got {classes}.")
+    require(
+        given["rows"] >= FEWEST_IN_CROWD,
+        f"{name}: rows must be at least {FEWEST_IN_CROWD}, a client's rows on average, got {given['rows']}.",
+    )
+    for setting in ("spread", "disagreement"):
+        require(given[setting] >= 0, f"{name}: {setting} must be at least 0, got {given[setting]}.")
+    train, valid = given["train"], given["valid"]
+    require(0 < train <= 1, f"{name}: train must be above 0 and at most 1, got {train}.")
+    require(valid >= 0 and train + valid <= 1 + 1e-9, f"{name}: valid must be from 0 to 1 - train = {1 - train:g}, got {valid}.")
+    rows = clients * given["rows"]
+    require(rows < 2**31 / 1.05, f"{name}: clients * rows must stay below 2 billion, got {rows:,.0f}. Row numbers have 32 bits.")
+
+
+CROWD_CARD = DatasetCard(
+    name="synthetic-crowd",
+    title="As many small clients as you like, made in seconds; nothing is downloaded",
+    load=synthetic_crowd,
+    memory=lambda settings: (
+        4 * max(FEWEST_IN_CROWD, settings["rows"] / 2) * settings["clients"] * settings["features"]
+    ),  # about half at least
+    licence="Made here",
+    provenance="Drawn as the module evenly.datasets.synthetic_crowd explains.",
+    citation="None: the construction is evenly's own.",
+    notes=(
+        "Four clients in five have at most two test rows, so that one client's accuracy is mostly chance.",
+        "clients=1000000 takes 3.6 GB and half a minute.",
+    ),
+    expected=Sizes(clients=1000, train=10946, valid=1360, test=1879),
+)

@@ -11,9 +11,8 @@ import numpy as np
 
 from evenly.data import Rows, natural
 from evenly.data.federation import Federation
-from evenly.datasets.card import DatasetCard, Sizes
-from evenly.datasets.files import Content, DataError, DataFile, use
-from evenly.datasets.leaf import User, read_leaf
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, use
+from evenly.datasets.formats import User, read_leaf
 
 FEATURES = 100
 KINDS = ("subset", "full")

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evenly.algorithms import METHODS
+from evenly.datasets.load import table_source
 from evenly.experiment.plan import Plan, check_seeds
-from evenly.experiment.sources import table_source
 from evenly.experiment.study import StudyPlan, swept
 from evenly.notation import unknown
 from evenly.outside import MOST_NESTED, check_nesting, fits, shortened

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from evenly.datasets.load import refuse_large
 from evenly.experiment.jobs import Setting, as_trained
-from evenly.experiment.memory import refuse_large
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program, members_of, programs
 from evenly.experiment.store import Store

@@ -14,10 +14,10 @@ import numpy as np
 
 from evenly.algorithms.e2fl import E2FL
 from evenly.data.federation import Federation
+from evenly.datasets.load import load
 from evenly.experiment.panel import panel_of
 from evenly.experiment.plan import ALL_MODELS, Plan
 from evenly.experiment.programs import Program, members_of
-from evenly.experiment.sources import load
 from evenly.notation import parse_one, unknown
 from evenly.outside import check_kinds, kinds_of
 from evenly.records import replace

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evenly.data.federation import Federation
+from evenly.datasets.load import HIDE_TEST, load
 from evenly.experiment import record
 from evenly.experiment.choose import Choice, choose
 from evenly.experiment.execute import execute
 from evenly.experiment.lock import held
 from evenly.experiment.results import Comparison, Run, over_seeds
-from evenly.experiment.sources import HIDE_TEST, load
 from evenly.experiment.store import Store, sweep
 from evenly.experiment.tuning_plan import TuningPlan, planned, source_of
 from evenly.experiment.tuning_study import Study, Tried

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from evenly.datasets.load import HIDE_TEST, is_table
 from evenly.experiment.plan import SCHEMA, Plan, plain
-from evenly.experiment.sources import HIDE_TEST, is_table
 from evenly.experiment.tuning_space import Space, space_of
 from evenly.metrics import EVERY_METRIC
 from evenly.notation import Part, parse, parse_one, show, unknown
@@ -119,7 +119,7 @@ def source_of(data: str | dict[str, Any]) -> dict[str, Any]:
     if isinstance(data, dict):
         return data
     if is_table(data):
-        raise ValueError(f"A table such as {data!r} needs its columns: give data=evenly.experiment.sources.table_source(...).")
+        raise ValueError(f"A table such as {data!r} needs its columns: give data=evenly.datasets.load.table_source(...).")
     part = parse_one(data, "data set")
     return {"name": part.name, **part.settings}
 

@@ -46,7 +46,7 @@ def tune(
 
     Args:
         method: The method with what to search, such as ``"q-fedavg(q=0.001..10:log)"``.
-        data: A data set with its settings, such as ``"synthetic(clients=20)"``, or what ``evenly.experiment.sources.table_source`` gives.
+        data: A data set with its settings, such as ``"synthetic(clients=20)"``, or what ``evenly.datasets.load.table_source`` gives.
         out: A folder for the trials, the results of what was chosen and both reports. The same call goes on where it was stopped.
         progress: Called with the rounds done and the rounds in all.
         trials: How many settings to try. By default 64, or all combinations where there are fewer.
