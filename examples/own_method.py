@@ -6,7 +6,7 @@ falls only the worst-served client counts. Run it with `python examples/own_meth
 
 import evenly
 from evenly.algorithms import Method
-from evenly.algorithms.shares import softmax_shares
+from evenly.algorithms.weights import softmax_shares
 from evenly.data.federation import Census
 from evenly.records import is_number, leaf, record, require
 from evenly.types import Array, Effort, Signals, Tree

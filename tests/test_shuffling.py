@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly import shuffling
+from evenly import randomness
 from evenly.randomness import Draws
 
 COUNTERS = st.integers(0, 2**64 - 1)
@@ -23,7 +23,7 @@ def laid_out(sizes: list[int], gap: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, shuffling.LONGEST), COUNTERS, COUNTERS), min_size=1, max_size=20),
+    st.lists(st.tuples(st.integers(1, randomness.LONGEST), COUNTERS, COUNTERS), min_size=1, max_size=20),
     st.integers(-(2**63), 2**64 - 1),
     st.integers(0, 3),
 )
@@ -32,22 +32,22 @@ def test_every_shuffle_is_numpys(visits: list[tuple[int, int, int]], seed: int, 
     draws, (entries, begins) = Draws(seed, "batches"), laid_out(sizes, gap)
     expected = entries.copy()
     one_by_one(draws, expected, begins.tolist(), sizes, first, second)
-    shuffling.shuffle_each(draws, entries, begins, np.array(sizes), np.array(first, np.uint64), np.array(second, np.uint64))
+    randomness.shuffle_each(draws, entries, begins, np.array(sizes), np.array(first, np.uint64), np.array(second, np.uint64))
     np.testing.assert_array_equal(entries, expected)
 
 
 def test_more_than_are_shuffled_at_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(shuffling, "AT_ONCE", 7)
+    monkeypatch.setattr(randomness, "AT_ONCE", 7)
     draw = np.random.default_rng(0)
     sizes, rounds, clients = draw.integers(1, 30, 100), draw.integers(0, 9, 100), draw.integers(0, 10**6, 100)
     draws, (entries, begins) = Draws(3, "batches"), laid_out(sizes.tolist(), 0)
     expected = entries.copy()
     one_by_one(draws, expected, begins.tolist(), sizes.tolist(), rounds.tolist(), clients.tolist())
-    shuffling.shuffle_each(draws, entries, begins, sizes, rounds, clients)
+    randomness.shuffle_each(draws, entries, begins, sizes, rounds, clients)
     np.testing.assert_array_equal(entries, expected)
 
 
 def test_it_is_noticed_if_numpy_shuffles_otherwise(monkeypatch: pytest.MonkeyPatch):
-    assert shuffling.like_numpy.__wrapped__()
-    monkeypatch.setattr(shuffling, "ROUNDS", 9)
-    assert not shuffling.like_numpy.__wrapped__()
+    assert randomness.like_numpy.__wrapped__()
+    monkeypatch.setattr(randomness, "ROUNDS", 9)
+    assert not randomness.like_numpy.__wrapped__()

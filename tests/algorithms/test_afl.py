@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from evenly.algorithms import algorithm
 from evenly.algorithms.afl import AFL
-from evenly.algorithms.simplex import project
+from evenly.algorithms.weights import project
 from evenly.metrics import idle_rounds
 from evenly.parts.optimisers import AveragingServer
 from evenly.parts.work import FullGradient

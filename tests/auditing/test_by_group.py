@@ -8,7 +8,7 @@ import pytest
 from evenly.auditing.by_group import AGAINST, IMPACT, MOST_COMPARED, GroupView, group_view, intersections, overall, with_clients
 from evenly.auditing.hiding import veil
 from evenly.metrics import rates
-from evenly.metrics.fairness import view as of_sides
+from evenly.metrics.groups import view as of_sides
 
 MISSING = "(missing)"
 

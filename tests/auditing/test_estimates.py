@@ -5,7 +5,7 @@ import pytest
 
 from evenly.auditing.counting import Rows, counted
 from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe, rate_ends, resampled
-from evenly.metrics.bootstrap import MOST_BLOCKS
+from evenly.metrics.statistics import MOST_BLOCKS
 from evenly.report.served import wilson
 
 

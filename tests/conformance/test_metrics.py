@@ -8,8 +8,8 @@ import pytest
 from evenly.auditing.by_group import IMPACT
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, REGISTRIES, Metric, register
 from evenly.metrics.declaration import check_declaration
-from evenly.metrics.fairness import View
-from evenly.metrics.metric import CLIENTS, GROUPS, ROWS, SIDES, WORST_CLIENT
+from evenly.metrics.groups import View
+from evenly.metrics.tables import CLIENTS, GROUPS, ROWS, SIDES, WORST_CLIENT
 
 
 @pytest.mark.parametrize("metric", [*EVERY_METRIC.values(), IMPACT], ids=lambda metric: metric.name)

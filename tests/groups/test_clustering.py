@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evenly.metrics.matching import group_accuracy
+from evenly.metrics.runs import group_accuracy
 from evenly.parts.groups import drawn_groups, membership, rank_clustering
 from evenly.randomness import Draws
 from tests.oracles import ranking as oracle

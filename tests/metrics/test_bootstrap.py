@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.metrics import bootstrap, measure_groups, over_clients
+from evenly.metrics import measure_groups, over_clients, statistics
 from tests.metrics.tables import random_table
 
 CLIENTS = np.stack([random_table(s, groups=2, least=0) for s in range(12)])  # [clients, groups, labels, outcomes]
@@ -18,7 +18,7 @@ def share(tables: np.ndarray) -> np.ndarray:
 
 
 def drawn_tables(tables: np.ndarray, draws: int, seed: int) -> np.ndarray:
-    return np.concatenate(list(bootstrap.resampled(tables, draws, seed)))
+    return np.concatenate(list(statistics.resampled(tables, draws, seed)))
 
 
 def test_resamples_are_sums_of_as_many_clients():
@@ -39,7 +39,7 @@ def test_the_interval_is_numpys_percentile_of_the_resamples():
 
 def test_the_same_seed_gives_the_same_interval_however_it_is_cut(monkeypatch: pytest.MonkeyPatch):
     before = over_clients(CLIENTS, eod, seed=1)
-    monkeypatch.setattr(bootstrap, "AT_ONCE", 50)
+    monkeypatch.setattr(statistics, "AT_ONCE", 50)
     assert over_clients(CLIENTS, eod, seed=1) == before
     assert over_clients(CLIENTS, eod, seed=2) != before
 
@@ -58,9 +58,9 @@ def test_very_many_clients_are_joined_and_the_interval_stays_as_wide(monkeypatch
     draw = np.random.default_rng(8)
     tables = draw.poisson(3, (1200, 2, 2, 2))
     alone = over_clients(tables, eod, draws=2000)
-    monkeypatch.setattr(bootstrap, "MOST_BLOCKS", 200)
+    monkeypatch.setattr(statistics, "MOST_BLOCKS", 200)
     joined = over_clients(tables, eod, draws=2000)
-    np.testing.assert_array_equal(bootstrap.blocks(tables.reshape(1200, -1)).sum(0), tables.sum(0).ravel())
+    np.testing.assert_array_equal(statistics.blocks(tables.reshape(1200, -1)).sum(0), tables.sum(0).ravel())
     assert joined.high - joined.low == pytest.approx(alone.high - alone.low, rel=0.15)
 
 
@@ -89,7 +89,7 @@ def test_mistakes_are_refused():
 
 
 @pytest.mark.parametrize(
-    "over", [lambda **how: over_clients(CLIENTS, eod, **how), lambda **how: bootstrap.over_people(CLIENTS.sum(0), eod, **how)]
+    "over", [lambda **how: over_clients(CLIENTS, eod, **how), lambda **how: statistics.over_people(CLIENTS.sum(0), eod, **how)]
 )
 def test_draws_and_level_are_accepted_up_to_their_bounds(over):
     for how in ({"draws": 1}, {"draws": 2}, {"level": 1e-9}, {"level": 0.999}):
@@ -114,16 +114,16 @@ def test_draws_and_level_are_accepted_up_to_their_bounds(over):
     ],
 )
 def test_percentiles_by_hand(values: list, level: float, low: float, high: float, defined: float):
-    found = bootstrap.percentile_interval(np.array(values), level=level)
+    found = statistics.percentile_interval(np.array(values), level=level)
     np.testing.assert_allclose(found, (low, high, defined), atol=1e-12)
-    unknown = bootstrap.percentile_interval(np.array(values), level=level, known=False)
+    unknown = statistics.percentile_interval(np.array(values), level=level, known=False)
     np.testing.assert_array_equal(unknown, (np.nan, np.nan, 0))
 
 
 def test_two_clients_or_people_are_enough_and_one_or_none_is_not():
     for number, known in ((0, False), (1, False), (2, True)):
         people = np.array([[[number, 0], [0, 0]]])
-        assert np.isfinite(bootstrap.over_people(people, lambda t: t[:, 0, 0, 0]).low) == known
+        assert np.isfinite(statistics.over_people(people, lambda t: t[:, 0, 0, 0]).low) == known
         clients = np.ones((max(1, number), 1, 2, 2), int)
         assert np.isfinite(over_clients(clients, lambda t: t[:, 0, 0, 0]).low) == known
 
@@ -135,7 +135,7 @@ def test_people_are_drawn_with_the_shares_of_their_table():
         seen.append(tables)
         return tables[:, 0, 0, 0] / 100
 
-    found = bootstrap.over_people(table, look, draws=4000)
+    found = statistics.over_people(table, look, draws=4000)
     assert seen[0].shape == (4000, 1, 2, 2)
     np.testing.assert_array_equal(seen[0].sum((1, 2, 3)), 100)
     np.testing.assert_allclose(seen[0].mean(0), table, atol=0.5)
@@ -144,23 +144,23 @@ def test_people_are_drawn_with_the_shares_of_their_table():
 
 
 def test_clients_go_round_the_blocks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bootstrap, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(statistics, "MOST_BLOCKS", 3)
     rows = np.arange(10.0).reshape(5, 2)
-    np.testing.assert_array_equal(bootstrap.blocks(rows), [[0 + 6, 1 + 7], [2 + 8, 3 + 9], [4, 5]])
-    np.testing.assert_array_equal(bootstrap.blocks(rows[:3]), rows[:3])
-    np.testing.assert_array_equal(bootstrap.blocks(rows[:2]), rows[:2])
+    np.testing.assert_array_equal(statistics.blocks(rows), [[0 + 6, 1 + 7], [2 + 8, 3 + 9], [4, 5]])
+    np.testing.assert_array_equal(statistics.blocks(rows[:3]), rows[:3])
+    np.testing.assert_array_equal(statistics.blocks(rows[:2]), rows[:2])
 
 
 @pytest.mark.parametrize(("at_once", "pieces"), [(0, [1] * 7), (1, [1] * 7), (8, [2, 2, 2, 1]), (14, [3, 3, 1]), (28, [7]), (10**6, [7])])
 def test_no_piece_holds_more_counts_than_allowed(at_once: int, pieces: list, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bootstrap, "AT_ONCE", at_once)
+    monkeypatch.setattr(statistics, "AT_ONCE", at_once)
     tables = np.arange(12).reshape(3, 1, 2, 2)
-    found = list(bootstrap.resampled(tables, 7, seed=0))
+    found = list(statistics.resampled(tables, 7, seed=0))
     assert [len(piece) for piece in found] == pieces
     assert {piece.shape[1:] for piece in found} == {(1, 2, 2)}
 
 
 def test_tables_of_one_cell_or_none_are_cut_too(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bootstrap, "AT_ONCE", 3)
-    assert [len(piece) for piece in bootstrap.resampled(np.ones((3, 1, 1, 1), int), 7, seed=0)] == [3, 3, 1]
-    assert [piece.shape for piece in bootstrap.resampled(np.ones((3, 0, 2, 2), int), 4, seed=0)] == [(3, 0, 2, 2), (1, 0, 2, 2)]
+    monkeypatch.setattr(statistics, "AT_ONCE", 3)
+    assert [len(piece) for piece in statistics.resampled(np.ones((3, 1, 1, 1), int), 7, seed=0)] == [3, 3, 1]
+    assert [piece.shape for piece in statistics.resampled(np.ones((3, 0, 2, 2), int), 4, seed=0)] == [(3, 0, 2, 2), (1, 0, 2, 2)]

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from evenly.metrics.communication import MIB, Cost, float_bytes, layer_sizes, mask_bytes, ranking_bytes, round_cost
+from evenly.metrics.runs import MIB, Cost, float_bytes, layer_sizes, mask_bytes, ranking_bytes, round_cost
 from evenly.models import MLP, LeNet
 
 NETS = {

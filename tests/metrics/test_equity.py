@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.datasets.mnist import SIZES
-from evenly.metrics.equity import EQUITY_METRICS, equity, group_means, measure_equity
+from evenly.metrics.clients import EQUITY_METRICS, equity, group_means, measure_equity
 
 CLIENTS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3)), min_size=1, max_size=20)
 

@@ -19,8 +19,8 @@ from evenly.metrics import (
     rows_behind,
     sides,
 )
-from evenly.metrics.fairness import View, fas_abs, fas_thesis, lowest, spread_over_groups
-from evenly.metrics.groups import Rates
+from evenly.metrics.groups import View, fas_abs, fas_thesis, lowest, spread_over_groups
+from evenly.metrics.tables import Rates
 from evenly.types import Trace
 from tests.metrics.tables import WORKED, as_rows, random_table, tables
 

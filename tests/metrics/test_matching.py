@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from evenly.metrics.matching import best_matching, group_accuracy
+from evenly.metrics.runs import best_matching, group_accuracy
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.lists(st.lists(st.integers(-5, 9), min_size=n, max_size=n), min_size=n, max_size=n)))

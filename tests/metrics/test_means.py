@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from evenly.metrics import dual_weights, generalised_mean, means
+from evenly.metrics import dual_weights, generalised_mean, statistics
 from tests.aggregation import LOSSES
 from tests.oracles import fair
 
@@ -123,7 +123,7 @@ def test_mistakes_are_refused(f: list, kind: str, parameter: float, sentence: st
 
 
 def test_the_examples_in_the_documentation_hold():
-    assert doctest.testmod(means).failed == 0
+    assert doctest.testmod(statistics).failed == 0
 
 
 def test_the_page_on_the_idea_has_these_means_and_weights():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evenly.metrics.paired import holm, paired, t_quantile, two_sided
+from evenly.metrics.statistics import holm, paired, t_quantile, two_sided
 
 NUMBERS = st.floats(-1e3, 1e3)
 SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=12)

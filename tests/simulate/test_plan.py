@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenly import randomness, shuffling
+from evenly import randomness
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.parts.sampling import Full, Uniform, Weighted
@@ -256,11 +256,11 @@ def test_enough_small_clients_are_shuffled_together(
 ):
     work = LocalTraining(epochs=epochs, batch_size=2)
     plan = lambda: block(Planner(federation(), work, [Full()], seeds=Seeds(), dropout=0.0), 4, 5, rounds=1, steps=14)  # noqa: E731
-    expected, seen, really = plan().rows, [], shuffling.shuffle_each
+    expected, seen, really = plan().rows, [], randomness.shuffle_each
     monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
-    monkeypatch.setattr(shuffling, "LONGEST", longest)
-    monkeypatch.setattr(shuffling, "ENOUGH", enough)
-    monkeypatch.setattr(shuffling, "like_numpy", lambda: True)
-    monkeypatch.setattr(shuffling, "shuffle_each", lambda *given: seen.append(given[3].tolist()) or really(*given))
+    monkeypatch.setattr(randomness, "LONGEST", longest)
+    monkeypatch.setattr(randomness, "ENOUGH", enough)
+    monkeypatch.setattr(randomness, "like_numpy", lambda: True)
+    monkeypatch.setattr(randomness, "shuffle_each", lambda *given: seen.append(given[3].tolist()) or really(*given))
     np.testing.assert_array_equal(plan().rows, expected)
     assert seen == together

@@ -150,7 +150,7 @@ def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
     tiny: Federation, monkeypatch: pytest.MonkeyPatch, settings: str, small: int, enough: int
 ):
     monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
-    monkeypatch.setattr("evenly.shuffling.ENOUGH", enough)
+    monkeypatch.setattr("evenly.randomness.ENOUGH", enough)
     planner = plan(tiny, Seeds(batches=3), Full(), text=f"fedavg({settings})")
     (method,) = algorithms(f"fedavg({settings})")
     for (t, client), found in batches(planner, 2, 5).items():
@@ -163,10 +163,10 @@ def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
 
 def test_another_numpy_shuffles_by_itself(tiny: Federation, monkeypatch: pytest.MonkeyPatch):
     expected = batches(plan(tiny, Seeds(), Full(), text="fedavg"), 0, 3)
-    monkeypatch.setattr("evenly.shuffling.ENOUGH", 1)
-    monkeypatch.setattr("evenly.shuffling.FACTORS", (3, 5))
+    monkeypatch.setattr("evenly.randomness.ENOUGH", 1)
+    monkeypatch.setattr("evenly.randomness.FACTORS", (3, 5))
     assert batches(plan(tiny, Seeds(), Full(), text="fedavg"), 0, 3) != expected
-    monkeypatch.setattr("evenly.shuffling.like_numpy", lambda: False)
+    monkeypatch.setattr("evenly.randomness.like_numpy", lambda: False)
     assert batches(plan(tiny, Seeds(), Full(), text="fedavg"), 0, 3) == expected
 
 

@@ -27,8 +27,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import shares
-from evenly.algorithms.simplex import project
+from evenly.algorithms.weights import project, shares
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.parts.work import FullGradient, LocalTraining

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import softmax_shares
+from evenly.algorithms.weights import softmax_shares
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
 from evenly.records import is_number, leaf, record, require, static

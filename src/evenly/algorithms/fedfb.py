@@ -25,7 +25,7 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import shares
+from evenly.algorithms.weights import shares
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
 from evenly.records import is_number, leaf, record, require, static

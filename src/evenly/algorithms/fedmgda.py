@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import shares
+from evenly.algorithms.weights import shares
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.records import is_number, leaf, record, require, static

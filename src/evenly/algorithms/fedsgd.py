@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import shares
+from evenly.algorithms.weights import shares
 from evenly.data.federation import Census
 from evenly.parts.work import FullGradient
 from evenly.records import is_number, leaf, record, require, static

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import shares
+from evenly.algorithms.weights import shares
 from evenly.data.federation import Census
 from evenly.records import record, require, static
 from evenly.types import Array, Effort, Signals, Tree

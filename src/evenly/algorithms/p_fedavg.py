@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import shares
+from evenly.algorithms.weights import shares
 from evenly.data.federation import Census
 from evenly.records import is_number, leaf, record, require, static
 from evenly.types import Array, Effort, Signals, Tree

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from evenly import trees
 from evenly.algorithms.method import Method
-from evenly.algorithms.shares import softmax_shares
+from evenly.algorithms.weights import softmax_shares
 from evenly.data.federation import Census
 from evenly.records import is_number, leaf, record, require, static
 from evenly.types import Array, Effort, Select, Signals, Tree

@@ -8,8 +8,8 @@ import numpy as np
 from evenly.auditing.estimates import NOTHING, Estimate, estimates
 from evenly.auditing.hiding import FAVOURABLE, label_counts
 from evenly.metrics import METRICS, Interval, accuracy, examples, measure, rates
-from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval
-from evenly.metrics.metric import FEW_CLIENTS
+from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval
+from evenly.metrics.tables import FEW_CLIENTS
 from evenly.randomness import generator
 from evenly.report.disclosure import Hidden, hide, small_cells
 from evenly.report.hiding import clients_behind, is_told

@@ -14,9 +14,8 @@ from evenly.auditing.within import Within, within
 from evenly.data.encoding import MISSING as NO_VALUE
 from evenly.data.sensitive import least_favoured
 from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behind, sides
-from evenly.metrics.fairness import View, view
-from evenly.metrics.groups import Wholes
-from evenly.metrics.metric import SIDES
+from evenly.metrics.groups import View, view
+from evenly.metrics.tables import SIDES, Wholes
 
 Array = np.ndarray
 RATES = {

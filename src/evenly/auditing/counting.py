@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.metrics.bootstrap import MOST_BLOCKS
+from evenly.metrics.statistics import MOST_BLOCKS
 
 Array = np.ndarray
 

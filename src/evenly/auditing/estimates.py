@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.metrics.bootstrap import LEAST_CLIENTS, Interval, over_clients, over_people
+from evenly.metrics.statistics import LEAST_CLIENTS, Interval, over_clients, over_people
 from evenly.report.served import wilson
 
 Array = np.ndarray

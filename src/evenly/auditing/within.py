@@ -8,7 +8,7 @@ import numpy as np
 from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe
 from evenly.auditing.hiding import FAVOURABLE, label_counts
 from evenly.metrics import rates, ratio
-from evenly.metrics.bootstrap import LEAST_CLIENTS, percentile_interval, resampled
+from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval, resampled
 from evenly.report.disclosure import hide
 
 Array = np.ndarray

@@ -8,8 +8,8 @@ from evenly.auditing.estimates import Estimate
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
 from evenly.data.sensitive import FEW
-from evenly.metrics.bootstrap import LEAST_CLIENTS
 from evenly.metrics.clients import tenth
+from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import Hidden, hidden_words
 from evenly.report.summary import NOTABLE_NOISE
 from evenly.report.whom import CHANCE, SHOWN, Part, Whom, sentences

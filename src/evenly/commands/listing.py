@@ -43,7 +43,7 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
     with sentences():
         from evenly.algorithms import METHODS
         from evenly.metrics import EVERY_METRIC
-        from evenly.metrics.metric import RESTS_ON
+        from evenly.metrics.tables import RESTS_ON
         from evenly.notation import unknown
         from evenly.parts.sampling import SAMPLINGS
         from evenly.parts.work import PREPARES

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.metrics import EVERY_METRIC
-from evenly.metrics.front import on_front
+from evenly.metrics.statistics import on_front
 
 Seen = Mapping[str, Mapping[str, float]]  # candidate -> metric -> mean over seeds, on validation rows
 

@@ -6,7 +6,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.metrics import GROUP_METRICS, accuracy, examples, pooled
 from evenly.metrics.clients import tenth
-from evenly.metrics.fairness import view
+from evenly.metrics.groups import view
 from evenly.types import Trace
 
 OF_GROUPS = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff_abs")

@@ -4,20 +4,41 @@ from collections import ChainMap
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from evenly.metrics.bootstrap import Interval, over_clients
-from evenly.metrics.clients import METRICS, final_metrics, measure
+from evenly.metrics.clients import EQUITY_METRICS, METRICS, final_metrics, measure, measure_equity
 from evenly.metrics.declaration import check_declaration
-from evenly.metrics.equity import EQUITY_METRICS, measure_equity
-from evenly.metrics.fairness import GROUP_METRICS, measure_groups, pooled
-from evenly.metrics.front import on_front
-from evenly.metrics.groups import Rates, by_attribute, rates, rows_behind, sides
-from evenly.metrics.means import dual_weights, generalised_mean
-from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS, OF_PEOPLE, RUN, Metric
-from evenly.metrics.paired import Paired, holm, paired, t_quantile
+from evenly.metrics.groups import GROUP_METRICS, measure_groups, pooled
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, idle_rounds, run_metrics
-from evenly.metrics.spread import Spread, half_width, spread
-from evenly.metrics.tables import accuracy, examples, ratio, seated
+from evenly.metrics.statistics import (
+    Interval,
+    Paired,
+    Spread,
+    dual_weights,
+    generalised_mean,
+    half_width,
+    holm,
+    on_front,
+    over_clients,
+    paired,
+    spread,
+    t_quantile,
+)
+from evenly.metrics.tables import (
+    CLIENT_GROUPS,
+    OF_CLIENTS,
+    OF_PEOPLE,
+    RUN,
+    Metric,
+    Rates,
+    accuracy,
+    by_attribute,
+    examples,
+    rates,
+    ratio,
+    rows_behind,
+    seated,
+    sides,
+)
 from evenly.registry import add, forget
 
 # A view of the four registries, not a copy: a metric that is added to one of them is in it at once. The last of these maps comes first.

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from evenly.metrics.clients import tenth
-from evenly.metrics.fairness import View, view
-from evenly.metrics.metric import (
+from evenly.metrics.groups import View, view
+from evenly.metrics.tables import (
     BEST_CLIENT,
     BEST_TENTH,
     CLIENT_GROUPS,

@@ -1,96 +1,200 @@
-"""From count tables to the rates of groups: [..., groups, labels, outcomes] -> [..., groups], NaN where undefined, never 0.
+"""How evenly a model treats groups of people: the registry of group metrics, functions of count tables.
 
-One label is favourable, the one that people want to get; with more than two labels it is set against all others together.
-Some groups are unprivileged, all others privileged; pooled, they are the two sides whose rates are subtracted.
+₀ is the unprivileged groups pooled, ₁ the privileged ones pooled; a negative difference is to the disadvantage of the
+unprivileged. Ranges over groups do not pool: they compare every single group. Differences and scores are fractions and
+shares of rows are in percent, as the papers print them. Every function takes a `View` and works on any leading axes.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from evenly.data.sensitive import Attribute
-from evenly.metrics.tables import ratio
+from evenly.data.splits import CENTRAL, SPLITS
+from evenly.metrics.tables import GROUPS, ROWS, SIDES, Metric, Rates, rates, ratio, sides
+from evenly.types import Trace
 
 Array = np.ndarray
 
 
-class Rates(NamedTuple):
-    """How a model treats each group. All shares are fractions of what is named, NaN where there is none of it."""
+class View(NamedTuple):
+    """The same rows at three scales."""
 
-    examples: Array  # rows
-    accuracy: Array  # of all rows: predicted right, among all labels
-    selection_rate: Array  # of all rows: predicted favourable
-    base_rate: Array  # of all rows: labelled favourable
-    tpr: Array  # of rows labelled favourable: predicted so
-    fpr: Array  # of rows labelled otherwise: predicted favourable
-    precision: Array  # of rows predicted favourable: labelled so
-    f1: Array  # harmonic mean of precision and tpr: 2 TP / (2 TP + FP + FN)
+    groups: Rates  # [..., groups]
+    sides: Rates  # [..., 2] unprivileged, privileged
+    whole: Rates  # [...]
 
 
-class Wholes(NamedTuple):
-    """How many rows each rate is a share of: what says whether it can be trusted."""
-
-    accuracy: Array
-    selection_rate: Array
-    tpr: Array
-    fpr: Array
-    precision: Array
+def view(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> View:
+    """Rates of the groups, of the two sides, and of everyone. [..., groups, labels, outcomes]"""
+    whole = rates(tables.sum(-3, keepdims=True), favourable)
+    return View(rates(tables, favourable), rates(sides(tables, unprivileged), favourable), Rates(*(rate[..., 0] for rate in whole)))
 
 
-def rates(tables: Array, favourable: int) -> Rates:
-    """The rates of every group.
+def statistical_parity(seen: View) -> Array:
+    """Statistical parity difference: how much more often the unprivileged are predicted favourable (Thesis, Eq. 1.4)."""
+    return _gap(seen.sides.selection_rate)
 
-    >>> table = np.array([[[40, 10], [20, 30]], [[0, 0], [0, 0]]])  # the second group has no rows
-    >>> rates(table, favourable=1).tpr
-    array([0.6, nan])
+
+def equal_opportunity(seen: View) -> Array:
+    """Equal opportunity difference: the same, of those who are labelled favourable (Thesis, Eq. 1.5)."""
+    return _gap(seen.sides.tpr)
+
+
+def average_odds(seen: View) -> Array:
+    """Average odds difference: the mean of the differences in true and in false positive rate (Thesis, Eq. 1.6)."""
+    return (_gap(seen.sides.fpr) + _gap(seen.sides.tpr)) / 2
+
+
+def accuracy_difference(seen: View) -> Array:
+    """How much more accurate the model is for the unprivileged (Thesis, Eq. 1.7)."""
+    return _gap(seen.sides.accuracy)
+
+
+def f1_difference(seen: View) -> Array:
+    """How much higher F1 is for the unprivileged. E2FL calls it DI; it is not the ratio known as disparate impact."""
+    return _gap(seen.sides.f1)
+
+
+def odds_difference(seen: View) -> Array:
+    """Equalised odds difference: the larger of the gaps in true and in false positive rate, without sign."""
+    return np.maximum(np.abs(_gap(seen.sides.tpr)), np.abs(_gap(seen.sides.fpr)))
+
+
+def size_of(difference: str, seen: View) -> Array:
+    """A difference without its sign: how unfair, whoever is favoured. Its mean over seeds cannot cancel out."""
+    return np.abs(SIGNED[difference](seen))
+
+
+def range_of(rate: str, seen: View) -> Array:
+    """The highest rate of a group less the lowest, over the groups where it is defined; NaN with fewer than two of them."""
+    return spread_over_groups(getattr(seen.groups, rate))
+
+
+def odds_range(seen: View) -> Array:
+    """The larger of the ranges of true and of false positive rate over groups (fairlearn's equalized odds difference)."""
+    return np.maximum(range_of("tpr", seen), range_of("fpr", seen))
+
+
+def worst_of(rate: str, seen: View) -> Array:
+    """The lowest rate of a group in percent, over the groups where it is defined."""
+    return 100 * lowest(getattr(seen.groups, rate))
+
+
+def overall(rate: str, seen: View) -> Array:
+    """The rate of all rows together, in percent."""
+    return 100 * getattr(seen.whole, rate)
+
+
+def representation(seen: View) -> Array:
+    """Representation rate of the unprivileged: their share of the rows, in percent (Thesis, Eq. 1.1)."""
+    return ratio(100 * seen.sides.examples[..., 0], seen.whole.examples)
+
+
+def fas_thesis(seen: View) -> Array:
+    """Fairness-accuracy score as the thesis' tables have it: EOD, SPD and AOD without sign, the accuracy difference signed.
+
+    A model that is more accurate for the privileged is rewarded by it. The formula as printed (Eq. 4.2), with every sign
+    kept, rewards all bias against the unprivileged and can exceed the accuracy; it is not offered.
     """
-    wholes = rows_behind(tables, favourable)
-    tp, right = tables[..., favourable, favourable], np.trace(tables, axis1=-2, axis2=-1)
-    return Rates(
-        examples=wholes.accuracy,
-        accuracy=ratio(right, wholes.accuracy),
-        selection_rate=ratio(wholes.precision, wholes.accuracy),
-        base_rate=ratio(wholes.tpr, wholes.accuracy),
-        tpr=ratio(tp, wholes.tpr),
-        fpr=ratio(wholes.precision - tp, wholes.fpr),
-        precision=ratio(tp, wholes.precision),
-        f1=ratio(2 * tp, wholes.tpr + wholes.precision),
+    return _score(seen, accuracy_difference(seen))
+
+
+def fas_abs(seen: View) -> Array:
+    """Fairness-accuracy score with every difference without its sign: the accuracy, less for any unfairness."""
+    return _score(seen, np.abs(accuracy_difference(seen)))
+
+
+def lowest(values: Array) -> Array:
+    """The least defined value over the last axis, NaN if there is none.
+
+    >>> lowest(np.array([[2.0, np.nan, 1.0], [np.nan, np.nan, np.nan]]))
+    array([ 1., nan])
+    """
+    known = np.isfinite(values)
+    return np.where(known.any(-1), np.where(known, values, np.inf).min(-1, initial=np.inf), np.nan)
+
+
+def spread_over_groups(values: Array) -> Array:
+    """The largest less the least defined value over the last axis, NaN with fewer than two."""
+    several = np.isfinite(values).sum(-1) > 1
+    least, most = lowest(values), -lowest(-values)
+    return np.where(several, most - least, np.nan)
+
+
+def _gap(rate: Array) -> Array:
+    return rate[..., 0] - rate[..., 1]
+
+
+def _score(seen: View, accuracy_gap: Array) -> Array:
+    unfair = sum(size_of(name, seen) for name in ("eod", "spd", "aod")) + accuracy_gap
+    return seen.whole.accuracy * (1 - unfair / 4)
+
+
+SIGNED = {
+    "spd": statistical_parity,
+    "eod": equal_opportunity,
+    "aod": average_odds,
+    "acc_diff": accuracy_difference,
+    "f1_diff": f1_difference,
+}
+NO_ROWS = "one side has no rows"
+NO_LABEL = "one side has no rows with the favourable label"
+NO_ODDS = "one side has no rows with the favourable label, or none with another"
+NO_F1 = "on one side nobody is labelled or predicted favourable"
+FEW_GROUPS = "fewer than two groups have rows"
+FEW_LABELS = "fewer than two groups have rows with the favourable label"
+FEW_ODDS = f"{FEW_LABELS}, or fewer than two have rows with another"
+NOBODY, UNIT, PERCENT = "there are no rows", "0 to 1", "0 to 100 %"
+
+GROUP_METRICS: dict[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric("accuracy", "accuracy", "right / rows", PERCENT, +1, partial(overall, "accuracy"), ROWS, NOBODY),
+        Metric(
+            "precision", "precision", "TP / (TP + FP)", PERCENT, +1, partial(overall, "precision"), ROWS, "nobody is predicted favourable"
+        ),
+        Metric("spd", "SPD", "P₀(ŷ=1) − P₁(ŷ=1)", "−1 to 1", 0, statistical_parity, SIDES, NO_ROWS),
+        Metric("eod", "EOD", "TPR₀ − TPR₁", "−1 to 1", 0, equal_opportunity, SIDES, NO_LABEL),
+        Metric("aod", "AOD", "½ [(FPR₀ − FPR₁) + (TPR₀ − TPR₁)]", "−1 to 1", 0, average_odds, SIDES, NO_ODDS),
+        Metric("acc_diff", "accuracy difference", "accuracy₀ − accuracy₁", "−1 to 1", 0, accuracy_difference, SIDES, NO_ROWS),
+        Metric("f1_diff", "F1 difference (DI)", "F1₀ − F1₁", "−1 to 1", 0, f1_difference, SIDES, NO_F1),
+        Metric("spd_abs", "|SPD|", "|SPD|", UNIT, -1, partial(size_of, "spd"), SIDES, NO_ROWS),
+        Metric("eod_abs", "|EOD|", "|EOD|", UNIT, -1, partial(size_of, "eod"), SIDES, NO_LABEL),
+        Metric("aod_abs", "|AOD|", "|AOD|", UNIT, -1, partial(size_of, "aod"), SIDES, NO_ODDS),
+        Metric("acc_diff_abs", "|accuracy difference|", "|accuracy difference|", UNIT, -1, partial(size_of, "acc_diff"), SIDES, NO_ROWS),
+        Metric("f1_diff_abs", "|F1 difference|", "|F1 difference|", UNIT, -1, partial(size_of, "f1_diff"), SIDES, NO_F1),
+        Metric("odds_diff", "equalised odds difference", "max(|TPR₀ − TPR₁|, |FPR₀ − FPR₁|)", UNIT, -1, odds_difference, SIDES, NO_ODDS),
+        Metric(
+            "spd_range", "range of selection rate", "max P_g(ŷ=1) − min", UNIT, -1, partial(range_of, "selection_rate"), GROUPS, FEW_GROUPS
+        ),
+        Metric("eod_range", "range of TPR", "max TPR_g − min TPR_g", UNIT, -1, partial(range_of, "tpr"), GROUPS, FEW_LABELS),
+        Metric("odds_range", "range of odds", "max(range of TPR, range of FPR)", UNIT, -1, odds_range, GROUPS, FEW_ODDS),
+        Metric("acc_range", "range of accuracy", "max accuracy_g − min", UNIT, -1, partial(range_of, "accuracy"), GROUPS, FEW_GROUPS),
+        Metric("worst_accuracy", "worst group's accuracy", "min accuracy_g", PERCENT, +1, partial(worst_of, "accuracy"), GROUPS, NOBODY),
+        Metric(
+            "worst_tpr", "worst group's TPR", "min TPR_g", PERCENT, +1, partial(worst_of, "tpr"), GROUPS, "nobody is labelled favourable"
+        ),
+        Metric("worst_selection", "lowest selection rate", "min P_g(ŷ=1)", PERCENT, 0, partial(worst_of, "selection_rate"), GROUPS, NOBODY),
+        Metric("fas_abs", "FAS", "accuracy · (1 − (|EOD| + |SPD| + |AOD| + |accuracy difference|)/4)", UNIT, +1, fas_abs, SIDES, NO_ODDS),
+        Metric("fas_thesis", "FAS (thesis)", "the same with the signed accuracy difference", "0 to 1.25", +1, fas_thesis, SIDES, NO_ODDS),
+        Metric("representation", "share of the unprivileged", "rows₀ / rows", PERCENT, 0, representation, SIDES, NOBODY),
     )
+}
 
 
-def rows_behind(tables: Array, favourable: int) -> Wholes:
-    """The rows that each rate of each group is a share of.
+def measure_groups(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> dict[str, Array]:
+    """All group metrics of count tables [..., groups, labels, outcomes], each [...].
 
-    >>> rows_behind(np.array([[[40, 10], [20, 30]]]), favourable=1).tpr
-    array([50])
+    >>> found = measure_groups(np.array([[[40, 10], [20, 30]], [[40, 30], [20, 60]]]), favourable=1, unprivileged=(0,))
+    >>> round(float(found["spd"]), 10), round(float(found["eod"]), 10)
+    (-0.2, -0.15)
     """
-    if not 0 <= favourable < tables.shape[-1]:
-        raise ValueError(f"The favourable label must be a number from 0 to {tables.shape[-1] - 1}, got {favourable}.")
-    rows, labelled, predicted = tables.sum((-2, -1)), tables[..., favourable, :].sum(-1), tables[..., favourable].sum(-1)
-    return Wholes(accuracy=rows, selection_rate=rows, tpr=labelled, fpr=rows - labelled, precision=predicted)
+    seen = view(tables, favourable=favourable, unprivileged=unprivileged)
+    return {metric.name: metric.function(seen) for metric in GROUP_METRICS.values()}
 
 
-def sides(tables: Array, unprivileged: Sequence[int]) -> Array:
-    """The unprivileged groups pooled, then the privileged: [..., groups, labels, outcomes] -> [..., 2, labels, outcomes]."""
-    groups = tables.shape[-3]
-    if not all(0 <= g < groups for g in unprivileged):
-        raise ValueError(f"Unprivileged groups must be numbers from 0 to {groups - 1}, got {tuple(unprivileged)}.")
-    chosen = np.isin(np.arange(groups), unprivileged)
-    return np.stack([tables[..., chosen, :, :].sum(-3), tables[..., ~chosen, :, :].sum(-3)], axis=-3)
-
-
-def by_attribute(tables: Array, attribute: Attribute) -> Array:
-    """Groups pooled by their value of one attribute: [..., groups, labels, outcomes] -> [..., values, labels, outcomes].
-
-    >>> sex = Attribute("sex", ("female", "male"), of_group=(0, 0, 1))
-    >>> by_attribute(np.array([[[1]], [[2]], [[4]]]), sex).ravel()
-    array([3, 4])
-    """
-    if tables.shape[-3] != len(attribute.of_group):
-        raise ValueError(
-            f"The attribute {attribute.name!r} must say the value of every group: it names {len(attribute.of_group)} groups, "
-            f"but the tables have {tables.shape[-3]}."
-        )
-    of_group = np.array(attribute.of_group)
-    return np.stack([tables[..., of_group == v, :, :].sum(-3) for v in range(len(attribute.values))], axis=-3)
+def pooled(trace: Trace, split: str) -> Array:
+    """Counts over the rows of all clients in a split, or over the central test set: [evaluations, groups, labels, outcomes]."""
+    return trace.central if split == CENTRAL else trace.tables[:, SPLITS.index(split)].sum(1)

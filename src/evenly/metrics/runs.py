@@ -1,13 +1,141 @@
-"""What is known of a run besides its counts: what a round costs, which rounds had no effect, and which of several models serves whom."""
+"""Metrics of whole runs: final metrics, bytes sent and received, and how well inferred groups match."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from evenly.metrics.communication import MIB
-from evenly.metrics.matching import group_accuracy
-from evenly.metrics.metric import RUN, Metric
-from evenly.types import Trace
+from evenly.metrics.tables import RUN, Metric, ratio
+from evenly.notation import unknown
+from evenly.types import Trace, Tree
+
+# What a client sends and receives in a round, in bytes, from the sizes of a model's layers and the kind of method.
+#
+# A model of floats takes 4 bytes a parameter; a mask one bit an edge; a ranking, for every edge of a layer of n, the ceil(log2 n) bits
+# that tell its place (E2FL's published figures come out exactly so, in MiB of 2^20 bytes). A seed from which frozen weights are derived
+# is sent once and not counted.
+
+MIB = 2**20
+SCALAR = 4.0  # bytes
+
+
+class Cost(NamedTuple):
+    """Bytes of one client in one round."""
+
+    up: float
+    down: float
+
+
+def layer_sizes(parameters: Tree) -> tuple[int, ...]:
+    """Entries of each layer, from a tree of arrays or of shapes."""
+    return tuple(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(parameters))
+
+
+def float_bytes(sizes: Sequence[int]) -> float:
+    """All parameters as 32-bit floats."""
+    return 4.0 * sum(sizes)
+
+
+def mask_bytes(sizes: Sequence[int]) -> float:
+    """One bit for each edge."""
+    return sum(sizes) / 8
+
+
+def ranking_bytes(sizes: Sequence[int]) -> float:
+    """For each edge its place within its layer: ceil(log2 n) bits each.
+
+    >>> ranking_bytes([288, 18432, 1605632, 1280]) * 8
+    34011424.0
+    """
+    return sum(n * (n - 1).bit_length() for n in sizes) / 8
+
+
+def round_cost(kind: str, sizes: Sequence[int], *, models: int = 1, scalars: int = 0) -> Cost:
+    """The cost of a round of a method of this kind; `scalars` are numbers that a client sends besides.
+
+    - "model": a model each way (FedAvg, q-FedAvg, AFL, ...).
+    - "clusters": `models` models down, one up (IFCA).
+    - "independent": `models` models each way (device-specific q: one for each q).
+    - "ranking": a ranking each way (FRL; E2FL where groups are known or clustered by the server).
+    - "ranking and masks": a ranking each way and `models` masks down (E2FL where clients infer their group).
+    - "none": nothing (local training).
+    """
+    if any(n < 1 for n in sizes) or models < 1 or scalars < 0:
+        raise ValueError(f"Layers and models must be at least 1 and scalars at least 0, got {list(sizes)}, {models} and {scalars}.")
+    whole, ranking, mask = float_bytes(sizes), ranking_bytes(sizes), mask_bytes(sizes)
+    kinds = {
+        "model": Cost(whole, whole),
+        "clusters": Cost(whole, models * whole),
+        "independent": Cost(models * whole, models * whole),
+        "ranking": Cost(ranking, ranking),
+        "ranking and masks": Cost(ranking, ranking + models * mask),
+        "none": Cost(0.0, 0.0),
+    }
+    if kind not in kinds:
+        raise unknown("kind of communication", kind, kinds)
+    return kinds[kind]._replace(up=kinds[kind].up + SCALAR * scalars)
+
+
+# How well inferred groups agree with the true ones, whose numbers they need not share.
+
+Array = np.ndarray
+
+
+def group_accuracy(inferred: Any, true: Any) -> float:
+    """Share of clients in the right group, in percent, under the naming of the inferred groups that is best for them.
+
+    Inferred groups beyond the number of true ones match none. NaN without clients.
+
+    >>> group_accuracy([1, 1, 0, 0, 0], [0, 0, 1, 1, 0])
+    80.0
+    """
+    found, wanted = np.asarray(inferred), np.asarray(true)
+    if found.shape != wanted.shape or found.ndim != 1:
+        raise ValueError(f"There must be one inferred and one true group per client, got {list(found.shape)} and {list(wanted.shape)}.")
+    if len(found) == 0:
+        return float("nan")
+    size = int(max(found.max(), wanted.max())) + 1
+    counts = np.zeros((size, size), np.int64)
+    np.add.at(counts, (found, wanted), 1)
+    return float(100 * ratio(counts[np.arange(size), best_matching(counts)].sum(), len(found)))
+
+
+def best_matching(gain: Array) -> Array:
+    """The column of each row, all different, with the largest total gain: the Hungarian method. [n, n] -> [n]
+
+    Rows are taken in one after another along the cheapest chain of changes; `row_price` and `column_price` keep every reduced
+    cost at least 0, and 0 along the matching, which proves it best. Column 0 stands for "none yet".
+    """
+    cost = -np.asarray(gain, np.float64)
+    n = len(cost)
+    if cost.shape != (n, n):
+        raise ValueError(f"Gains must be a square table, got {list(cost.shape)}.")
+    row_price, column_price = np.zeros(n + 1), np.zeros(n + 1)
+    owner = np.zeros(n + 1, int)  # row of each column, both counted from 1
+    for row in range(1, n + 1):
+        owner[0], column = row, 0
+        slack, came_from, seen = np.full(n + 1, np.inf), np.zeros(n + 1, int), np.zeros(n + 1, bool)
+        while owner[column]:
+            seen[column] = True
+            reduced = cost[owner[column] - 1] - row_price[owner[column]] - column_price[1:]
+            closer = ~seen[1:] & (reduced < slack[1:])
+            slack[1:][closer], came_from[1:][closer] = reduced[closer], column
+            nearest = int(np.argmin(np.where(seen, np.inf, slack)[1:])) + 1
+            step = slack[nearest]
+            row_price[owner[seen]] += step
+            column_price[seen] -= step
+            slack[~seen] -= step
+            column = nearest
+        while column:
+            owner[column] = owner[came_from[column]]
+            column = came_from[column]
+    matched = np.empty(n, int)
+    matched[owner[1:] - 1] = np.arange(n)
+    return matched
+
+
+# What is known of a run besides its counts: what a round costs, which rounds had no effect, and which of several models serves whom.
 
 
 def upload(trace: Trace, client_group: Any) -> float:

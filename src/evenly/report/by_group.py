@@ -10,7 +10,7 @@ from evenly.data.sensitive import FEW, Attribute
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.results import Comparison, Run
 from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
-from evenly.metrics.bootstrap import LEAST_CLIENTS, over_people
+from evenly.metrics.statistics import LEAST_CLIENTS, over_people
 from evenly.report.hiding import RESTS_ON, HiddenGroups, hidden_groups
 from evenly.report.served import wilson
 from evenly.report.table import Values, clients_split

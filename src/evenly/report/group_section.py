@@ -10,7 +10,7 @@ from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.results import Comparison
 from evenly.metrics import GROUP_METRICS
-from evenly.metrics.bootstrap import LEAST_CLIENTS
+from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.by_group import (
     RATES,
     Grouping,

@@ -12,7 +12,7 @@ from evenly.data.splits import SPLITS
 from evenly.experiment.results import Comparison
 from evenly.metrics import GROUP_METRICS, METRICS, accuracy, by_attribute, examples, pooled, sides
 from evenly.metrics.clients import tenth
-from evenly.metrics.metric import BEST_CLIENT, BEST_TENTH, GROUPS, OF_CLIENTS, SIDES, SOME_CLIENTS, WORST_CLIENT, WORST_TENTH
+from evenly.metrics.tables import BEST_CLIENT, BEST_TENTH, GROUPS, OF_CLIENTS, SIDES, SOME_CLIENTS, WORST_CLIENT, WORST_TENTH
 from evenly.report.disclosure import Hidden, hide, is_safe, small_cells
 from evenly.types import Trace
 

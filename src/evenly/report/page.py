@@ -9,7 +9,7 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.reproduce import Line
 from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC
-from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
+from evenly.metrics.tables import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.beside import beside
 from evenly.report.by_group import with_groups
 from evenly.report.chart_sections import charts

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from evenly.metrics.communication import SCALAR, Cost, round_cost
+from evenly.metrics.runs import SCALAR, Cost, round_cost
 from evenly.parts.work import TrainingAlone
 from evenly.simulate.choosing import GIVEN
 from evenly.simulate.layout import Shape

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly import shuffling
+from evenly import randomness
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.randomness import Draws
@@ -227,9 +227,9 @@ class Planner:
         lengths = -(-sizes // self.batch) * self.batch  # of an epoch, with its padding
         _copy_small(train.rows, flat, mine, sizes, begins, ends, lengths)
         lists = (start + taking // self.slots, cohort.ravel()[taking], begins, ends, lengths, mine, sizes)
-        together = (sizes <= min(SMALL, shuffling.LONGEST)) & (ends - begins == lengths)  # one whole epoch
-        if self._work.shuffle and together.sum() >= shuffling.ENOUGH and shuffling.like_numpy():
-            shuffling.shuffle_each(self._shuffles, flat, *(numbers[together] for numbers in (begins, sizes, *lists[:2])))
+        together = (sizes <= min(SMALL, randomness.LONGEST)) & (ends - begins == lengths)  # one whole epoch
+        if self._work.shuffle and together.sum() >= randomness.ENOUGH and randomness.like_numpy():
+            randomness.shuffle_each(self._shuffles, flat, *(numbers[together] for numbers in (begins, sizes, *lists[:2])))
             lists = tuple(numbers[~together] for numbers in lists)
         for t, client, begin, end, length, own, size in zip(*(numbers.tolist() for numbers in lists), strict=True):
             shuffle = self._shuffles.at(t, client).shuffle if self._work.shuffle else None

@@ -18,7 +18,7 @@ from evenly import __version__, trees
 from evenly.algorithms.e2fl import E2FL
 from evenly.compiling import set_flags
 from evenly.data.federation import Federation
-from evenly.metrics.communication import layer_sizes
+from evenly.metrics.runs import layer_sizes
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
