@@ -36,7 +36,7 @@ from evenly.datasets.load import load
 from evenly.experiment.jobs import choose_model
 from evenly.experiment.study import StudyPlan, execute_study
 from evenly.simulate import simulate
-from evenly.simulate.plan import Planner
+from evenly.simulate.schedule import Planner
 from evenly.types import Seeds, Trace
 
 HERE = Path(__file__).resolve().parent

@@ -31,10 +31,9 @@ from evenly.data.federation import Shard
 from evenly.datasets.files import MissingData
 from evenly.models.linear import flat
 from evenly.records import record, static
-from evenly.simulate import advance, compile_time, simulate
-from evenly.simulate.blocks import Blocks
-from evenly.simulate.device import device_data
-from evenly.simulate.plan import Planner
+from evenly.simulate import advance, programs, simulate
+from evenly.simulate.data import device_data
+from evenly.simulate.schedule import Blocks, Planner
 from evenly.simulate.sharing import rounds_at_once
 from evenly.types import Algorithm, Seeds, Task, Tree
 
@@ -155,7 +154,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     task, algorithms = case.workload.task(federation), case.workload.algorithms(case.runs)
     recorder, begun = Recorder(), time.monotonic()
     simulate(task, federation, algorithms, case.rounds, advance=recorder, stream=False)
-    compiling = compile_time.spent(begun)
+    compiling = programs.spent(begun)
     small = recorder.calls[0][1].whole
     spent = least(
         repeats,
@@ -216,7 +215,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds and few runs, to see that it works")
     parser.add_argument("--json", type=Path, help="where to keep the results")
     given = parser.parse_args()
-    compile_time.listen()
+    programs.listen()
     found: dict[str, Any] = {}
     for case in cases(given.only.split(","), given.quick):
         try:

@@ -24,7 +24,7 @@ import jax
 import pytest
 from hypothesis import HealthCheck, settings
 
-from evenly.compiling import set_flags
+from evenly.compilation import set_flags
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.types import Trace

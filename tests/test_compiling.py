@@ -7,31 +7,31 @@ import sys
 import jax
 import pytest
 
-from evenly import compiling
+from evenly import compilation
 
 
 @pytest.mark.parametrize(
     "given, expected",
     [
-        (None, f"--xla_backend_extra_options={compiling.LOOPS}={compiling.MOST_BYTES}"),
-        ("--xla_dump_to=x", f"--xla_dump_to=x --xla_backend_extra_options={compiling.LOOPS}={compiling.MOST_BYTES}"),
+        (None, f"--xla_backend_extra_options={compilation.LOOPS}={compilation.MOST_BYTES}"),
+        ("--xla_dump_to=x", f"--xla_dump_to=x --xla_backend_extra_options={compilation.LOOPS}={compilation.MOST_BYTES}"),
         ("--xla_backend_extra_options=mine=1", "--xla_backend_extra_options=mine=1"),
         ("flags.txt", "flags.txt"),  # a file of flags, which XLA reads instead
     ],
 )
 def test_flags_are_added_to_what_the_user_chose(monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str):
     monkeypatch.delenv("XLA_FLAGS") if given is None else monkeypatch.setenv("XLA_FLAGS", given)
-    compiling.set_flags()
-    compiling.set_flags()
+    compilation.set_flags()
+    compilation.set_flags()
     assert os.environ["XLA_FLAGS"] == expected
 
 
 LATE = """
 import jax
 {}
-from evenly import compiling
-compiling.set_flags()
-print(compiling.whole_loops())
+from evenly import compilation
+compilation.set_flags()
+print(compilation.whole_loops())
 """
 
 
@@ -43,23 +43,23 @@ def test_flags_count_until_jax_has_used_a_device(before: str, expected: str):
 
 
 def test_an_option_that_xla_does_not_know_is_done_without(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compiling, "WITHOUT_LIBRARY", {"xla_cpu_no_such_option": "1"})
-    assert compiling.whole_loops.__wrapped__() is False
+    monkeypatch.setattr(compilation, "WITHOUT_LIBRARY", {"xla_cpu_no_such_option": "1"})
+    assert compilation.whole_loops.__wrapped__() is False
 
 
 def test_the_tests_train_with_whole_loops():
-    assert compiling.whole_loops()
+    assert compilation.whole_loops()
 
 
 def test_whoever_trains_has_the_flags_before_a_device_is_used():
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    code = "import evenly.experiment.execute, jax; jax.devices(); from evenly import compiling; print(compiling.whole_loops())"
+    code = "import evenly.experiment.execute, jax; jax.devices(); from evenly import compilation; print(compilation.whole_loops())"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
 
 
 def test_a_gpu_starts_short_steps_as_graphs_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch):
-    graphs = compiling.graphs.__wrapped__
+    graphs = compilation.graphs.__wrapped__
     assert graphs() == {}
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert graphs() == {"xla_gpu_graph_min_graph_size": 2}

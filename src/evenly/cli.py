@@ -6,7 +6,7 @@ import typer
 
 from evenly import __version__
 from evenly.commands import Commands, audit, compare, data, diff, doctor, export, flower, listing, report, reproduce, run, tune, watch
-from evenly.compiling import set_flags
+from evenly.compilation import set_flags
 
 app = Commands("Fair federated learning: train one model that works for every client, and see whom it fails.")
 

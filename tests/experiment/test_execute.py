@@ -34,7 +34,7 @@ def stop_after(calls):
 
 
 def test_a_stopped_run_ends_soon_and_resumes_to_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr("evenly.simulate.blocks.LARGEST_BLOCK_ROWS", 1)  # a block is one round
+    monkeypatch.setattr("evenly.simulate.schedule.LARGEST_BLOCK_ROWS", 1)  # a block is one round
     whole = execute(PLAN)
     assert whole.partition == "drawn with the data"  # what the federation says, not "natural" whatever the data
     store = Store(tmp_path / "out", PLAN)
@@ -61,7 +61,7 @@ def test_a_failure_in_one_seed_stops_the_others(monkeypatch):
         return real(task, federation, algorithms, rounds, seeds=seeds, **options)
 
     monkeypatch.setattr(module, "simulate", broken)
-    monkeypatch.setattr("evenly.simulate.blocks.LARGEST_BLOCK_ROWS", 1)
+    monkeypatch.setattr("evenly.simulate.schedule.LARGEST_BLOCK_ROWS", 1)
     rounds = []
     with pytest.raises(ValueError, match="seed 1 is broken"):
         execute(PLAN, progress=lambda done, total: rounds.append(done))

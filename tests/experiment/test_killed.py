@@ -33,11 +33,11 @@ learning_rate = 0.1
 PROCESS = """
 import os, sys, time, types
 from evenly.cli import main
-from evenly.simulate import blocks, run
+from evenly.simulate import run, schedule
 from evenly.writing import write_whole
 report = lambda comparison, path, lines: write_whole(path, lambda file: file.write(b"report"))
 sys.modules["evenly.report.page"] = types.SimpleNamespace(write_report=report)
-run.CHECKPOINT_SECONDS, blocks.LARGEST_BLOCK_ROWS = 0.0, 600
+run.CHECKPOINT_SECONDS, schedule.LARGEST_BLOCK_ROWS = 0.0, 600
 synced = os.fsync
 def slow(file):
     time.sleep(0.01)

@@ -37,7 +37,7 @@ LABELS = [v.label for v in PLAN.variants()]
 
 @pytest.fixture(autouse=True)
 def _short_blocks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("evenly.simulate.blocks.LARGEST_BLOCK_ROWS", 400)
+    monkeypatch.setattr("evenly.simulate.schedule.LARGEST_BLOCK_ROWS", 400)
     monkeypatch.setattr(live, "PAUSE", 0.0)
 
 

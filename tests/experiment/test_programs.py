@@ -10,7 +10,7 @@ from evenly.experiment.jobs import setting_of
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import NAME, programs
 from evenly.experiment.store import Store
-from evenly.simulate import company
+from evenly.simulate import sharing
 from tests.simulations import same_bits
 
 PLAN = Plan(
@@ -27,7 +27,7 @@ PLAN = Plan(
 def begun_on_a_gpu(tmp_path, monkeypatch):
     """A folder whose samplings were joined, as on a GPU, and the results; the rest of the program runs as on a CPU."""
     with monkeypatch.context() as patch:
-        real = company.companions
+        real = sharing.companions
         patch.setattr("evenly.experiment.programs.companions", lambda members, task: real(members, task, join=True))
         return tmp_path / "out", execute(PLAN, Store(tmp_path / "out", PLAN))
 

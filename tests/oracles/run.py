@@ -6,7 +6,7 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.randomness import Draws
-from evenly.simulate.plan import Planner
+from evenly.simulate.schedule import Planner
 from evenly.types import Algorithm, Seeds
 from tests.oracles import client, fair, server
 

@@ -8,11 +8,11 @@ import pytest
 
 from evenly.models import MLP
 from evenly.parts.sampling import Full
-from evenly.simulate import advance, blocks, run, simulate
-from evenly.simulate.collecting import Collected
+from evenly.simulate import advance, run, schedule, simulate
 from evenly.simulate.layout import Shape
-from evenly.simulate.plan import Planner
 from evenly.simulate.program import Record
+from evenly.simulate.schedule import Planner
+from evenly.simulate.traces import Collected
 from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat, same_bits
 
@@ -25,8 +25,8 @@ def test_the_result_does_not_depend_on_the_size_of_blocks(
     simulated: Simulated, monkeypatch: pytest.MonkeyPatch, rows: int, cells: int, every: int
 ):
     expected = simulated(TEXT, ROUNDS, evaluate_every=every)
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", rows)
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_CELLS", cells)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", rows)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_CELLS", cells)
     seen = []
     (trace,) = simulate(
         simulated.task, simulated.federation, algorithms(TEXT), ROUNDS, evaluate_every=every, progress=lambda done, _: seen.append(done)
@@ -77,7 +77,7 @@ def test_nor_on_how_many_rows_are_read_at_a_time(
 
 
 def test_blocks_grow_until_they_take_two_seconds():
-    pace = blocks.Pace(1, steady=False)
+    pace = schedule.Pace(1, steady=False)
     taken = []
     for _ in range(7):
         taken.append(pace.rounds)
@@ -88,14 +88,14 @@ def test_blocks_grow_until_they_take_two_seconds():
 
 
 def test_steady_blocks_stay_as_they_are():
-    pace = blocks.Pace(8, steady=True)
+    pace = schedule.Pace(8, steady=True)
     pace.note(8, 1e-9)
     assert pace.rounds == 8
 
 
 def test_slow_rounds_are_told_one_by_one(simulated: Simulated, monkeypatch: pytest.MonkeyPatch):
     task, seen = MLP(features=5, classes=3, hidden=(4,)), []
-    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(schedule, "BLOCK_SECONDS", 0.0)
     (slow,) = simulate(task, simulated.federation, algorithms(TEXT), 5, progress=lambda done, _: seen.append(done))
     assert seen == [1, 2, 3, 4, 5]
     monkeypatch.undo()
@@ -103,7 +103,7 @@ def test_slow_rounds_are_told_one_by_one(simulated: Simulated, monkeypatch: pyte
 
 
 def test_who_advances_side_by_side_with_others_keeps_steady_blocks(simulated: Simulated, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(schedule, "BLOCK_SECONDS", 0.0)
     task, seen = MLP(features=5, classes=3, hidden=(4,)), []
     seat = lambda *given: advance(*given)  # noqa: E731  as a meeting gives it
     simulate(task, simulated.federation, algorithms(TEXT), 5, advance=seat, progress=lambda done, _: seen.append(done))
@@ -137,12 +137,12 @@ class Steady:
         return given
 
 
-def cut(planner: Any = None, **other: Any) -> blocks.Blocks:
+def cut(planner: Any = None, **other: Any) -> schedule.Blocks:
     given: Any = planner or Steady()
-    return blocks.Blocks(given, **{"rounds": 20, "every": 4, "runs": 1, "cells": 10} | other)
+    return schedule.Blocks(given, **{"rounds": 20, "every": 4, "runs": 1, "cells": 10} | other)
 
 
-def stretch(ahead: blocks.Ahead | None) -> tuple[int, int, list[int], int]:
+def stretch(ahead: schedule.Ahead | None) -> tuple[int, int, list[int], int]:
     """Where a block begins and ends, the ends of its stretches, and how many of the first of them are evaluated."""
     assert ahead is not None
     made: Any = ahead.block
@@ -156,7 +156,7 @@ def stretch(ahead: blocks.Ahead | None) -> tuple[int, int, list[int], int]:
 
 @pytest.mark.parametrize("n, found", [(1, 1), (15, 15), (16, 16), (17, 18), (33, 36), (100, 104), (960, 960), (961, 1024)])
 def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
-    assert blocks.rounded_up(n) == found
+    assert schedule.rounded_up(n) == found
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
 def test_a_block_has_room_for_what_fits(
     monkeypatch: pytest.MonkeyPatch, rows: int, cells: int, other: dict[str, Any], rounds: int, padded: int, steps: int
 ):
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", rows)
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_CELLS", cells)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", rows)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_CELLS", cells)
     made = cut(**other)
     assert made.rounds == rounds
     first: Any = made.next(0)
@@ -186,7 +186,7 @@ def test_a_block_has_room_for_what_fits(
 
 
 def test_lanes_share_the_room_and_rounds_without_steps_are_cut_too(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", 80)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", 80)
     assert cut(Steady(lanes=2)).rounds == 4
     empty = Steady(usual_steps_per_round=0, most_steps_per_round=0)
     first: Any = cut(empty).next(0)
@@ -207,7 +207,7 @@ def test_evaluations_are_the_ends_of_stretches():
 
 
 def test_a_block_ends_where_no_further_evaluation_fits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_CELLS", 60)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_CELLS", 60)
     for cells, stops in ((60, 2), (31, 2), (20, 3)):
         every, starts, seen = cut(cells=cells), [0], []
         while ahead := every.next(starts[-1]):

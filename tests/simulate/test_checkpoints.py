@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from evenly.models import Softmax
-from evenly.simulate import blocks, checkpoint, run, simulate
+from evenly.simulate import run, schedule, simulate
 from evenly.types import Seeds, Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, same_bits
@@ -32,7 +32,7 @@ def _small_blocks_saved_at_once(monkeypatch: pytest.MonkeyPatch):
 
 
 def small_blocks(setattr: Callable) -> None:
-    setattr(blocks, "LARGEST_BLOCK_ROWS", 170)  # two rounds
+    setattr(schedule, "LARGEST_BLOCK_ROWS", 170)  # two rounds
     setattr(run, "CHECKPOINT_SECONDS", 0.0)
 
 
@@ -96,12 +96,12 @@ from pathlib import Path
 import tests.conftest
 from tests.simulate import test_checkpoints as t
 t.small_blocks(setattr)
-original = t.checkpoint.write
+original = t.run.write_checkpoint
 def write(path, fingerprint, done, tree):
     original(path, fingerprint, done, tree)
     if done >= 6:
         os.kill(os.getpid(), signal.SIGKILL)
-t.checkpoint.write = write
+t.run.write_checkpoint = write
 t.go(Path(sys.argv[1]))
 """
 
@@ -173,14 +173,14 @@ def test_a_damaged_or_foreign_checkpoint_means_starting_over(tmp_path: Path, und
 
 def test_what_was_saved_is_read_back(tmp_path: Path):
     path, tree = tmp_path / "some.npz", {"a": np.arange(3, dtype=np.float32), "b": (np.array(True), np.zeros((2, 0)))}
-    checkpoint.write(path, "me", 7, tree)
-    done, leaves = checkpoint.read(path, "me")
+    run.write_checkpoint(path, "me", 7, tree)
+    done, leaves = run.read_checkpoint(path, "me")
     assert done == 7
     for leaf, expected in zip(leaves, [tree["a"], *tree["b"]], strict=True):
         np.testing.assert_array_equal(leaf, expected)
         assert leaf.dtype == expected.dtype
-    assert checkpoint.read(path, "you") is None
-    assert checkpoint.read(tmp_path / "none.npz", "me") is None
+    assert run.read_checkpoint(path, "you") is None
+    assert run.read_checkpoint(tmp_path / "none.npz", "me") is None
 
 
 @pytest.mark.parametrize("change", [{"seeds": Seeds(batches=1)}, {"evaluate_every": 4}, {"dropout": 0.1}], ids=str)
@@ -193,9 +193,9 @@ def test_another_runs_checkpoint_is_not_used(tmp_path: Path, change: dict):
 def test_the_fingerprint_tells_data_and_settings_apart(simulated: Simulated):
     tiny, other = simulated.federation, federations.with_broken_clients(simulated.federation, (0,))
     one, two = algorithms("q-fedavg(q=[0, 1])")
-    names = {checkpoint.fingerprint(f, a) for f in (tiny, other) for a in (one, two)}
+    names = {run.fingerprint(f, a) for f in (tiny, other) for a in (one, two)}
     assert len(names) == 4
-    assert checkpoint.fingerprint(tiny, one) == checkpoint.fingerprint(federations.tiny(), algorithms("q-fedavg(q=[0, 1])")[0])
+    assert run.fingerprint(tiny, one) == run.fingerprint(federations.tiny(), algorithms("q-fedavg(q=[0, 1])")[0])
 
 
 def test_another_versions_checkpoint_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evenly.simulate.cost import cost_of
 from evenly.simulate.layout import Shape
+from evenly.simulate.traces import cost_of
 from tests.simulations import algorithms
 
 # Layers of 8 and 4 numbers: 48 bytes as floats; as a ranking 8 places of 3 bits and 4 of 2 bits, 4 bytes; as a mask 12 bits, 1.5 bytes.

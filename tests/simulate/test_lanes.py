@@ -17,7 +17,7 @@ from evenly.models.networks import Custom
 from evenly.notation import parse
 from evenly.parts.sampling import Full
 from evenly.simulate import simulate
-from evenly.simulate.plan import deal
+from evenly.simulate.schedule import deal
 from evenly.simulate.sharing import STRIDE, strides
 from evenly.simulate.training import looks
 from evenly.types import Seeds

@@ -7,8 +7,8 @@ import pytest
 
 from evenly.data.splits import SPLITS
 from evenly.models import MLP
-from evenly.simulate import blocks, simulate
-from evenly.simulate.observing import Teller
+from evenly.simulate import schedule, simulate
+from evenly.simulate.traces import Teller
 from evenly.types import NO_CHOICE, Trace
 from tests.simulations import Simulated, algorithms, same_bits
 
@@ -40,7 +40,7 @@ class Pieces:
 @pytest.mark.parametrize("text", ["q-fedavg(q=[5, 1])", "term(alpha=1),fedavg,q-fedavg(q=1),fedavg+reweigh"])
 def test_pieces_make_up_the_traces_in_the_order_given(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str):
     expected = simulated.all(text, ROUNDS, evaluate_every=2)
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", 700)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", 700)
     pieces = Pieces()
     found = simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS, evaluate_every=2, observe=pieces)
     assert len(pieces.told) > 1
@@ -61,7 +61,7 @@ def test_what_a_final_pass_leads_to_is_told_too(simulated: Simulated, settings: 
 
 
 def test_a_run_that_goes_on_tells_what_was_before_it_stopped(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(blocks, "LARGEST_BLOCK_ROWS", 700)
+    monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", 700)
     path = tmp_path / "checkpoint.npz"
 
     def go(pieces: Pieces) -> list[Trace]:

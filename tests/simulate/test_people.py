@@ -6,7 +6,7 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.records import replace
-from evenly.simulate.people import by_group, joined
+from evenly.simulate.traces import by_group, joined
 from evenly.types import NO_CHOICE, Trace
 from tests.simulations import algorithms
 

@@ -12,7 +12,7 @@ from evenly.data.splits import Ragged
 from evenly.parts.sampling import Full, Uniform, Weighted
 from evenly.parts.work import LocalTraining
 from evenly.records import replace
-from evenly.simulate.plan import Block, Held, Planner, Tables, deal
+from evenly.simulate.schedule import Block, Held, Planner, Tables, deal
 from evenly.types import Seeds, Select
 
 SIZES = (7, 2, 4)  # in batches of two: 4, 1 and 2 steps
@@ -230,7 +230,7 @@ def test_large_clients_are_copied_one_by_one(monkeypatch: pytest.MonkeyPatch):
     first, third = [[0, 1], [2, 3], [4, 5], [6, NOBODY]], [[9, 10], [11, 12]]
     assert expected == [*first, first[0], [7, 8], [7, 8], *third, *third] + [[NOBODY] * 2] * 9
     for small in (0, 2, 4, 7):
-        monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
+        monkeypatch.setattr("evenly.simulate.schedule.SMALL", small)
         assert block(planner(epochs=2, max_steps=5), 0, 1, rounds=1, steps=20).rows.tolist() == expected
 
 
@@ -257,7 +257,7 @@ def test_enough_small_clients_are_shuffled_together(
     work = LocalTraining(epochs=epochs, batch_size=2)
     plan = lambda: block(Planner(federation(), work, [Full()], seeds=Seeds(), dropout=0.0), 4, 5, rounds=1, steps=14)  # noqa: E731
     expected, seen, really = plan().rows, [], randomness.shuffle_each
-    monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
+    monkeypatch.setattr("evenly.simulate.schedule.SMALL", small)
     monkeypatch.setattr(randomness, "LONGEST", longest)
     monkeypatch.setattr(randomness, "ENOUGH", enough)
     monkeypatch.setattr(randomness, "like_numpy", lambda: True)

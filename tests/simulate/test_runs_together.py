@@ -7,7 +7,7 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.models import MLP, LinearSVM, Softmax
 from evenly.simulate import companions, simulate
-from evenly.simulate.company import gather
+from evenly.simulate.sharing import gather
 from tests import federations
 from tests.simulations import Simulated, algorithms, flat
 

@@ -8,7 +8,7 @@ from evenly.data.federation import Federation
 from evenly.models import MLP
 from evenly.parts.sampling import Full, Weighted
 from evenly.simulate import simulate
-from evenly.simulate.plan import Block, Planner
+from evenly.simulate.schedule import Block, Planner
 from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat, same_bits
 
@@ -149,7 +149,7 @@ def test_planned_steps_fit_their_bound(tiny: Federation, select):
 def test_a_visits_batches_are_those_that_the_client_draws_by_itself(
     tiny: Federation, monkeypatch: pytest.MonkeyPatch, settings: str, small: int, enough: int
 ):
-    monkeypatch.setattr("evenly.simulate.plan.SMALL", small)
+    monkeypatch.setattr("evenly.simulate.schedule.SMALL", small)
     monkeypatch.setattr("evenly.randomness.ENOUGH", enough)
     planner = plan(tiny, Seeds(batches=3), Full(), text=f"fedavg({settings})")
     (method,) = algorithms(f"fedavg({settings})")

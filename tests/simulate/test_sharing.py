@@ -8,8 +8,7 @@ import pytest
 
 from evenly.models import MLP, LinearSVM, Logistic, Softmax
 from evenly.simulate import sharing
-from evenly.simulate.company import Company, gather
-from evenly.simulate.sharing import rounds_at_once, shared_out, strides, whole, worth_meeting
+from evenly.simulate.sharing import Company, gather, rounds_at_once, shared_out, strides, whole, worth_meeting
 from tests.simulations import algorithms
 
 TASK, NUMBERS = Softmax(features=3, classes=2), 8  # a model of 8 numbers, 32 bytes

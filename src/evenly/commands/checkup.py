@@ -80,9 +80,9 @@ def compile_cache() -> dict[str, Any]:
     """Where JAX keeps compiled programs between runs, if it does."""
     import jax
 
-    from evenly.simulate import kept_programs
+    from evenly.simulate import programs
 
-    kept_programs.keep()
+    programs.keep()
     folder = jax.config.values["jax_compilation_cache_dir"]
     files = [path for path in Path(folder).glob("*") if path.is_file()] if folder else []
     return {"folder": folder or None, "bytes": sum(path.stat().st_size for path in files)}

@@ -21,7 +21,7 @@ from evenly.experiment.ledger import Ledger, Where
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
 from evenly.plugins import sources_of
-from evenly.simulate.observing import Observe
+from evenly.simulate.traces import Observe
 
 ATTEMPTS = 3  # how often a job is started whose worker dies
 POLL_SECONDS = 0.5

@@ -23,10 +23,9 @@ from evenly.outside import check_kinds, kinds_of
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, advance, simulate
-from evenly.simulate.beginning import refuse_without_validation, suited
-from evenly.simulate.observing import Observe
-from evenly.simulate.people import by_group
 from evenly.simulate.run import Progress
+from evenly.simulate.start import refuse_without_validation, suited
+from evenly.simulate.traces import Observe, by_group
 from evenly.types import Algorithm, Seeds, Task, Trace
 
 

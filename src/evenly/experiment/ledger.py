@@ -11,7 +11,7 @@ from evenly.experiment.observing import Followers
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
 from evenly.experiment.store import Store
-from evenly.simulate.observing import Observe
+from evenly.simulate.traces import Observe
 from evenly.types import Trace
 
 Progress = Callable[[int, int], None]  # rounds done and rounds in all, over every program of a plan

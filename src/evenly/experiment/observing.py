@@ -20,7 +20,7 @@ from evenly.experiment.live import Live
 from evenly.experiment.measuring import measured, shown_split
 from evenly.experiment.plan import Plan
 from evenly.experiment.programs import Program
-from evenly.simulate.observing import Observe
+from evenly.simulate.traces import Observe
 from evenly.types import Several, Trace
 
 Progress = Callable[[int, int], None]

@@ -19,7 +19,7 @@ from evenly.experiment.execute import versions
 from evenly.experiment.plan import NewerError, plain
 from evenly.experiment.results import Comparison
 from evenly.outside import check_kinds, kinds_of
-from evenly.simulate import compile_time
+from evenly.simulate import programs
 from evenly.writing import write_whole
 
 SCHEMA = 1
@@ -80,7 +80,7 @@ def timed(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
     """Add the time of what is done inside to the folder's record, unless all of its traces were there before."""
     there = lambda: sum(len(list(of.glob("*"))) for of in traces)  # noqa: E731
     began, before = time.monotonic(), there()
-    add = lambda: add_training(folder, time.monotonic() - began, command, compiling=compile_time.spent(began))  # noqa: E731
+    add = lambda: add_training(folder, time.monotonic() - began, command, compiling=programs.spent(began))  # noqa: E731
     try:
         yield
     except BaseException:

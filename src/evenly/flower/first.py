@@ -1,4 +1,4 @@
-"""What is settled before the first round of a deployment, as `evenly.simulate.beginning` does for a simulation."""
+"""What is settled before the first round of a deployment, as `evenly.simulate.start` does for a simulation."""
 
 from typing import Any, NamedTuple, cast
 
@@ -12,7 +12,7 @@ from evenly.flower.nodes import Roll
 from evenly.flower.rounds import Leaves
 from evenly.parts.groups import drawn_groups, rank_clustering
 from evenly.records import require
-from evenly.simulate import beginning
+from evenly.simulate import start
 from evenly.simulate.choosing import GIVEN
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
 
@@ -21,7 +21,7 @@ def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | N
     """The first model, or models, that the simulator would start from: what to give to `start` as initial arrays."""
     seeds, algorithm = seeds or Seeds(), algorithm_of(algorithm)
     task, rule = algorithm.task(task, seeds), algorithm.rule
-    model = beginning.first_model(task, rule, seeds)
+    model = start.first_model(task, rule, seeds)
     if not (isinstance(rule, Several) and rule.apart):
         return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
     names, leaves = wire.names_of(model), wire.leaves_of(model)
@@ -51,7 +51,7 @@ def suited(algorithm: Algorithm, roll: Roll) -> Algorithm:
         f"{algorithm.label}: known_votes measures in a simulation how well clients would find their group. In a deployment either leave it "
         "and the inference out, so that groups are known, or leave it out alone, so that clients infer them.",
     )
-    return beginning.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
+    return start.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
 
 
 def given_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:

@@ -1,12 +1,10 @@
 """The compiled simulator: the only place that compiles whole runs."""
 
-from evenly.compiling import set_flags
-from evenly.simulate.company import companions
-from evenly.simulate.meeting import Advance, Meeting
+from evenly.compilation import set_flags
+from evenly.simulate.data import worth_streaming
 from evenly.simulate.program import advance
 from evenly.simulate.run import simulate
-from evenly.simulate.sharing import worth_meeting
-from evenly.simulate.streaming import worth_streaming
+from evenly.simulate.sharing import Advance, Meeting, companions, worth_meeting
 
 __all__ = ["Advance", "Meeting", "advance", "companions", "simulate", "worth_meeting", "worth_streaming"]
 

@@ -15,14 +15,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly import trees
-from evenly.compiling import WITHOUT_LIBRARY, graphs
+from evenly.compilation import WITHOUT_LIBRARY, graphs
 from evenly.models.linear import products_as_sums
 from evenly.parts.ranking import Ballot
 from evenly.simulate import several
-from evenly.simulate.evaluation import evaluated
-from evenly.simulate.layout import Band, Data, Parts, Shape, State
-from evenly.simulate.measuring import MEASURED, measured
-from evenly.simulate.multidevice import on_each_device
+from evenly.simulate.layout import Band, Data, Parts, Shape, State, on_each_device
+from evenly.simulate.measuring import MEASURED, evaluated, measured
 from evenly.simulate.training import Cohort, Trained, inner_products, trained_sum, trained_vectors, weighted
 from evenly.types import Array, Effort, RowRule, Signals, Task, Tree
 

@@ -1,5 +1,7 @@
-"""Simulate federated training: the host side that feeds the compiled program block by block."""
+"""Simulate federated training: the host side that feeds the compiled program block by block, and its checkpoints."""
 
+import hashlib
+import json
 import re
 import threading
 import time
@@ -16,29 +18,69 @@ import numpy as np
 
 from evenly import __version__, trees
 from evenly.algorithms.e2fl import E2FL
-from evenly.compiling import set_flags
+from evenly.compilation import set_flags
 from evenly.data.federation import Federation
 from evenly.metrics.runs import layer_sizes
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
+from evenly.outside import DAMAGED, fits, plain_json, read_arrays
 from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.simulate import beginning, compile_time, kept_programs, people, program, several
-from evenly.simulate import checkpoint as checkpoints
-from evenly.simulate.blocks import Ahead, Blocks, Pace, evaluated_after
-from evenly.simulate.collecting import Collected, owners_of, traces
-from evenly.simulate.company import companions, gather
-from evenly.simulate.device import Resident, evaluated_lists, prepared_weights
-from evenly.simulate.evaluation import served
+from evenly.simulate import program, programs, several
+from evenly.simulate.data import Resident, Streamed, evaluated_lists, faster_streamed, most_rounds, prepared_weights, worth_streaming
 from evenly.simulate.layout import NEVER, Shape, State
-from evenly.simulate.meeting import Advance
-from evenly.simulate.observing import Observe, Teller
-from evenly.simulate.plan import Planner
+from evenly.simulate.measuring import served
 from evenly.simulate.program import advance
-from evenly.simulate.sharing import rounds_at_once, shared_out, strides, whole
-from evenly.simulate.streaming import Streamed, faster_streamed, most_rounds, worth_streaming
+from evenly.simulate.schedule import Ahead, Blocks, Pace, Planner, evaluated_after
+from evenly.simulate.sharing import Advance, companions, gather, rounds_at_once, shared_out, strides, whole
+from evenly.simulate.start import Opening, first_choices, first_model, nothing_chosen, refuse_without_validation, suited
+from evenly.simulate.traces import Collected, Observe, Teller, by_group, joined, owners_of, traces
 from evenly.types import Algorithm, Seeds, Several, Task, Trace, Tree
+from evenly.writing import write_whole
+
+# Saving a run half-way, so that a killed run resumes with the same bits as one that was never killed.
+#
+# A checkpoint is one npz file, written beside its place and renamed into it: it is there whole, or not at all.
+
+FORMAT = 2
+
+
+def write_checkpoint(path: Path, fingerprint: str, done: int, tree: Any) -> None:
+    """Save arrays under a fingerprint of everything that determines them."""
+    leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+    header = json.dumps({"format": FORMAT, "fingerprint": fingerprint, "done": done})
+    write_whole(path, lambda file: np.savez(file, header=np.array(header), **leaves))  # pyright: ignore[reportArgumentType]
+
+
+def read_checkpoint(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
+    """The rounds done and the leaves saved, or None where there is no whole checkpoint of this very run."""
+    if not path.exists():
+        return None
+    try:
+        arrays = read_arrays(path)
+        header = plain_json(str(arrays.pop("header")))
+        if header["format"] != FORMAT or header["fingerprint"] != fingerprint or not fits(header["done"], int):
+            return None
+        return header["done"], [arrays[f"leaf{i}"] for i in range(len(arrays))]
+    except DAMAGED:
+        return None  # cut short or not ours: starting over is safe, trusting it is not
+
+
+def fingerprint(federation: Federation, *settings: Any) -> str:
+    """A hash of the data and of every setting that shapes a run."""
+    digest = hashlib.blake2b(digest_size=16)
+    for array in jax.tree.leaves(federation):
+        digest.update(np.ascontiguousarray(array).data)  # read where it lies: a copy would take the memory twice
+    digest.update(repr(jax.tree.map(_plain, settings)).encode())
+    return digest.hexdigest()
+
+
+def _plain(leaf: Any) -> Any:
+    return np.asarray(leaf).tolist()
+
+
+# Simulate federated training: the host side that feeds the compiled program block by block.
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
@@ -80,8 +122,8 @@ def simulate(
     is to be advanced.
     """
     set_flags()
-    kept_programs.keep()
-    compile_time.listen()
+    programs.keep()
+    programs.listen()
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
@@ -90,17 +132,17 @@ def simulate(
     if all(isinstance(a.rule, E2FL) and a.rule.people for a in algorithms):
         if panel is not None:
             raise ValueError(f"{algorithms[0].label}: with people = true all clients are evaluated; leave panel out.")
-        federation, owner = people.by_group(federation, algorithms)
+        federation, owner = by_group(federation, algorithms)
         apart = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
         found = simulate(
             task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
-            observe=observe and (lambda seen: observe([people.joined(trace, federation, owner) for trace in seen])),
+            observe=observe and (lambda seen: observe([joined(trace, federation, owner) for trace in seen])),
             checkpoint=checkpoint, lanes=lanes, devices=devices, stream=stream, advance=advance, leave=leave,
         )  # fmt: skip
-        return [people.joined(trace, federation, owner) for trace in found]
-    algorithms = [beginning.suited(algorithm, federation) for algorithm in algorithms]
+        return [joined(trace, federation, owner) for trace in found]
+    algorithms = [suited(algorithm, federation) for algorithm in algorithms]
     for algorithm in algorithms:
-        beginning.refuse_without_validation(algorithm, federation)
+        refuse_without_validation(algorithm, federation)
     if len(companions(algorithms, task, join=True)) != 1:  # what was joined on a GPU may go on here
         raise ValueError("These algorithms differ in more than numbers and cannot share a program. evenly.train groups them by itself.")
     seeds = seeds or Seeds()
@@ -188,13 +230,13 @@ class _Simulation:
         with BEGINNING:
             state, collected, done = self._first_state(), Collected([], [], [], [], [], [], []), 0
         name = self._fingerprint() if path else ""
-        if path and (saved := checkpoints.read(path, name)):
+        if path and (saved := read_checkpoint(path, name)):
             done, leaves = saved
             state, collected = _restored(leaves, jax.tree.structure(state))
             state = self.source.unpacked(state)
         elif isinstance(self.source, Resident) and self.shape.models:
-            ask = beginning.Opening(self.task, self.shape, self.parts, self.source.data, state, self.federation, self.seeds)
-            state = state._replace(chosen=beginning.first_choices(ask, self.algorithms))
+            ask = Opening(self.task, self.shape, self.parts, self.source.data, state, self.federation, self.seeds)
+            state = state._replace(chosen=first_choices(ask, self.algorithms))
         state = self.source.to_device(state)
         teller = Teller(observe, self.federation, self.panel, self.company.place)
         if not done:
@@ -219,11 +261,11 @@ class _Simulation:
                         progress(now.stop, self.rounds)
                 except BaseException:  # the caller wants to stop here: lose nothing
                     if path:
-                        checkpoints.write(path, name, now.stop, (self.source.packed(state), collected.whole()))
+                        write_checkpoint(path, name, now.stop, (self.source.packed(state), collected.whole()))
                     raise
                 if path and now.stop < self.rounds and time.monotonic() - written > pause:
                     began = time.monotonic()
-                    checkpoints.write(path, name, now.stop, (self.source.packed(state), collected.whole()))
+                    write_checkpoint(path, name, now.stop, (self.source.packed(state), collected.whole()))
                     written = time.monotonic()
                     pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
         rule = self.algorithms[0].rule
@@ -239,7 +281,7 @@ class _Simulation:
         return traces(collected.whole(), state, self.federation, self.panel, self.company, self.shape, sizes)
 
     def _first_model(self, shape: Shape) -> Tree:
-        return trees.repeat(beginning.first_model(self.task, self.algorithms[0].rule, self.seeds), shape.runs, shape.axis)
+        return trees.repeat(first_model(self.task, self.algorithms[0].rule, self.seeds), shape.runs, shape.axis)
 
     def _first_memory(self, shape: Shape, models: Tree) -> Tree:
         """What each client remembers at first."""
@@ -262,7 +304,7 @@ class _Simulation:
             memory=(),
             excluded=(),
             broken=jnp.full(shape.runs, NEVER, jnp.int32),
-            chosen=beginning.nothing_chosen(shape) if shape.models else (),
+            chosen=nothing_chosen(shape) if shape.models else (),
         )
         return self.source.begin(state, self._first_memory(shape, models))
 
@@ -319,7 +361,7 @@ class _Simulation:
         shared = [self.shape.lanes, self.shape.devices, self.shape.whole]  # sums in another order have other last bits
         settings: list[Any] = [self.rounds, self.every, self.dropout, self.blocks.rounds, shared, jax.__version__, __version__]
         settings += [self.stream, self.panel if self.panel is None else self.panel.tolist()]
-        return checkpoints.fingerprint(
+        return fingerprint(
             self.federation, settings, plain, [repr((a.select, a.prepare)) for a in self.algorithms], repr(self.seeds), _stable(self.task)
         )
 

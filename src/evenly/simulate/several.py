@@ -12,9 +12,8 @@ from jax import lax
 
 from evenly import trees
 from evenly.simulate.choosing import GIVEN, chosen
-from evenly.simulate.evaluation import Counts, by_cell, counted, nothing_counted
-from evenly.simulate.layout import Band, Chosen, Data, Parts, Shape, State
-from evenly.simulate.multidevice import shared_loop
+from evenly.simulate.layout import Band, Chosen, Data, Parts, Shape, State, shared_loop
+from evenly.simulate.measuring import Counts, by_cell, counted, nothing_counted
 from evenly.simulate.training import Cohort, trained_sum
 from evenly.types import Array, Effort, Server, Several, Signals, Task, Tree
 

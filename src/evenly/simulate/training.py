@@ -13,8 +13,7 @@ from jax import lax
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
-from evenly.simulate.layout import Data, Parts, Shape, State, each, most, shard
-from evenly.simulate.multidevice import added_up
+from evenly.simulate.layout import Data, Parts, Shape, State, added_up, each, most, shard
 from evenly.types import Array, Task, Tree, Work
 
 

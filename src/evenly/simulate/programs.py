@@ -1,12 +1,9 @@
-"""Compiled programs are kept in the user's cache folder: the same simulation, or one of the same shape, compiles only once.
-
-JAX's own cache does it. What the user chose for it stays (JAX_COMPILATION_CACHE_DIR, jax.config), and EVENLY_COMPILED=off does
-without. A folder that cannot be written is done without, too.
-"""
+"""Compiled programs: kept on disk between processes, and how long compiling took."""
 
 import hashlib
 import os
 import platform
+import time
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -16,6 +13,11 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from evenly.datasets.files import cache_folder
+
+# Compiled programs are kept in the user's cache folder: the same simulation, or one of the same shape, compiles only once.
+#
+# JAX's own cache does it. What the user chose for it stays (JAX_COMPILATION_CACHE_DIR, jax.config), and EVENLY_COMPILED=off does
+# without. A folder that cannot be written is done without, too.
 
 SWITCH = "EVENLY_COMPILED"
 LEAST_SECONDS = 0.5  # that a program took to compile; smaller ones are made anew as quickly as they are read
@@ -60,3 +62,29 @@ def tidy(place: Path, most: int) -> None:
             total += size
             if total > most:
                 path.unlink(missing_ok=True)
+
+
+# How long something was being compiled, as JAX tells it: tracing, lowering and XLA's own work.
+
+_spans: list[tuple[float, float]] = []  # from and until when, by time.monotonic
+
+
+@cache
+def listen() -> None:
+    """From here on JAX tells what it compiles."""
+    jax.monitoring.register_event_duration_secs_listener(_note)
+
+
+def _note(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    if event.startswith("/jax/core/compile/"):
+        now = time.monotonic()
+        _spans.append((now - duration_secs, now))
+
+
+def spent(since: float) -> float:
+    """Seconds since then in which something was compiled; what was compiled side by side, or inside another, counts once."""
+    total, reached = 0.0, since
+    for start, end in sorted(_spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

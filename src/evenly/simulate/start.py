@@ -13,7 +13,7 @@ from evenly.parts.groups import drawn_groups, membership, rank_clustering
 from evenly.parts.ranking import DIGIT, MOST_BALLOTS
 from evenly.records import replace
 from evenly.simulate.layout import Chosen, Data, Parts, Shape, State
-from evenly.simulate.plan import Planner
+from evenly.simulate.schedule import Planner
 from evenly.simulate.training import Cohort
 from evenly.types import Algorithm, Array, Rule, Seeds, Several, Task, Tree
 
