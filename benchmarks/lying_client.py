@@ -28,9 +28,8 @@ from evenly.data.federation import Census, Federation, Shard
 from evenly.datasets import synthetic, synthetic_census
 from evenly.flower import rounds
 from evenly.flower.caps import Caps
-from evenly.flower.clients.batches import PADDING, batches_of
-from evenly.flower.clients.data import ClientData, client_of
 from evenly.flower.clients.jax import first_rows, shard
+from evenly.flower.clients.rows import PADDING, ClientData, batches_of, client_of
 from evenly.models import Softmax
 from evenly.types import Algorithm, Array, Signals, Task, Tree, Work
 

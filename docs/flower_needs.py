@@ -2,8 +2,7 @@
 
 from evenly.algorithms import METHODS, Method
 from evenly.flower import wire
-from evenly.flower.naming import algorithm_of
-from evenly.flower.nodes import grows, reads_census
+from evenly.flower.roster import algorithm_of, grows, reads_census
 from evenly.flower.two_phase import require_possible
 from evenly.types import Algorithm, RowRule, Several
 

@@ -7,9 +7,9 @@ import numpy as np
 from evenly.algorithms import algorithm
 from evenly.experiment.deployment import About, Deployment, Flag, LeftOut
 from evenly.experiment.options import InForce
-from evenly.flower.checking import Evaluated
+from evenly.flower.lifecycle import claim
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
-from evenly.flower.resuming import claim
+from evenly.flower.replies import Evaluated
 from evenly.types import Seeds
 
 CLIENTS = 5

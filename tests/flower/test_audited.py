@@ -11,7 +11,7 @@ from evenly.experiment.options import OPTIONS, InForce, read_options
 from evenly.experiment.results import Comparison
 from evenly.flower import Caps, first_arrays, strategy
 from evenly.flower.clients.jax import app
-from evenly.flower.keeping import in_force
+from evenly.flower.lifecycle import in_force
 from evenly.flower.two_phase import added
 from evenly.report.facts import settings
 from evenly.report.sections import privacy

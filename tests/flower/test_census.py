@@ -8,9 +8,9 @@ import pytest
 
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
-from evenly.flower.checking_census import Introduction, Told, agreeing, told_by
-from evenly.flower.expecting import Expected, read_or_left_out
-from evenly.flower.nodes import introduced
+from evenly.flower.checks import Expected, read_or_left_out
+from evenly.flower.replies import Introduction, Told, agreeing, told_by
+from evenly.flower.roster import introduced
 
 ABOUT = {"labels": ["no", "yes"], "groups": ["men", "women"], "unprivileged": [1], "favourable": 1}
 

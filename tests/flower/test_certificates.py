@@ -8,8 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from evenly.flower.deploy.certificates import make_certificates
-from evenly.flower.deploy.private_files import refuse_existing, write_secret
+from evenly.flower.deploy.security import make_certificates, refuse_existing, write_secret
 
 HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
-from evenly.flower.checking import Evaluated, Expected, Reply, check_evaluation, check_reply, content_of, no_answer, size_of
-from evenly.flower.checking_arrays import is_finite
-from evenly.flower.expecting import Wrong
+from evenly.flower.checks import Expected, Wrong, is_finite
+from evenly.flower.replies import Evaluated, Reply, check_evaluation, check_reply, content_of, no_answer, size_of
 
 MODEL = {"w": np.ones((3, 2), np.float32), "b": np.zeros(2, np.float32)}
 TABLE = np.array([[[3, 1], [0, 1]], [[2, 0], [1, 2]]])  # ten rows

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenly.flower import checking_numbers as numbers
+from evenly.flower import checks as numbers
 from evenly.flower import wire
-from evenly.flower.checking_arrays import _fits, _places, is_finite
-from evenly.flower.expecting import Expected, Wrong
+from evenly.flower.checks import Expected, Wrong, _fits, _places, is_finite
 
 MOST = 2**31 - 1
 DOUBLE, SINGLE = float(np.finfo(np.float64).max), float(np.finfo(np.float32).max)

@@ -9,9 +9,8 @@ import pytest
 from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.flower import wire
-from evenly.flower.clients.batches import batches
-from evenly.flower.clients.data import client_of
 from evenly.flower.clients.jax import app, shard
+from evenly.flower.clients.rows import batches, client_of
 from evenly.models import MLP, Softmax
 from evenly.parts.groups import CHOOSERS
 from evenly.randomness import Draws

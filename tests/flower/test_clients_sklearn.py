@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import sklearn as in_sklearn
-from evenly.flower.clients.data import client_of
+from evenly.flower.clients.rows import client_of
 from tests import federations
 from tests.flower.one_room import Room, config, plain_rounds
 

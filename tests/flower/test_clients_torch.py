@@ -17,9 +17,8 @@ from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import jax as in_jax
 from evenly.flower.clients import torch as in_torch
-from evenly.flower.clients import torch_popup
-from evenly.flower.clients.batches import batches
-from evenly.flower.clients.data import client_of
+from evenly.flower.clients import torch_training
+from evenly.flower.clients.rows import batches, client_of
 from evenly.flower.clients.torch_training import drawn, outcome, shaped
 from evenly.models import MLP, Softmax
 from evenly.parts.ranking import Frozen
@@ -110,8 +109,8 @@ def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
     module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(drawn_in_jax.weights)})
     sent = {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(received)}
     numbers = batches(0, 1, 5, rows.size, epochs=2, size=5)
-    found = torch_popup.searched(module, network, sent, drawn(rows, 2, numbers), work, in_torch.cross_entropy)
-    kept, expected = torch_popup.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
+    found = torch_training.searched(module, network, sent, drawn(rows, 2, numbers), work, in_torch.cross_entropy)
+    kept, expected = torch_training.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
     for i in range(2):
         places = wire.read(reply[wire.ARRAYS][f"{i}.w"])
         assert (places != np.asarray(received[i]["w"])).any()
@@ -148,7 +147,7 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
     ranking = Room(in_jax.app(tiny, MLP(features=5, classes=3, hidden=(6,), bias=False)), 6)
     reply = ranking.ask(5, "query.measure", wire.to_arrays(offered[0]), config(notation, 2, 5), **{wire.OFFERED: wire.several(offered)})
     if inference == "lowest-loss":
-        weights = [torch_popup.subnetwork(module, Frozen(), own) for own in turned]
+        weights = [torch_training.subnetwork(module, Frozen(), own) for own in turned]
         losses = []
         for own in weights:
             module.load_state_dict(own)
@@ -156,7 +155,7 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
         found = int(np.argmin(losses))
     else:
         assert isinstance(method.network, Frozen)
-        found = torch_popup.surest(module, method.network, turned, rows.train, inference)
+        found = torch_training.surest(module, method.network, turned, rows.train, inference)
     assert reply[wire.METRICS][wire.CHOICE] == found
 
 

@@ -12,10 +12,8 @@ import pytest
 
 from evenly.algorithms import METHODS
 from evenly.flower import wire
-from evenly.flower.deploy.certificates import make_certificates
-from evenly.flower.deploy.keys import make_key
-from evenly.flower.deploy.loopback import Loopback
-from evenly.flower.deploy.processes import wait_until
+from evenly.flower.deploy.local import Loopback, wait_until
+from evenly.flower.deploy.security import make_certificates, make_key
 from evenly.simulate import simulate
 from evenly.types import Several, Trace
 from tests.flower.loopback import APP, deployed, finished

@@ -11,10 +11,10 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from evenly.flower import gathering, strategy, wire
-from evenly.flower.checking import size_of
-from evenly.flower.gathering import UNREADABLE, replies_to
-from evenly.flower.hearing import OWN_METRICS, UNKNOWN_TABLES, beside_arrays
+from evenly.flower import checks, strategy, wire
+from evenly.flower.checks import UNREADABLE, replies_to
+from evenly.flower.messages import OWN_METRICS, UNKNOWN_TABLES, beside_arrays
+from evenly.flower.replies import size_of
 from tests.flower.grids import OneProcess, reply
 from tests.pages import ROOT, blocks
 
@@ -77,7 +77,7 @@ def test_nobody_replies_in_the_name_of_another():
 
 def test_what_answers_another_message_is_no_answer(monkeypatch: pytest.MonkeyPatch):
     now = [0.0]
-    monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)))
+    monkeypatch.setattr(checks, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)))
 
     def forged(message: Message) -> Message:
         message.metadata.__dict__["_reply_to_message_id"] = "another"

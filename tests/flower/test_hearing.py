@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenly.experiment.deployment import UNKNOWN, LeftOut
-from evenly.flower.hearing import Asked, Heard, beside_arrays, quoted, require_enough
+from evenly.flower.messages import Asked, Heard, beside_arrays, quoted, require_enough
 
 
 def out(node: int, reason: str, client: int | None = None) -> LeftOut:

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from evenly.data.federation import Federation
-from evenly.flower.deploy.app import read_app
-from evenly.flower.new_app import write_synthetic_app, write_table_app
+from evenly.flower.app import write_synthetic_app, write_table_app
+from evenly.flower.deploy.local import read_app
 
 CODE = {"__init__.py", "server_app.py", "client_app.py", "task.py"}
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.flower import nodes
-from evenly.flower.checking_census import Told
-from evenly.flower.nodes import grown, grows, introduced, present, unknown_clients
+from evenly.flower import roster
+from evenly.flower.replies import Told
+from evenly.flower.roster import grown, grows, introduced, present, unknown_clients
 
 
 class Slow:
@@ -31,9 +31,9 @@ class Slow:
 
 def test_it_is_told_at_once_and_then_every_ten_seconds_who_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     said: list[Any] = []
-    monkeypatch.setattr(nodes, "LOG", SimpleNamespace(info=lambda _, *words: said.append(words)))
+    monkeypatch.setattr(roster, "LOG", SimpleNamespace(info=lambda _, *words: said.append(words)))
     grid = Slow(0, 1, 1, 2, 2, 3)
-    monkeypatch.setattr(nodes, "time", grid)
+    monkeypatch.setattr(roster, "time", grid)
     assert present(grid, 3) == [0, 1, 2]
     assert said == [(0, 3), (2, 3)]  # after 0 and 15 seconds: at 10 it has not been longer than that
     assert present(Slow(2), 2) == [0, 1]

@@ -11,8 +11,8 @@ from evenly.data.splits import SPLITS
 from evenly.experiment.deployment import Flag, Flagged, LeftOut, read_left_out, read_rounds
 from evenly.experiment.folder import open_results, open_study
 from evenly.experiment.results import Comparison, final_by_seed, tidy
-from evenly.flower.checking import Evaluated
 from evenly.flower.recorder import agreeing
+from evenly.flower.replies import Evaluated
 from evenly.metrics import accuracy
 from evenly.report.charts.weight_history import weight_history
 from evenly.report.choice import choose

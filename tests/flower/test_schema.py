@@ -8,8 +8,8 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.flower.clients.data import client_of
-from evenly.flower.schema import Schema, client_of_table, read_schema, schema_of, write_schema
+from evenly.flower.app import Schema, client_of_table, read_schema, schema_of, write_schema
+from evenly.flower.clients.rows import client_of
 
 ROLES = {"client": "hospital", "label": "returned", "sensitive": ("sex", "race")}
 

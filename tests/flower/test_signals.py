@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
-from evenly.flower.checking import Reply
+from evenly.flower.replies import Reply
 from evenly.flower.signals import signals_of
 
 METHOD = algorithm("fairfed(measured_on=valid)")

@@ -16,9 +16,8 @@ from evenly.algorithms.q_fedavg import QFedAvg
 from evenly.experiment.deployment import LeftOut
 from evenly.experiment.folder import open_results
 from evenly.flower import Caps, strategy, wire
-from evenly.flower.hearing import quoted
-from evenly.flower.naming import algorithm_of, notation_of
-from evenly.flower.nodes import reads_census
+from evenly.flower.messages import quoted
+from evenly.flower.roster import algorithm_of, notation_of, reads_census
 from evenly.notation import parse
 from evenly.parts.sampling import SAMPLINGS, Full, Weighted
 from evenly.randomness import Draws

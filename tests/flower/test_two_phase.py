@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import Strategy
 from evenly.algorithms import METHODS
 from evenly.data.federation import Federation
 from evenly.flower import Caps, first_arrays, strategy, wire
-from evenly.flower.clients import scaling
+from evenly.flower.clients.client import reply as client_reply
 from evenly.flower.clients.jax import app
 from evenly.flower.two_phase import added
 from evenly.models import Softmax
@@ -90,7 +90,7 @@ def trained(message: Message, k: int) -> ArrayRecord:
     return ArrayRecord(dict(zip(received, (Array(moved), Array(np.asarray(count + k)), Array(seen + np.float32(k))), strict=True)))
 
 
-def client(message: Message, context: Context, *, said: Any = scaling.reply) -> Message:
+def client(message: Message, context: Context, *, said: Any = client_reply) -> Message:
     k = int(context.node_config["partition-id"])
     measured = {"num-examples": SIZES[k], "loss": LOSSES[k]}
     if message.metadata.message_type == "train":
@@ -172,7 +172,7 @@ def without(key: str) -> Any:
     """Replies that lack a metric."""
 
     def said(message: Message, arrays: ArrayRecord, metrics: dict[str, Any]) -> Message:
-        whole = scaling.reply(message, arrays, metrics)
+        whole = client_reply(message, arrays, metrics)
         del whole.content.metric_records["metrics"][key]
         return whole
 
@@ -180,7 +180,7 @@ def without(key: str) -> Any:
 
 
 def twice(message: Message, arrays: ArrayRecord, metrics: dict[str, Any]) -> Message:
-    whole = scaling.reply(message, arrays, metrics)
+    whole = client_reply(message, arrays, metrics)
     whole.content.metric_records["metrics"]["coefficient"] = 2.0
     return whole
 
@@ -191,7 +191,7 @@ def whole_model(message: Message, arrays: ArrayRecord, metrics: dict[str, Any]) 
 
 def broken(message: Message, arrays: ArrayRecord, metrics: dict[str, Any]) -> Message:
     nan = {name: Array(np.asarray(wire.read(array) * np.nan)) for name, array in arrays.items()}
-    return scaling.reply(message, ArrayRecord(nan), metrics)
+    return client_reply(message, ArrayRecord(nan), metrics)
 
 
 WRONG = {
@@ -205,7 +205,7 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_who_cannot_be_added_is_left_out_with_a_reason(what: str):
     said, why = WRONG[what]
-    answer = lambda m, c: client(m, c, said=said if c.node_id == NODES[4] else scaling.reply)  # noqa: E731
+    answer = lambda m, c: client(m, c, said=said if c.node_id == NODES[4] else client_reply)  # noqa: E731
     _, recorder = ran("q-fedavg(q=1)", answer, rounds=1)
     (one,) = recorder.left_out
     assert one.node == NODES[4]
@@ -257,7 +257,7 @@ def test_clients_are_told_the_model_that_they_chose():
         received = message.content["arrays"]
         assert isinstance(received, ArrayRecord)
         own = ArrayRecord({name[2:]: Array(wire.read(array) + k) for name, array in received.items() if name.startswith(f"{k % 2}/")})
-        return scaling.reply(message, own, {"num-examples": SIZES[k]})
+        return client_reply(message, own, {"num-examples": SIZES[k]})
 
     two = ArrayRecord({f"{q}/w": Array(np.full((2, 2), q, np.float32)) for q in range(2)})
     result = strategy("ifca(groups=2)", two_phase=True).start(OneProcess(answer), two, num_rounds=1)

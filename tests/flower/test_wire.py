@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from evenly.flower import wire
-from evenly.flower.model_arrays import ENVELOPE, Form
+from evenly.flower.wire import ENVELOPE, Form
 from evenly.models import MLP
 
 KINDS = st.sampled_from([np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])

@@ -4,8 +4,8 @@ from flwr.app import Context
 
 from devices.task import TASK
 from evenly import synthetic
-from evenly.flower.clients.data import ClientData, client_of
 from evenly.flower.clients.jax import app as answering
+from evenly.flower.clients.rows import ClientData, client_of
 
 
 def own_rows(context: Context) -> ClientData:

@@ -4,7 +4,7 @@ from flwr.app import Context
 
 from evenly.datasets.synthetic import synthetic_census
 from evenly.flower.clients import torch
-from evenly.flower.clients.data import NO_ROWS, ClientData, rows
+from evenly.flower.clients.rows import NO_ROWS, ClientData, rows
 from hospitals.task import GROUPS, LABELS, make_model
 
 

@@ -18,9 +18,7 @@ from evenly.commands.running import this_command
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
-    from evenly.flower.deploy.app import App
-    from evenly.flower.deploy.following import Stand
-    from evenly.flower.deploy.loopback import Loopback
+    from evenly.flower.deploy.local import App, Loopback, Stand
 
 app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
 Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
@@ -42,7 +40,7 @@ def new(
 ) -> None:
     """Write a Flower app for your table or for synthetic data. Nothing is overwritten."""
     with sentences(), _flower():
-        from evenly.flower.new_app import write_synthetic_app, write_table_app
+        from evenly.flower.app import write_synthetic_app, write_table_app
 
         about = {
             "client": client, "label": label, "sensitive": sensitive, "favourable": favourable, "unprivileged": unprivileged,
@@ -76,9 +74,7 @@ def up(
 ) -> None:
     """Run an app as a real federation on this machine. It has a SuperLink, SuperNodes, TLS and keys; afterwards nothing is left running."""
     with sentences(), _flower():
-        from evenly.flower.deploy.app import read_app
-        from evenly.flower.deploy.loopback import Loopback
-        from evenly.flower.deploy.processes import interruptible
+        from evenly.flower.deploy.local import Loopback, interruptible, read_app
 
         found = read_app(folder, clients)
         place = (out or _fresh(folder / "results")).resolve()
@@ -98,7 +94,7 @@ def certificates(
 ) -> None:
     """Make a certificate for a SuperLink. The authority that signs it is made too, unless one is in the folder already."""
     with sentences(), _flower():
-        from evenly.flower.deploy.certificates import make_certificates
+        from evenly.flower.deploy.security import make_certificates
 
         made = make_certificates(folder, host, days=days)
         console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -112,7 +108,7 @@ def key(
 ) -> None:
     """Make the key by which a SuperLink knows one client."""
     with sentences(), _flower():
-        from evenly.flower.deploy.keys import make_key
+        from evenly.flower.deploy.security import make_key
 
         made = make_key(path)
         console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -174,8 +170,7 @@ def _saying(stopping: Callable[[], None]) -> Iterator[None]:
 
 def _show(console: Console, loopback: "Loopback", found: "App", config: dict[str, Any]) -> None:
     """Start everything, follow the run round by round, and stop everything."""
-    from evenly.flower.deploy.following import follow
-    from evenly.flower.deploy.processes import ProcessError
+    from evenly.flower.deploy.local import ProcessError, follow
 
     rounds = int(config.get("rounds", found.config.get("rounds", 0)))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))

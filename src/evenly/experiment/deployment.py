@@ -35,7 +35,7 @@ class LeftOut(NamedTuple):
     client: int  # UNKNOWN: it never said who it is
     round: int
     reason: str  # what it did, without saying who: "sent NaN ..."
-    kind: str = "reply"  # a word for the reason: see evenly.flower.checking
+    kind: str = "reply"  # a word for the reason: see evenly.flower.replies
     phase: str = "train"  # or "evaluate", "measure", "census"
 
 

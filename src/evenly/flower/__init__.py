@@ -14,9 +14,9 @@ if util.find_spec("flwr") is None:
 if TYPE_CHECKING:
     from evenly.flower.adapter import strategy as strategy
     from evenly.flower.caps import Caps as Caps
-    from evenly.flower.first import first_arrays as first_arrays
+    from evenly.flower.roster import first_arrays as first_arrays
 
-_HOME = {"Caps": "evenly.flower.caps", "first_arrays": "evenly.flower.first", "strategy": "evenly.flower.adapter"}
+_HOME = {"Caps": "evenly.flower.caps", "first_arrays": "evenly.flower.roster", "strategy": "evenly.flower.adapter"}
 
 __all__ = [*_HOME]  # pyright: ignore[reportUnsupportedDunderAll]
 

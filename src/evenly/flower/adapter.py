@@ -4,33 +4,117 @@ Per round it draws the simulator's cohort, sends the model, reads signals off th
 moves. It knows no method: what a method needs is read from its parts.
 """
 
+import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from evenly.flower import averages, messages, model_arrays, nodes, rounds, wire
+from evenly.experiment.plan import SCHEMA, plain
+from evenly.flower import messages, roster, rounds, wire
 from evenly.flower import two_phase as two_phases
 from evenly.flower.caps import Caps
+from evenly.flower.checks import replies_to
 from evenly.flower.drawing import Drawing
-from evenly.flower.gathering import replies_to
-from evenly.flower.hearing import Asked, Heard, findings, heard, require_enough, without
-from evenly.flower.keeping import Keeper, alone_in
-from evenly.flower.messages import Standing
-from evenly.flower.naming import algorithm_of, notation_of
-from evenly.flower.opening import as_asked, clustered, opened
-from evenly.flower.options import Adding, Average, Options, Setting
-from evenly.flower.reporting import averaged
+from evenly.flower.lifecycle import Keeper, alone_in, as_asked, clustered, opened
+from evenly.flower.messages import Asked, Heard, Standing, findings, heard, require_enough, without
+from evenly.flower.roster import Adding, Average, Options, Setting, algorithm_of, notation_of
 from evenly.flower.rounds import Done
 from evenly.flower.signals import signals_of
 from evenly.flower.two_phase import Measured
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
+from evenly.writing import write_whole
+
+# Metrics of a round, averaged over clients by their examples: fairness weights never touch what is reported.
+
+# What clients tell the server for the method's sake. A mean over clients of these means nothing.
+NOT_MEANS = (
+    wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.COEFFICIENT, wire.CLIENT,
+    wire.CLIENT_GROUP,
+)  # fmt: skip
+
+
+def averaged(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
+    """Each metric's mean over the clients that sent a finite number, weighted by their examples, as Flower's own strategies do.
+
+    What one client sends never costs the mean of the others: without a size it does not count, and NaN is no number.
+    """
+    said: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # by metric: weights, and weights times values
+    with np.errstate(all="ignore"):
+        for content in contents:
+            metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()))
+            weight = _finite(metrics.get(weighted_by_key))
+            if weight is None or weight.ndim or not weight > 0:
+                continue
+            for name, value in metrics.items():
+                own = _finite(value) if name != weighted_by_key and _is_mean(name) else None
+                if own is not None and np.isfinite(weight * own).all():
+                    said.setdefault(name, []).append((weight, np.asarray(weight * own)))
+        return MetricRecord({name: _mean(own) for name, own in said.items()})
+
+
+def _finite(value: Any) -> np.ndarray | None:
+    """Numbers that somebody else sent; None: they are not, or not finite."""
+    try:
+        found = np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if np.isfinite(found).all() else None
+
+
+def _mean(said: list[tuple[np.ndarray, np.ndarray]]) -> Any:
+    """Of values of the shape that most sent: lists of other lengths cannot be averaged with them."""
+    usual = Counter(own.shape for _, own in said).most_common(1)[0][0]
+    counted = [(weight, own) for weight, own in said if own.shape == usual]
+    total, mass = counted[0][1], counted[0][0]
+    for weight, own in counted[1:]:
+        total, mass = total + own, mass + weight
+    return (total / mass).tolist()
+
+
+def _is_mean(name: str) -> bool:
+    """Not a signal, nor one of a split (train-table), nor a shape."""
+    plain = name.removeprefix("train-").removeprefix("valid-")
+    return not name.endswith(wire.SHAPE) and plain not in NOT_MEANS and not plain.endswith(wire.EXAMPLES)
+
+
+# `metrics.json`: the averages that Flower returns as a run's result, so that one that was interrupted returns them all.
+
+NAME = "metrics.json"
+
+
+def write(folder: Path, result: Result) -> None:
+    """Keep the averages of all rounds so far."""
+    kinds = {kind: {number: dict(found) for number, found in own.items()} for kind, own in _parts(result).items()}
+    text = json.dumps({"schema": SCHEMA, **kinds}, indent=1)
+    write_whole(folder / NAME, lambda file: file.write(text.encode()))
+
+
+def read(folder: Path, result: Result, until: int) -> None:
+    """Put back those of an earlier server, up to the round that it finished; a damaged file only costs the averages."""
+    try:
+        kept = plain((folder / NAME).read_text())
+        for kind, own in _parts(result).items():
+            own |= {int(number): MetricRecord(found) for number, found in kept[kind].items() if int(number) <= until}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return
+
+
+def _parts(result: Result) -> dict[str, dict[int, MetricRecord]]:
+    return {
+        "train": result.train_metrics_clientapp,
+        "evaluate": result.evaluate_metrics_clientapp,
+        "server": result.evaluate_metrics_serverapp,
+    }
+
 
 LOG = logging.getLogger("flwr")  # Flower's own: our lines stand among its lines
 TIMEOUT = 3600.0
@@ -146,13 +230,13 @@ class FairStrategy(Strategy):
         """A round of one phase: weigh, and add up the models that came."""
         kept = self._keeper()
         setting, standing = kept.setting, kept.standing
-        parts = {k: model_arrays.received(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
+        parts = {k: wire.received(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
         signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(asked.number - 1))
         trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]
         done = rounds.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
         counted = {int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back}
         weights = np.array([done.weights[asked.cohort == k].sum() for k in sorted(counted)])
-        carried = model_arrays.carried_on(standing.carried, [parts[k].carried for k in sorted(counted)], weights)
+        carried = wire.carried_on(standing.carried, [parts[k].carried for k in sorted(counted)], weights)
         return done, Standing(done.state, carried), without(setting, asked, came, counted)
 
     def _enough(self, asked: Asked, came: Heard) -> None:
@@ -225,7 +309,7 @@ class FairStrategy(Strategy):
         kept, result = self._begin(initial_arrays, train, grid), Result()
         try:
             if self._folder is not None and kept.done:
-                averages.read(self._folder, result, kept.done)
+                read(self._folder, result, kept.done)
             result.arrays = initial_arrays if kept.done == 0 else self._last_served(kept)
             if evaluate_fn is not None and kept.done == 0:
                 _central(evaluate_fn, 0, result)
@@ -260,13 +344,13 @@ class FairStrategy(Strategy):
         if evaluate_fn is not None:
             _central(evaluate_fn, number, result)
         if self._folder is not None:
-            averages.write(self._folder, result)
+            write(self._folder, result)
 
     def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Keeper:
         if self._kept is not None:
             return self._kept
         if self._task is not None:
-            model_arrays.require_task(arrays, self.algorithm, self._task, self.options.seeds)
+            wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
         made = opened(self.algorithm, self.options, arrays, config, grid, self._timeout)
         self._kept = kept = Keeper(made, self._folder, rounds=self._rounds)
         self.algorithm = kept.setting.algorithm
@@ -282,12 +366,12 @@ class FairStrategy(Strategy):
         new = sorted(set(grid.get_node_ids()) - set(roll.nodes))
         if not new:
             return
-        if roll.introduced or kept.setting.models or not nodes.grows(self.algorithm.rule):
+        if roll.introduced or kept.setting.models or not roster.grows(self.algorithm.rule):
             if not self._late.issuperset(new):
                 LOG.warning("%d nodes connected after the start and do not take part; wait for all with min_available_nodes.", len(new))
             self._late = set(new)
             return
-        kept.joined(nodes.grown(roll, new))
+        kept.joined(roster.grown(roll, new))
         self.algorithm = kept.setting.algorithm
         self._drawing = Drawing(self.algorithm.select, kept.setting.census, self.options.seeds)
 
@@ -295,7 +379,7 @@ class FairStrategy(Strategy):
         """Where the deployment stands; if somebody changed the model in between, as a strategy around this one may, at theirs."""
         kept = self._keeper()
         if self._served is not None and arrays is not self._served and not kept.setting.models:
-            _, (model, carried) = model_arrays.opened(arrays, ranks=kept.setting.form.ranks, apart=0)
+            _, (model, carried) = wire.opened(arrays, ranks=kept.setting.form.ranks, apart=0)
             kept.standing = Standing(kept.standing.state._replace(model=model), carried)
             self._served = None
         return kept.standing

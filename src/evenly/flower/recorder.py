@@ -21,7 +21,8 @@ from evenly.experiment.live import Live
 from evenly.experiment.measuring import measured, shown_split
 from evenly.experiment.options import InForce, from_now, read_options, write_options
 from evenly.experiment.results import Comparison, Incidents
-from evenly.flower.checking import SIGNALS, Evaluated
+from evenly.flower.checks import SIGNALS
+from evenly.flower.replies import Evaluated
 from evenly.notation import parse
 from evenly.types import Algorithm, Seeds, Trace
 

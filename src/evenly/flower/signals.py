@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from evenly.flower import wire
-from evenly.flower.checking import Reply
+from evenly.flower.replies import Reply
 from evenly.flower.rounds import State
 from evenly.types import Algorithm, Signals
 

@@ -12,13 +12,12 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from evenly.experiment.deployment import Flag
-from evenly.flower import model_arrays, rounds, wire
+from evenly.flower import rounds, wire
 from evenly.flower.caps import Caps
-from evenly.flower.checking import Reply
-from evenly.flower.expecting import ARRAYS, printable
-from evenly.flower.hearing import Asked, Heard, expected, heard
-from evenly.flower.messages import Standing
-from evenly.flower.options import Setting
+from evenly.flower.checks import ARRAYS, printable
+from evenly.flower.messages import Asked, Heard, Standing, expected, heard
+from evenly.flower.replies import Reply
+from evenly.flower.roster import Setting
 from evenly.flower.rounds import Done, Summed, Weighed
 from evenly.flower.signals import signals_of
 from evenly.records import require
@@ -106,7 +105,7 @@ def finished(setting: Setting, standing: Standing, before: Measured, asked: Aske
         total = adding(sent)
     except Exception as error:  # under masks nobody else has looked at what clients sent
         broken = f"cannot be made ({type(error).__name__}: {printable(str(error))})"
-        total = model_arrays.not_finite(setting.form, before.weighed.coefficients.shape[:-1])
+        total = wire.not_finite(setting.form, before.weighed.coefficients.shape[:-1])
     done, after = moved(setting, standing, before, total, came.replies)
     left_out = before.came.left_out + came.left_out
     if not done.counted.any():
@@ -121,14 +120,14 @@ def moved(
 ) -> tuple[Done, Standing]:
     """Step from the sum, and of each client no more than that it returned and, where the method needs it, its update's length."""
     coefficients, cohort = before.weighed.coefficients, before.asked.cohort.tolist()
-    learned, carried = model_arrays.summed(setting.form, total, coefficients.shape[:-1])
+    learned, carried = wire.summed(setting.form, total, coefficients.shape[:-1])
     whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
     norms = np.array([_norm(replies.get(k)) if whole else np.nan for k in cohort])
     given = rounds.total_of(setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned])
     done = rounds.move(setting.algorithm, standing.state, before.signals, before.weighed, Summed(given, norms))
     mass = float(coefficients[..., [k in replies for k in cohort]].sum())
     if whole and mass > 0:
-        return done, Standing(done.state, model_arrays.carried_by(standing.carried, carried, mass))
+        return done, Standing(done.state, wire.carried_by(standing.carried, carried, mass))
     return done, Standing(done.state, standing.carried)
 
 

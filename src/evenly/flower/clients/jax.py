@@ -16,11 +16,8 @@ from flwr.clientapp import ClientApp
 
 from evenly import trees
 from evenly.data.federation import Shard
-from evenly.flower.clients.answering import answering
-from evenly.flower.clients.batches import PADDING, batches_of
-from evenly.flower.clients.data import ClientData, Rows, Source
-from evenly.flower.clients.measuring import Look, Seen
-from evenly.flower.clients.told import Told, weighted
+from evenly.flower.clients.client import Told, answering, weighted
+from evenly.flower.clients.rows import PADDING, ClientData, Look, Rows, Seen, Source, batches_of
 from evenly.models.task import skeleton
 from evenly.parts.groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork

@@ -17,11 +17,9 @@ from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
 from evenly.flower import wire
-from evenly.flower.clients import scaling
-from evenly.flower.clients.answering import answering
-from evenly.flower.clients.data import NO_ROWS, ClientData, Rows, Source, rows
-from evenly.flower.clients.measuring import LOOKS, Look, Metrics, Seen, looked, table
-from evenly.flower.clients.told import Told, told, weighted
+from evenly.flower.clients.client import Told, answering, told, weighted
+from evenly.flower.clients.client import reply as client_reply
+from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, Look, Metrics, Rows, Seen, Source, looked, rows, table
 from evenly.parts.work import LocalTraining
 from evenly.records import require
 
@@ -84,7 +82,7 @@ def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any 
 
 def reply(message: Message, estimator: Estimator, metrics: Metrics) -> Message:
     """The answer to a train message: the trained model, or in two-phase rounds what the server adds up; and what was measured before."""
-    return scaling.reply(message, arrays(estimator), metrics)
+    return client_reply(message, arrays(estimator), metrics)
 
 
 def app(make_estimator: Callable[[], Estimator], source: Source) -> ClientApp:

@@ -25,23 +25,21 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from evenly.flower import wire
-from evenly.flower.clients import scaling
-from evenly.flower.clients.answering import answering, introduction
-from evenly.flower.clients.data import NO_ROWS, ClientData, Source, rows
-from evenly.flower.clients.measuring import LOOKS, Metrics, looked, table
-from evenly.flower.clients.told import Told, told
-from evenly.flower.clients.torch_engine import TorchEngine
-from evenly.flower.clients.torch_popup import first_places
+from evenly.flower.clients import client
+from evenly.flower.clients.client import Told, answering, introduction, told
+from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, Metrics, Source, looked, rows, table
 from evenly.flower.clients.torch_training import (
     CHUNK,
     Data,
     Losses,
     MakeOptimiser,
+    TorchEngine,
     any_batches,
     chunks,
     cross_entropy,
     device_of,
     drawn,
+    first_places,
     fit,
     joined,
     look,
@@ -149,7 +147,7 @@ def train(
 
 def reply(message: Message, model: nn.Module, metrics: Metrics) -> Message:
     """The answer to a train message: the trained model, or in two-phase rounds what the server adds up; and what was measured before."""
-    return scaling.reply(message, arrays(model), metrics)
+    return client.reply(message, arrays(model), metrics)
 
 
 def app(

@@ -1,7 +1,4 @@
-"""Local training of an nn.Module as `evenly.parts.work` describes it: FedProx's pull, PropFair's loss, weighted rows.
-
-With the same model and the same batches it is the simulator's arithmetic, step by step.
-"""
+"""Local training in PyTorch: batches, losses, optimisers, edge-popup, and the engine that runs them for a client."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,14 +6,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from evenly.flower.clients.batches import PADDING
-from evenly.flower.clients.data import Rows
-from evenly.flower.clients.measuring import Seen
+from evenly.flower.clients.client import Told, weighted
+from evenly.flower.clients.rows import PADDING, ClientData, Look, Rows, Seen, batches_of
+from evenly.parts.groups import TINY
 from evenly.parts.optimisers import OPTIMISERS
-from evenly.parts.work import FullGradient, LocalTraining, NashBargaining
-from evenly.randomness import batches
-from evenly.types import Work
+from evenly.parts.ranking import MOST_EDGES, Frozen, dropped
+from evenly.parts.ranking_work import EdgePopup
+from evenly.parts.work import FullGradient, LocalTraining, NashBargaining, PersonalTraining, TrainingAlone
+from evenly.randomness import Draws, batches
+from evenly.records import require
+from evenly.simulate.choosing import MOST_ROWS
+from evenly.types import Several, Work
+
+# Local training of an nn.Module as `evenly.parts.work` describes it: FedProx's pull, PropFair's loss, weighted rows.
+#
+# With the same model and the same batches it is the simulator's arithmetic, step by step.
 
 CHUNK = 1024  # rows read at a time
 
@@ -210,3 +216,244 @@ def optimiser_of(work: LocalTraining) -> MakeOptimiser:
         f"PyTorch clients know the local optimisers sgd, momentum and adam, got {kind!r}. "
         "Give one of your own: optimiser=lambda parameters, rate: torch.optim.Adagrad(parameters, rate)."
     )
+
+
+# Edge-popup for PyTorch: the weights of a module stay as they were drawn, and its clients learn which edges to keep.
+#
+# As `evenly.parts.ranking_work` and `evenly.parts.ranking.supernetwork` describe it; here weights lie as PyTorch has them, [units,
+# inputs, ...]. Everybody draws the same weights from one seed, so only places travel: whole numbers, one for each edge, by its
+# parameter's name. Any server that counts votes on them does, whatever framework its clients use.
+
+Places = dict[str, np.ndarray]  # of every edge, by its parameter's name
+
+
+def check_edges(model: nn.Module, k: float) -> None:
+    """Raise unless all that a module learns are weights whose edges can be ranked."""
+    kind = type(model).__name__
+    for name, _ in model.named_buffers():
+        raise ValueError(
+            f"{kind}: {name!r} is a statistic that changes in training, which an order of edges cannot carry. "
+            "Use a module without normalisation statistics, such as one with BatchNorm(affine=False, track_running_stats=False)."
+        )
+    for name, weight in model.named_parameters():
+        where = f"{kind}: parameter {name!r} has shape {list(weight.shape)}"
+        require(
+            weight.ndim >= 2,
+            f"{where}, but only weights [units, inputs, ...] can be frozen and ranked; biases and the scales of normalisation cannot. "
+            "Use layers without them, such as Linear(bias=False).",
+        )
+        edges = weight.numel()
+        require(edges <= MOST_EDGES, f"{where}, {edges} edges; at most {MOST_EDGES} can be ranked exactly. Use narrower layers.")
+        left = edges - dropped(edges, k)
+        require(0 < left < edges, f"{where}, of which k = {k} keeps {left} of {edges} edges; it must keep some, not all.")
+
+
+def freeze(model: nn.Module, network: Frozen, seed: int) -> nn.Module:
+    """The module with weights drawn from a seed, the same everywhere: plus or minus sqrt(2 / fan-in), or normal with that deviation."""
+    check_edges(model, network.k)
+    draws = Draws(seed, "frozen weights")
+    with torch.no_grad():
+        for i, weight in enumerate(model.parameters()):
+            chance, size = draws.at(i), (2 / _fan_in(weight)) ** 0.5
+            normal = network.frozen_weights == "normal"
+            drawn = chance.normal(size=tuple(weight.shape)) if normal else 2.0 * chance.integers(2, size=tuple(weight.shape)) - 1
+            weight.copy_(torch.as_tensor(size * drawn))
+            weight.requires_grad_(False)
+    return model
+
+
+def first_places(model: nn.Module, seed: int = 0) -> Places:
+    """Edges in random order: where a federation starts."""
+    draws = Draws(seed, "first places")
+    return {
+        name: draws.at(i).permutation(weight.numel()).astype(np.int32).reshape(tuple(weight.shape))
+        for i, (name, weight) in enumerate(model.named_parameters())
+    }
+
+
+def subnetwork(model: nn.Module, network: Frozen, places: Places) -> dict[str, Tensor]:
+    """The weights of the edges that an order keeps, exactly the share k of every layer; the others are 0."""
+    kept = {}
+    for name, weight in model.named_parameters():
+        place = tensor(np.asarray(places[name]), weight.device).to(torch.float32)
+        if network.scores == "frl-compat" and not network.positive:
+            place = ((4 * place + 1 - 2 * place.numel()).abs() - 1) / 2
+        kept[name] = weight.detach() * (place >= dropped(place.numel(), network.k))
+    return kept
+
+
+def searched(
+    model: nn.Module, network: Frozen, received: Places, batches: Iterable[Batch], work: EdgePopup, losses: Losses
+) -> dict[str, np.ndarray]:
+    """The places that a client gives its edges after training; NaN everywhere if training broke."""
+    frozen = {name: weight.detach() for name, weight in model.named_parameters()}
+    scores = {name: _scores(tensor(np.asarray(received[name]), w.device), network) for name, w in frozen.items()}
+    velocity = {name: torch.zeros_like(score) for name, score in scores.items()}
+    for batch in batches:
+        for name, gradient in _gradients(model, network, frozen, scores, batch, losses).items():
+            velocity[name] = float(work.momentum) * velocity[name] + gradient + float(work.weight_decay) * scores[name]
+            scores[name] = scores[name] - float(work.learning_rate) * velocity[name]
+    broken = not all(bool(score.isfinite().all()) for score in scores.values())
+    ranked = {name: score.abs() if network.scores == "abs" else score for name, score in scores.items()}
+    return {name: np.full(tuple(score.shape), np.nan, np.float32) if broken else _places(score) for name, score in ranked.items()}
+
+
+def _gradients(
+    model: nn.Module, network: Frozen, frozen: dict[str, Tensor], scores: dict[str, Tensor], batch: Batch, losses: Losses
+) -> dict[str, Tensor]:
+    """Straight through: the gradient of each kept or dropped edge's weight, times the weight it has when kept."""
+    raw = network.scores == "raw"
+    kept = {name: (weight * _mask(scores[name], network.k, raw)).requires_grad_() for name, weight in frozen.items()}
+    loss = (losses(functional_call(model, kept, (batch.x,)), batch.y) * batch.weight).sum() / max(len(batch.y), 1)
+    gradients = torch.autograd.grad(loss, list(kept.values()), allow_unused=True)
+    found = {}
+    for (name, weight), gradient in zip(frozen.items(), gradients, strict=True):
+        through = torch.zeros_like(weight) if gradient is None else gradient * weight
+        found[name] = through if raw else through * scores[name].sign()
+    return found
+
+
+def _mask(scores: Tensor, k: float, raw: bool) -> Tensor:
+    values = scores if raw else scores.abs()
+    lowest = torch.kthvalue(values.reshape(-1), dropped(values.numel(), k) + 1).values
+    return (values >= lowest).to(scores.dtype)
+
+
+def _scores(place: Tensor, network: Frozen) -> Tensor:
+    """The sorted first scores, dealt to the edges by their places."""
+    size, bound = place.numel(), _fan_in(place) ** -0.5
+    step = torch.tensor(bound / (2 * size), dtype=torch.float32, device=place.device)
+    place = place.to(torch.float32)
+    return (2 * place + 1 if network.positive or network.scores == "abs" else 4 * place + 1 - 2 * size) * step
+
+
+def _places(scores: Tensor) -> np.ndarray:
+    order = np.argsort(scores.detach().cpu().numpy().reshape(-1), kind="stable")
+    places = np.empty(order.size, np.float32)
+    places[order] = np.arange(order.size)
+    return places.reshape(tuple(scores.shape))
+
+
+def _fan_in(weight: Tensor) -> int:
+    """Inputs of one unit, from weights [units, inputs, ...]."""
+    return weight.numel() // weight.shape[0]
+
+
+def surest(model: nn.Module, network: Frozen, offered: Sequence[Places], rows: Rows, inference: str) -> int:
+    """Which group's model would make a mixture of all surest, on a client's first rows: E2FL's "one-shot" and "binary"."""
+    x = batch_of(Rows(*(part[:MOST_ROWS] for part in rows)), device_of(model)).x
+    kept = [subnetwork(model, network, places) for places in offered]
+    active, left = np.ones(len(kept), bool), len(kept)
+    while left > 1:
+        slopes = np.where(active, _entropy_slopes(model, kept, torch.as_tensor(active / left, dtype=torch.float32), x), np.inf)
+        left = 1 if inference == "one-shot" else (left + 1) // 2
+        active = np.isin(np.arange(len(kept)), np.argsort(slopes, kind="stable")[:left])
+    return int(active.argmax())
+
+
+def _entropy_slopes(model: nn.Module, kept: list[dict[str, Tensor]], shares: Tensor, x: Tensor) -> np.ndarray:
+    """How much a larger share of each model in the mixture would raise the entropy of what it predicts. NaN counts as the highest."""
+    shares = shares.to(x.device).requires_grad_()
+    mixed = {name: torch.tensordot(shares, torch.stack([own[name] for own in kept]), 1) for name in kept[0]}
+    p = probabilities(functional_call(model, mixed, (x,)))
+    entropy = -(p * p.clamp_min(TINY).log()).sum(1).mean()
+    (slopes,) = torch.autograd.grad(entropy, shares)
+    return torch.nan_to_num(slopes, nan=torch.finfo(slopes.dtype).max).cpu().numpy()
+
+
+# How a ready PyTorch client looks at models and trains them. Models are state_dicts, or the places of a frozen module's edges.
+
+State = dict[str, np.ndarray]
+
+
+class TorchEngine:
+    """One client's modules, made anew for every message."""
+
+    reduction = "mean"
+
+    def __init__(self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None) -> None:
+        self._make, self._losses, self._optimiser = make_model, losses, optimiser
+
+    def form(self, now: Told, client: ClientData) -> State:
+        module = self._make()
+        if isinstance(now.algorithm.network, Frozen):
+            return {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in module.named_parameters()}
+        return state_of(module)
+
+    def look(self, now: Told, model: State) -> Look:
+        module, network = self._make(), now.algorithm.network
+        if isinstance(network, Frozen):
+            frozen = freeze(module, network, now.model_seed)
+            module.load_state_dict(subnetwork(frozen, network, model))
+        else:
+            put(module, model)
+
+        def looking(rows: Rows) -> Seen:
+            return joined([look(module, batch, self._losses) for batch in chunks(rows, CHUNK, device_of(module))])
+
+        return looking
+
+    def penalty(self, now: Told, model: State) -> float:
+        return 0.0
+
+    def surest(self, now: Told, models: list[State], client: ClientData) -> int:
+        network, rule = now.algorithm.network, now.algorithm.rule
+        assert isinstance(network, Frozen)
+        assert isinstance(rule, Several)
+        module = freeze(self._make(), network, now.model_seed)
+        return surest(module, network, models, client.train, rule.inference)
+
+    def train(self, now: Told, client: ClientData, received: State, memory: State) -> tuple[State, State]:
+        """The vector to send and the memory to keep. A client whose training broke keeps what it had."""
+        work, network, rows = now.algorithm.work, now.algorithm.network, weighted(now, client)
+        numbers = batches_of(work, now.batch_seed, now.server_round, now.client, rows.size)
+        if isinstance(work, EdgePopup):
+            assert isinstance(network, Frozen)
+            module = freeze(self._make(), network, now.model_seed)
+            batches = drawn(rows, work.epochs, numbers, device_of(module))
+            return searched(module, network, received, batches, work, self._losses), memory
+        if isinstance(work, PersonalTraining):
+            shared = self._trained(_plain(work), rows, numbers, received, received)
+            own = self._trained(_plain(work, work.pull), rows, numbers, memory, received)
+            return _minus(shared, received), own if _finite(own) and _finite(shared) else memory
+        if isinstance(work, TrainingAlone):
+            own = self._trained(_plain(work), rows, numbers, memory, memory)
+            return _nothing(received, broken=not _finite(own)), own if _finite(own) else memory
+        return _minus(self._trained(work, rows, numbers, received, received), received), memory
+
+    def _trained(self, work: Work, rows: Rows, numbers: np.ndarray, start: State, towards: State) -> State:
+        module = self._make()
+        put(module, start)
+        learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        anchor = [torch.tensor(towards[name], device=device_of(module)) for name in learned]
+        batches = drawn(rows, work.epochs, numbers, device_of(module))
+        fit(module, batches, work, anchor=anchor, losses=self._losses, optimiser=self._optimiser)
+        return state_of(module)
+
+
+def state_of(module: nn.Module) -> State:
+    return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+
+
+def put(module: nn.Module, state: State) -> None:
+    module.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in state.items()})
+
+
+def _plain(work: PersonalTraining | TrainingAlone, mu: float | None = None) -> LocalTraining:
+    return LocalTraining(
+        learning_rate=work.learning_rate, epochs=work.epochs, batch_size=work.batch_size, mu=mu, optimiser=work.optimiser,
+        options=work.options, max_steps=work.max_steps,
+    )  # fmt: skip
+
+
+def _minus(trained: State, received: State) -> State:
+    return {name: trained[name] - np.asarray(received[name]) for name in trained}
+
+
+def _finite(state: State) -> bool:
+    return all(bool(np.isfinite(leaf).all()) for leaf in state.values())
+
+
+def _nothing(like: State, *, broken: bool) -> State:
+    """No change; or, where training broke, NaN, so that the server sees it."""
+    return {name: np.full_like(leaf, np.nan) if broken and leaf.dtype.kind == "f" else np.zeros_like(leaf) for name, leaf in like.items()}

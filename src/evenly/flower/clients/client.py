@@ -1,9 +1,7 @@
-"""A ready Flower client: what it answers is the same in every framework; how it looks at a model and trains it is the engine's.
+"""A client of a deployment: it reads what the server tells it and answers with arrays and numbers."""
 
-Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model, stays in the node's own state and
-never leaves it.
-"""
-
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -11,12 +9,123 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from evenly.algorithms import algorithm
 from evenly.flower import wire
-from evenly.flower.clients import measuring, scaling
-from evenly.flower.clients.data import ClientData, Source, client_from
-from evenly.flower.clients.measuring import Look, Metrics
-from evenly.flower.clients.told import Told, told
-from evenly.types import Several, Tree
+from evenly.flower.clients import rows
+from evenly.flower.clients.rows import ClientData, Look, Metrics, Rows, Source, client_from
+from evenly.records import require
+from evenly.types import Algorithm, Several, Tree
+
+# What a server tells a client in a round, read from the message's config.
+
+
+class Told(NamedTuple):
+    """One round, as one client knows it."""
+
+    algorithm: Algorithm
+    server_round: int
+    client: int
+    batch_seed: int
+    model_seed: int
+    group: int | None  # the client's model, where the server knows or drew it
+    row_weights: np.ndarray | None  # [groups, labels]
+    coefficient: np.ndarray | None  # a number, or one for each of several models; None: the server weighs what it is sent
+
+
+def told(config: Mapping[str, Any]) -> Told:
+    """The round that a config describes."""
+    if wire.METHOD not in config:
+        raise ValueError(
+            f"This client trains as the server's method asks, but the message's config has no {wire.METHOD!r}. "
+            "Use evenly.flower.strategy on the server, or train by hand."
+        )
+    return Told(
+        algorithm=_algorithm(str(config[wire.METHOD])),
+        server_round=int(config.get(wire.ROUND, 0)),
+        client=int(config.get(wire.CLIENT, 0)),
+        batch_seed=int(config.get(wire.BATCH_SEED, 0)),
+        model_seed=int(config.get(wire.MODEL_SEED, 0)),
+        group=int(config[wire.GROUP]) if wire.GROUP in config else None,
+        row_weights=wire.get(config, wire.ROW_WEIGHTS),
+        coefficient=wire.get(config, wire.COEFFICIENT),
+    )
+
+
+@lru_cache(maxsize=64)
+def _algorithm(notation: str) -> Algorithm:
+    return algorithm(notation)
+
+
+def weighted(now: Told, client: ClientData) -> Rows:
+    """The training rows with how much each counts: by the data, by the client's preparation and by what the server says."""
+    rows, prepare = client.train, now.algorithm.prepare
+    weight = rows.weight
+    if prepare is not None:
+        weight = weight * prepare.weights(rows.y, rows.group).astype(np.float32)
+    if now.row_weights is not None:
+        weight = weight * now.row_weights[rows.group, rows.y].astype(np.float32)
+    return rows._replace(weight=weight)
+
+
+# The second half of a two-phase round at a client: what leaves it is its coefficient times its update.
+#
+# The server sees the sum of these. What nobody learns among a model's arrays, such as PyTorch's `running_mean` and
+# `num_batches_tracked`, goes the same way, but is no part of the update's length.
+
+
+def scaled(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
+    """Coefficient times update. With a coefficient for each of several models, one for each, so that a model's sum is one, too."""
+    require(
+        all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(vector)),
+        "Training gave NaN or infinity. Nothing is sent, because in a sum nobody could tell whose it is; try a smaller learning rate.",
+    )
+    if coefficient.ndim == 0:
+        return wire.to_arrays(_times(vector, coefficient))
+    return wire.several([_times(vector, own) for own in coefficient])
+
+
+def said(now: Told, vector: Tree) -> Metrics:
+    """What is told beside it: what it was multiplied by, and the update's length where the method needs that."""
+    metrics: Metrics = {}
+    wire.put(metrics, wire.COEFFICIENT, now.coefficient)
+    if "square_norm" in now.algorithm.needs:
+        metrics[wire.SQUARE_NORM] = _square_norm(vector)
+    return metrics
+
+
+def reply(message: Message, trained: ArrayRecord, metrics: Metrics) -> Message:
+    """The answer to a train message, from a trained model: the model, or in two-phase rounds coefficient times update."""
+    config = next(iter(message.content.config_records.values()), {})
+    if wire.COEFFICIENT in config:
+        now = told(config)
+        assert now.coefficient is not None
+        vector = _update(now, trained, next(iter(message.content.array_records.values())))
+        trained, metrics = scaled(vector, now.coefficient), {**metrics, **said(now, vector)}
+    return Message(RecordDict({wire.ARRAYS: trained, wire.METRICS: MetricRecord(metrics)}), reply_to=message)
+
+
+def _update(now: Told, trained: ArrayRecord, received: ArrayRecord) -> dict[str, np.ndarray]:
+    """Trained minus received, or of several models minus the client's own; places of edges are votes as they are."""
+    if now.algorithm.network is not None:
+        return {name: wire.read(array) for name, array in trained.items()}
+    prefix = "" if now.group is None else wire.prefix_of(now.group)
+    return {name: wire.read(array) - wire.read(received[prefix + name]) for name, array in trained.items()}
+
+
+def _times(vector: Tree, coefficient: np.ndarray) -> Tree:
+    return jax.tree.map(lambda leaf: np.float32(coefficient) * np.asarray(leaf), vector)
+
+
+def _square_norm(vector: Tree) -> float:
+    leaves = zip(wire.names_of(vector), wire.leaves_of(vector), strict=True)
+    learned = [leaf for name, leaf in leaves if leaf.dtype.kind == "f" and not wire.is_statistic(name)]
+    return float(sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in learned))
+
+
+# A ready Flower client: what it answers is the same in every framework; how it looks at a model and trains it is the engine's.
+#
+# Models are trees of arrays. What a method lets a client keep, such as Ditto's personal model, stays in the node's own state and never
+# leaves it.
 
 MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
@@ -68,21 +177,21 @@ def answering(source: Source, engine: Engine) -> ClientApp:
             context.state[MEMORY] = wire.to_arrays(memory)
         if visit.told.coefficient is None:
             return _reply(message, _signals(engine, visit), {wire.ARRAYS: _trained(visit, vector)})
-        metrics = {wire.EXAMPLES: visit.client.train.size} | scaling.said(visit.told, vector)
-        return _reply(message, metrics, {wire.ARRAYS: scaling.scaled(vector, visit.told.coefficient)})
+        metrics = {wire.EXAMPLES: visit.client.train.size} | said(visit.told, vector)
+        return _reply(message, metrics, {wire.ARRAYS: scaled(vector, visit.told.coefficient)})
 
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         visit = arrive(message, context)
         own = visit.told.algorithm.work.deploy(visit.model, _memory(visit, context))
-        return _reply(message, measuring.evaluated(visit.client, engine.look(visit.told, own)) | _choice(visit))
+        return _reply(message, rows.evaluated(visit.client, engine.look(visit.told, own)) | _choice(visit))
 
     return ready
 
 
 def introduction(client: ClientData) -> RecordDict:
     """What a client answers to the census: counts, and what they are called."""
-    return RecordDict({wire.ABOUT: ConfigRecord(measuring.about(client)), wire.METRICS: MetricRecord(measuring.census(client))})
+    return RecordDict({wire.ABOUT: ConfigRecord(rows.about(client)), wire.METRICS: MetricRecord(rows.census(client))})
 
 
 def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
@@ -121,7 +230,7 @@ def _chosen(engine: Engine, now: Told, models: list[Tree], client: ClientData) -
 def _signals(engine: Engine, visit: Visit) -> Metrics:
     now, model = visit.told, visit.model
     look, penalty = engine.look(now, model), engine.penalty(now, model)
-    return measuring.signals(visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction) | _choice(visit)
+    return rows.signals(visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction) | _choice(visit)
 
 
 def _choice(visit: Visit) -> Metrics:

@@ -1,11 +1,8 @@
-"""TLS: a certificate authority of one's own and a certificate for the SuperLink, signed by it.
-
-The authority's certificate (`ca.pem`) goes to every client, which trusts the SuperLink because of it. `server.pem` and `server.key`
-stay with the SuperLink; `ca.key` is needed only to sign the next server certificate and is best kept away from the network.
-"""
+"""Certificates, keys and private files of a federation."""
 
 import datetime
 import ipaddress
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +12,35 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from evenly.flower.deploy.private_files import refuse_existing, write_secret
 from evenly.records import require
+
+# Files that only their owner may read, and that never replace another.
+
+ONLY_OWNER = 0o600
+
+
+def write_secret(path: Path, content: bytes) -> Path:
+    """Write a file that only its owner can read: it never exists with more rights, and nothing is overwritten."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_existing(path)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, ONLY_OWNER), "wb") as file:
+        file.write(content)
+    return path
+
+
+def refuse_existing(*paths: Path) -> None:
+    """Raise where one of these files is there already."""
+    for path in paths:
+        if path.exists() or path.is_symlink():
+            raise ValueError(
+                f"{path} must not exist yet: keys and certificates are never overwritten. Move it away, or choose another place."
+            )
+
+
+# TLS: a certificate authority of one's own and a certificate for the SuperLink, signed by it.
+#
+# The authority's certificate (`ca.pem`) goes to every client, which trusts the SuperLink because of it. `server.pem` and `server.key`
+# stay with the SuperLink; `ca.key` is needed only to sign the next server certificate and is best kept away from the network.
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 AUTHORITY_DAYS = 3650
@@ -122,3 +146,25 @@ def _name(host: str) -> x509.GeneralName:
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+# Keys by which the SuperLink knows its SuperNodes: elliptic curve P-384, in the format of OpenSSH, as Flower reads them.
+
+
+class NodeKey(NamedTuple):
+    """The private half stays with the client; the public half is registered with the SuperLink."""
+
+    private: Path
+    public: Path
+
+
+def make_key(path: Path) -> NodeKey:
+    """Write a new key to `path` (only its owner can read it) and its public half to `path`.pub."""
+    made = NodeKey(path, path.with_name(f"{path.name}.pub"))
+    refuse_existing(*made)
+    key = ec.generate_private_key(ec.SECP384R1())
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    write_secret(made.private, secret)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    made.public.write_bytes(public + b"\n")
+    return made

@@ -1,0 +1,246 @@
+"""What one client holds: its rows, their batches, and what is measured on them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.data.federation import Federation
+from evenly.data.splits import SPLITS
+from evenly.flower import wire
+from evenly.randomness import Draws
+from evenly.randomness import batches as drawn
+from evenly.records import require
+from evenly.types import Work
+
+# What one client holds: its rows, and how labels and groups are numbered everywhere.
+
+
+class Rows(NamedTuple):
+    """Some of a client's rows, in the order in which batches number them."""
+
+    x: np.ndarray
+    y: np.ndarray  # label numbers
+    group: np.ndarray  # group numbers; all 0 where there are none
+    weight: np.ndarray  # how much each row counts in the client's loss, 1 unless the data say otherwise
+
+    @property
+    def size(self) -> int:
+        return len(self.y)
+
+
+NO_ROWS = Rows(np.zeros((0, 1)), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+
+
+class ClientData(NamedTuple):
+    """One client: training, validation and test rows, and what the whole federation agrees on."""
+
+    train: Rows
+    valid: Rows
+    test: Rows
+    labels: tuple[str, ...]
+    groups: tuple[str, ...] = ("all",)
+    unprivileged: tuple[int, ...] = (0,)
+    favourable: int = 1
+    number: int | None = None  # among all clients, where that is known
+    name: str = ""
+    client_group: int | None = None  # where whole clients belong to groups
+
+    @property
+    def splits(self) -> dict[str, Rows]:
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many groups and labels there are, here and everywhere."""
+        return len(self.groups), len(self.labels)
+
+    @property
+    def cells(self) -> np.ndarray:
+        """Training rows by group and label. [groups, labels]"""
+        cells = np.zeros(self.shape, np.int64)
+        np.add.at(cells, (self.train.group, self.train.y), 1)
+        return cells
+
+
+Source = Federation | ClientData | Callable[[Any], ClientData]  # the last from Flower's context
+
+
+def rows(x: Any, y: Any, group: Any = None, weight: Any = None) -> Rows:
+    """Rows from parallel arrays; without groups everybody is in group 0."""
+    x, y = np.asarray(x), np.asarray(y, np.int32)
+    group = np.zeros(len(y), np.int32) if group is None else np.asarray(group, np.int32)
+    weight = np.ones(len(y), np.float32) if weight is None else np.asarray(weight, np.float32)
+    lengths = {"x": len(x), "y": len(y), "group": len(group), "weight": len(weight)}
+    require(len(set(lengths.values())) == 1, f"There must be one entry per row everywhere, got {lengths}.")
+    return Rows(x, y, group, weight)
+
+
+def client_of(federation: Federation, number: int) -> ClientData:
+    """The client with this number, from 0."""
+    require(
+        0 <= number < federation.clients,
+        f"The federation has clients 0 to {federation.clients - 1}, got {number}. Check partition-id in the node's config.",
+    )
+    weight = np.ones(len(federation.y), np.float32) if federation.weight is None else federation.weight
+    parts = []
+    for split in SPLITS:
+        own = federation.split(split).of(number)
+        parts.append(rows(federation.x[own], federation.y[own], federation.group[own], weight[own]))
+    return ClientData(
+        *parts, labels=federation.labels, groups=federation.groups, unprivileged=federation.unprivileged, favourable=federation.favourable,
+        number=number, name=federation.names[number],
+        client_group=None if federation.client_group is None else int(federation.client_group[number]),
+    )  # fmt: skip
+
+
+def client_from(source: Source, context: Any) -> ClientData:
+    """The data of the client whose context this is."""
+    if isinstance(source, ClientData):
+        return source
+    if isinstance(source, Federation):
+        return client_of(source, partition(context.node_config))
+    return source(context)
+
+
+def partition(node_config: Mapping[str, Any]) -> int:
+    """Which client of a federation a node is."""
+    if "partition-id" not in node_config:
+        raise ValueError(
+            'A node takes its client from "partition-id" in its config, which is missing. Start the SuperNode with '
+            '--node-config "partition-id=0 num-partitions=10", or give the app the client\'s own data.'
+        )
+    return int(node_config["partition-id"])
+
+
+# The simulator's own batches, for a client elsewhere.
+#
+# Batches are drawn by (seed, round, client) and by nothing else, so a client that knows those three visits its rows in the very order
+# in which a simulation would have visited them.
+
+PADDING = -1
+
+
+def batches(
+    seed: int, server_round: int, client: int, rows: int, *, epochs: int = 1, size: int = 10, shuffle: bool = True, max_steps: int = 0
+) -> np.ndarray:
+    """Numbers of a client's training rows, batch by batch; a last, smaller batch of an epoch ends with -1s. int32 [steps, size]
+
+    Rounds count from 1, as Flower's do, and rows from 0 in the order in which the client holds them.
+    """
+    require(server_round >= 1, f"Rounds count from 1, got {server_round}.")
+    require(rows >= 1, f"Client {client} has no training rows to make batches of.")
+    generator = Draws(seed, "batches").at(server_round - 1, client) if shuffle else None
+    return drawn(np.arange(rows, dtype=np.int32), size, epochs=epochs, shuffle=generator, padding=PADDING, most=max_steps or None)
+
+
+def batches_of(work: Work, seed: int, server_round: int, client: int, rows: int) -> np.ndarray:
+    """The batches that a kind of work asks for in a round."""
+    return batches(
+        seed, server_round, client, rows,
+        epochs=work.epochs, size=work.batch_size, shuffle=work.shuffle, max_steps=work.max_steps,
+    )  # fmt: skip
+
+
+# What a client reveals, as numbers: signals about the model it received, and counts for the report.
+
+Metrics = dict[str, Any]  # whole numbers, floats and lists of them: what a MetricRecord may hold
+
+
+class Seen(NamedTuple):
+    """What a model makes of some rows."""
+
+    losses: np.ndarray  # [n]
+    outcome: np.ndarray  # [n] label numbers
+
+
+Look = Callable[[Rows], Seen]
+LOOKS = frozenset({"loss", "table", "cell_loss"})  # needs for which a model is looked at
+
+
+def census(client: ClientData) -> Metrics:
+    """What is asked once before the first round."""
+    found: Metrics = {wire.EXAMPLES: client.train.size}
+    wire.put(found, wire.CELLS, client.cells)
+    if client.number is not None:
+        found[wire.CLIENT] = client.number
+    if client.client_group is not None:
+        found[wire.CLIENT_GROUP] = client.client_group
+    return found
+
+
+def about(client: ClientData) -> dict[str, Any]:
+    """What the report should call this client, the labels and the groups: the census's second record."""
+    return ({"name": client.name} if client.name else {}) | {
+        "labels": list(client.labels),
+        "groups": list(client.groups),
+        "unprivileged": list(client.unprivileged),
+        "favourable": client.favourable,
+    }
+
+
+def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: float = 0.0, reduction: str = "mean") -> Metrics:
+    """What these needs ask for, of the model that was received, on all training rows; or on validation rows, where the need says so.
+    Rows count equally here, always."""
+    rows = client.train
+    found: Metrics = {wire.EXAMPLES: rows.size}
+    if "unprivileged" in needs:
+        found[wire.UNPRIVILEGED] = int(np.isin(rows.group, client.unprivileged).sum())
+    if "valid_table" in needs:
+        wire.put(found, wire.VALID_TABLE, outcomes(client, client.valid, look))
+    if needs & LOOKS:
+        found |= looked(look(rows), rows.y, rows.group, needs, shape=client.shape, penalty=penalty, reduction=reduction)
+    return found
+
+
+def looked(
+    seen: Seen,
+    y: np.ndarray,
+    group: np.ndarray,
+    needs: frozenset[str],
+    *,
+    shape: tuple[int, int],
+    penalty: float = 0.0,
+    reduction: str = "mean",
+) -> Metrics:
+    """The signals that take a look at every row; `shape` is how many groups and labels there are."""
+    found: Metrics = {}
+    if "loss" in needs:
+        total = float(np.sum(seen.losses, dtype=np.float64))
+        found[wire.LOSS] = (total / max(len(y), 1) if reduction == "mean" else total) + penalty
+    if "table" in needs:
+        wire.put(found, wire.TABLE, table(y, group, seen.outcome, shape))
+    if "cell_loss" in needs:
+        cells = np.zeros(shape)
+        np.add.at(cells, (group, y), seen.losses)
+        wire.put(found, wire.CELL_LOSS, cells)
+    return found
+
+
+def evaluated(client: ClientData, look: Look) -> Metrics:
+    """Counts and mean losses on test rows, and under train- and valid- on the others. Where there are no rows there is no loss."""
+    found: Metrics = {}
+    for split in SPLITS:
+        own, prefix = client.splits[split], "" if split == "test" else f"{split}-"
+        seen = _seen(own, look)
+        found[prefix + wire.EXAMPLES] = own.size
+        wire.put(found, prefix + wire.TABLE, table(own.y, own.group, seen.outcome, client.shape))
+        if own.size:
+            found[prefix + wire.LOSS] = float(np.mean(seen.losses, dtype=np.float64))
+    return found
+
+
+def outcomes(client: ClientData, own: Rows, look: Look) -> np.ndarray:
+    """What a model makes of some of a client's rows, as counts; there may be none. [groups, labels, labels]"""
+    return table(own.y, own.group, _seen(own, look).outcome, client.shape)
+
+
+def _seen(own: Rows, look: Look) -> Seen:
+    return look(own) if own.size else Seen(np.zeros(0), np.zeros(0, np.int64))
+
+
+def table(y: np.ndarray, group: np.ndarray, outcome: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """How many rows there are of each group, label and outcome. [groups, labels, labels]"""
+    counts = np.zeros((*shape, shape[1]), np.int64)
+    np.add.at(counts, (group, y, outcome), 1)
+    return counts

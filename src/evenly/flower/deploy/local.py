@@ -1,0 +1,423 @@
+"""A whole federation on this machine, over the loopback: SuperLink, SuperNodes and a run, started, followed and stopped."""
+
+import json
+import os
+import re
+import secrets
+import shlex
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evenly.flower.app import read_schema
+from evenly.flower.deploy.security import Certificates, NodeKey, make_certificates, make_key, write_secret
+from evenly.records import require
+
+# What `evenly flower up` must know of an app: its settings, and what each SuperNode is told.
+
+
+class App(NamedTuple):
+    """A Flower app in a folder."""
+
+    folder: Path
+    name: str
+    config: Mapping[str, Any]  # its run config, where nothing else is given
+    nodes: Mapping[str, Mapping[str, Any]]  # what each SuperNode is told, by the client's name
+
+
+def read_app(folder: Path, clients: int | None = None) -> App:
+    """An app that `evenly flower new` wrote, or any other, with so many clients."""
+    told = _project(folder)
+    config = told["tool"]["flwr"]["app"].get("config", {})
+    package = str(told["tool"]["flwr"]["app"]["components"].get("clientapp", "")).partition(".")[0]
+    schema = folder / package / "schema.json"
+    table = told["tool"].get("evenly", {}).get("table")
+    if table is None or not schema.is_file():
+        count = clients or int(config.get("clients", 2))
+        nodes = {f"client-{k}": {"partition-id": k, "num-partitions": count} for k in range(count)}
+        return App(folder, str(told["project"]["name"]), config, nodes)
+    names, path = read_schema(schema).clients, (folder / table).resolve()
+    require(path.is_file(), f"The table {path} is not there. Put it back, or correct `table` in {folder / 'pyproject.toml'}.")
+    require(
+        clients is None or clients <= len(names),
+        f"The table has {len(names)} clients, so at most that many can be started, got {clients}.",
+    )
+    shown = {_short(name, k): name for k, name in enumerate(names[: clients or len(names)])}
+    nodes = {
+        short: {"partition-id": k, "num-partitions": len(shown), "client": name, "table": str(path)}
+        for k, (short, name) in enumerate(shown.items())
+    }
+    return App(folder, str(told["project"]["name"]), config, nodes)
+
+
+def _short(name: str, number: int) -> str:
+    """A client's name as that of a file: a log, a key."""
+    plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in name)[:40]
+    return f"client-{number}-{plain}".rstrip("-")
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    path = folder / "pyproject.toml"
+    require(path.is_file(), f"There is no Flower app in {folder}: pyproject.toml is missing. `evenly flower new {folder}` writes one.")
+    try:
+        told = tomllib.loads(path.read_text())
+        require(bool(told["project"]["name"]) and bool(told["tool"]["flwr"]["app"]["components"]), f"{path} is of no Flower app.")
+    except (KeyError, TypeError):
+        raise ValueError(f"{path} is of no Flower app: it has no [project] name or no [tool.flwr.app.components].") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}.") from None
+    return told
+
+
+# Processes with a log: started with their pid kept, waited for with a bound, stopped with everything they started.
+#
+# Each process leads a session of its own, so that a Ctrl-C in the terminal reaches only us, and so that whatever it starts can be
+# stopped with it.
+
+GRACE = 8.0  # seconds to end by itself after SIGTERM; Flower ends itself by force after 5
+STEP = 0.05
+TAIL = 15  # lines of a log that an error shows
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class ProcessError(ValueError):
+    """A process ended, or did not do what it should in time; the sentence says which log to read."""
+
+
+class Process(NamedTuple):
+    """A process that we started."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    since: int = 0  # where in the log it begins; what is before is of an earlier process
+
+    @property
+    def running(self) -> bool:
+        return self.popen.poll() is None
+
+    def text(self) -> str:
+        """Its log so far, without colours."""
+        with open(self.log, "rb") as file:
+            file.seek(self.since)
+            return COLOURS.sub("", file.read().decode(errors="replace"))
+
+    def failed(self, what: str) -> ProcessError:
+        """An error that says what is wrong, shows the end of the log and names its file."""
+        last = "\n".join(f"  {line}" for line in self.text().rstrip().splitlines()[-TAIL:])
+        return ProcessError(f"{what} Read {self.log}, which ends with:\n{last}" if last else f"{what} Its log, {self.log}, is empty.")
+
+
+def program(name: str) -> str:
+    """The path of one of Flower's programs in this environment."""
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        raise ValueError(f'Flower\'s program {name} is needed beside {sys.executable}. Run `pip install "evenly[flower]"`.')
+    return str(path)
+
+
+def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Process:
+    """Start a process; everything that it says goes to its log."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as file:
+        since = file.tell()
+        file.write(f"$ {shlex.join(command)}\n".encode())
+        file.flush()
+        popen = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=dict(env), start_new_session=True
+        )
+    return Process(name, popen, log, since)
+
+
+def wait_until(ready: Callable[[], bool], process: Process, seconds: float, what: str) -> None:
+    """Wait until something holds that a process brings about; raise if it ends before, or does not come to it in time."""
+    end = time.monotonic() + seconds
+    while not ready():
+        if not process.running and not ready():  # what it said last may be what was waited for
+            raise process.failed(f"The {process.name} ended (exit code {process.popen.returncode}) before {what}.")
+        if time.monotonic() > end:
+            raise process.failed(f"The {process.name} should have come to {what} within {seconds:g} seconds and did not.")
+        time.sleep(STEP)
+
+
+def stop(processes: Iterable[Process], grace: float = GRACE) -> None:
+    """Stop processes and all that they started: first politely, then for good."""
+    rest = [process for process in processes if _alive(process)]
+    for process in rest:
+        _signal(process, signal.SIGTERM)
+    end = time.monotonic() + grace
+    while rest and time.monotonic() < end:
+        time.sleep(STEP)
+        rest = [process for process in rest if _alive(process)]
+    for process in rest:
+        kill(process)
+
+
+def kill(process: Process) -> None:
+    """End a process and all that it started at once, as a power cut would."""
+    _signal(process, signal.SIGKILL)
+    process.popen.wait()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Being told to end (by SIGTERM, or because the terminal was closed) is a Ctrl-C here, so that what was started is stopped."""
+    with _signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Nothing milder than SIGKILL ends us here."""
+    with _signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _signals(numbers: Sequence[signal.Signals], handler: Any) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears of signals
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, own in before.items():
+            signal.signal(number, own)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def _signal(process: Process, number: int) -> None:
+    """To everything that a process started; what it leads is its own group, whose number stays taken until the last has ended."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.popen.pid, number)
+
+
+def _alive(process: Process) -> bool:
+    """Whether the process, or something that it started, is still there."""
+    process.popen.poll()  # an ended child would be counted until somebody asks for its exit code
+    try:
+        os.killpg(process.popen.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+# A whole federation on this machine: a SuperLink and SuperNodes that talk TLS over the loopback, each known by its key.
+#
+# Everything lies in one folder, which should be the user's alone: `certificates/`, `keys/`, `logs/` and `homes/` (what Flower itself
+# keeps, one home for each process: two SuperNodes that unpack the same app into one home can meet in the middle of it).
+
+HOST = "127.0.0.1"
+STARTING = 60.0  # seconds a process may take to be ready; Flower's own take about three on an idle machine
+ANSWERING = 60.0  # seconds a command such as `flwr list` may take
+POLLING = "0.25"  # seconds between two looks for a message to work on; Flower's default is one
+CONNECTION = "loopback"  # what Flower's configuration calls the SuperLink
+RUN_ID = re.compile(r"started run (\d+)")
+NODE_ID = re.compile(r"SuperNode ID: (\d+)")
+
+
+class Loopback:
+    """A SuperLink and its SuperNodes. Use it in a `with`: whatever happens inside, every process is stopped at its end."""
+
+    def __init__(self, folder: Path, logs: Path | None = None, env: Mapping[str, str] = {}) -> None:
+        self.folder = folder.resolve()
+        self.logs = (logs or folder / "logs").resolve()
+        self.nodes: dict[str, Process] = {}
+        self._env = dict(env)
+        self._processes: list[Process] = []
+
+    def __enter__(self) -> "Loopback":
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._start_superlink()
+            undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop everything, SuperNodes first; a Ctrl-C in the middle of that would leave processes behind, so it waits."""
+        with unhurried():
+            stop(reversed(self._processes))
+            self._processes, self.nodes = [], {}
+
+    def _start_superlink(self) -> None:
+        """The process that everybody talks to, and the one that starts ServerApps for it."""
+        self.certificates: Certificates = make_certificates(self.folder / "certificates", keep_authority=False)
+        (self.port,) = free_ports(1)
+        self.address = f"{HOST}:{self.port}"
+        secret = write_secret(self.folder / "keys" / "superexec.secret", secrets.token_bytes(32))
+        tls = [f"--ssl-{what}={path}" for what, path in zip(("ca-certfile", "certfile", "keyfile"), self.certificates, strict=True)]
+        self._shared = [f"--superexec-auth-secret-file={secret}"]
+        home = self._home("superlink")
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n'
+            f"root-certificates = {json.dumps(str(self.certificates.ca))}\n"
+        )
+        listening = [f"--host={HOST}", f"--port={self.port}", "--isolation=process", "--enable-supernode-auth"]
+        link = self._start("superlink", ["flower-superlink", *tls, *self._shared, *listening])
+        wait_until(self._healthy, link, STARTING, "answering on its port")
+        self.start_server()
+
+    def start_server(self) -> Process:
+        """The process that starts ServerApps, in which strategies run; after it was killed, another one."""
+        trusted = [f"--root-certificates={self.certificates.ca}", f"--runtime-api-address={self.address}"]
+        self.server = self._start("serverapp", ["flower-superexec", *trusted, *self._shared], home="superlink")
+        return self.server
+
+    def register(self, name: str, key: NodeKey | None = None) -> NodeKey:
+        """Make the key of a client known to the SuperLink; without one, a new one."""
+        key = key or make_key(self.folder / "keys" / name)
+        self.flwr("supernode", "register", str(key.public), CONNECTION)
+        return key
+
+    def start_node(self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None) -> Process:
+        """Start a SuperNode; it need not be ready yet."""
+        (port,) = free_ports(1)
+        given = " ".join(f"{field}={json.dumps(value)}" for field, value in config.items())
+        command = ["flower-supernode", f"--root-certificates={ca or self.certificates.ca}", f"--superlink={self.address}"]
+        command += [f"--auth-supernode-private-key={key.private}", f"--host={HOST}", f"--port={port}", f"--node-config={given}"]
+        self.nodes[name] = self._start(name, command)
+        return self.nodes[name]
+
+    def connect(self, configs: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Register and start one SuperNode for each name; the numbers by which the SuperLink knows them."""
+        for name, config in configs.items():
+            self.start_node(name, self.register(name), config)
+        return {name: self.connected(name) for name in configs}
+
+    def connected(self, name: str, seconds: float = STARTING) -> int:
+        """Wait until a SuperNode is connected; its number."""
+        node = self.nodes[name]
+        wait_until(lambda: NODE_ID.search(node.text()) is not None, node, seconds, "connecting to the SuperLink")
+        found = NODE_ID.search(node.text())
+        assert found is not None
+        return int(found[1])
+
+    def run(self, app: Path, config: Mapping[str, Any] = {}, name: str = "run") -> Process:
+        """Begin a run of an app; the process ends when the run has ended, and its log is what the ServerApp says."""
+        given = [f"--run-config={field}={json.dumps(value)}" for field, value in config.items()]
+        return self._start(name, ["flwr", "run", str(app), CONNECTION, "--stream", *given], home="superlink")
+
+    def status(self, *runs: Process) -> list[tuple[str, str]]:
+        """How runs stand: Flower's word for it (running, finished:completed, finished:failed, ...) and what it says in addition."""
+        listed = json.loads(self.flwr("list", "--format", "json", CONNECTION))["runs"]
+        told = {str(one["run-id"]): (str(one["status"]), str(one.get("status-details", ""))) for one in listed}
+        return [told[self._number(run)] for run in runs]
+
+    def _number(self, run: Process) -> str:
+        found = RUN_ID.search(run.text())
+        if found is None:
+            raise run.failed("The run was not begun.")
+        return found[1]
+
+    def flwr(self, *words: str) -> str:
+        """What one of Flower's own commands prints; raises what it complains of."""
+        command = [program("flwr"), *words]
+        try:
+            done = subprocess.run(
+                command, env=self._environment("superlink"), capture_output=True, text=True, timeout=ANSWERING, stdin=subprocess.DEVNULL
+            )
+        except subprocess.TimeoutExpired:
+            raise ProcessError(
+                f"`flwr {' '.join(words)}` did not answer within {ANSWERING:g} seconds. Read {self.logs / 'superlink.log'}."
+            ) from None
+        if done.returncode:
+            raise ProcessError(
+                f"`flwr {' '.join(words)}` failed: {(done.stderr or done.stdout).strip()} Read {self.logs / 'superlink.log'}."
+            )
+        return done.stdout
+
+    def _start(self, name: str, command: Sequence[str], home: str | None = None) -> Process:
+        process = start(name, [program(command[0]), *command[1:]], self.logs / f"{name}.log", self._environment(home or name))
+        self._processes.append(process)
+        return process
+
+    def _healthy(self) -> bool:
+        context = ssl.create_default_context(cafile=str(self.certificates.ca))
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+        with suppress(OSError), direct.open(f"https://{self.address}/health", timeout=5) as answer:
+            return answer.status == 200
+        return False
+
+    def _home(self, name: str) -> Path:
+        home = self.folder / "homes" / name
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """Ours, and what keeps Flower on this machine: nothing is downloaded, installed or reported, and no proxy is asked."""
+        return {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "FLWR_HOME": str(self._home(name)),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": POLLING,
+            "NO_PROXY": f"{HOST},localhost",
+            "no_proxy": f"{HOST},localhost",
+            "PYTHONUNBUFFERED": "1",
+            **self._env,
+        }
+
+
+# Follow a run by what its ServerApp says.
+
+ROUND = re.compile(r"\[ROUND (\d+)")
+WAITING = re.compile(r"Waiting for nodes to connect: (\d+) connected \(minimum required: (\d+)\)")  # what Flower says before the first
+LOOK = 0.2
+
+
+class Stand(NamedTuple):
+    """How far a run is."""
+
+    done: int  # rounds
+    rounds: int
+    left: float | None = None  # seconds, if the other rounds take as long as those since it began; None: nobody can tell yet
+    waiting: tuple[int, int] | None = None  # before the first round: how many clients are connected, and how many must be
+
+
+def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: None) -> Iterator[Stand]:
+    """How far the run is, each time that changes, until it ends."""
+    first: tuple[int, float] | None = None  # an earlier server may have done some rounds
+    told, waited = -1, None
+    while True:
+        ended = not run.running  # asked before the log is read: what it says last is not missed
+        meanwhile()
+        text, now = run.text(), time.monotonic()
+        begun, waits = [int(found[1]) for found in ROUND.finditer(text)], WAITING.findall(text)
+        if waits and not begun and waits[-1] != waited:
+            waited = waits[-1]
+            yield Stand(0, rounds, waiting=(int(waited[0]), int(waited[1])))
+        if begun and begun[-1] - 1 != told:
+            told = begun[-1] - 1
+            first = first or (told, now)
+            trained = told - first[0]
+            yield Stand(told, rounds, (now - first[1]) / trained * (rounds - told) if trained else None)
+        if ended:
+            return
+        time.sleep(LOOK)

@@ -1,0 +1,355 @@
+"""Whole replies and censuses. Whoever sends a wrong one is left out of the round with a reason; the others go on."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, RecordDict
+
+from evenly.data.splits import SPLITS
+from evenly.experiment.deployment import UNKNOWN, LeftOut
+from evenly.flower import checks, wire
+from evenly.flower.checks import (
+    ERROR,
+    LONGEST_REASON,
+    SIGNALS,
+    SILENT,
+    SIZES,
+    UNREADABLE,
+    Expected,
+    Wrong,
+    arrays_of,
+    printable,
+    read_or_left_out,
+    record_of,
+)
+
+# What can be wrong with a reply. Whoever sent it is left out of the round with a reason; the others go on.
+#
+# Nothing is changed here and nothing is copied: a reply is read once, and its arrays stay where Flower put them.
+
+# Flower's codes of errors that mean that no answer came: MESSAGE_UNAVAILABLE, REPLY_MESSAGE_UNAVAILABLE and NODE_UNAVAILABLE.
+WITHOUT_ANSWER = {
+    3: "did not answer in time",
+    4: "did not answer in time",
+    5: "is not connected any more",
+}
+CRASHED = 8  # CLIENT_APP_CRASHED
+MOST_READ = 10 * LONGEST_REASON  # characters of an error, from its end
+RAISED = re.compile(r"^<class '(?:\w+\.)*(\w+)'>:<'")  # how Flower begins what an app raised
+WRAPPED = "Exception ClientAppException occurred. Message: "  # what Flower puts before an app's own words, and '> after them
+
+
+class Reply(NamedTuple):
+    """A reply that can be used."""
+
+    node: int
+    client: int
+    examples: int
+    metrics: Mapping[str, Any]
+    signals: dict[str, np.ndarray]  # those of `needs` that clients measure
+    arrays: ArrayRecord | None
+    upload: int = 0  # bytes
+
+
+def check_reply(message: Message, expected: Expected) -> Reply | LeftOut:
+    """A reply to train or to measure."""
+    return read_or_left_out(expected, lambda: _read_reply(message, expected))
+
+
+def _read_reply(message: Message, expected: Expected) -> Reply:
+    content = content_of(message, expected.most_bytes)
+    metrics = _metrics(content)
+    examples = _examples(metrics, expected)
+    signals = {need: checks.signal(need, metrics, examples, expected) for need in sorted(expected.needs & wire.SIGNALS.keys())}
+    checks.check_coefficient(metrics, expected)
+    checks.check_norm(metrics, expected)
+    arrays = _arrays(content, expected)
+    return Reply(expected.node, expected.client, examples, metrics, signals, arrays, bytes_of(content))
+
+
+class Evaluated(NamedTuple):
+    """What a client found: by split, its rows, loss, and rows predicted right or a table of them."""
+
+    client: int
+    found: dict[str, Any]
+    metrics: Mapping[str, Any]
+
+
+def check_evaluation(message: Message, expected: Expected) -> Evaluated | LeftOut:
+    """A reply to evaluate: test rows, and training and validation rows where a client tells of them."""
+    return read_or_left_out(expected, lambda: _read_evaluation(message, expected))
+
+
+def _read_evaluation(message: Message, expected: Expected) -> Evaluated:
+    metrics = _metrics(content_of(message, expected.most_bytes))
+    found: dict[str, Any] = {"test": _evaluated(metrics, "", expected)}
+    for split in SPLITS:
+        if split != "test" and any(key.startswith(f"{split}-") for key in metrics):
+            found[split] = _evaluated(metrics, f"{split}-", expected)
+    shapes = {own["table"].shape for own in found.values() if own["table"] is not None}
+    if len(shapes) > 1:
+        raise Wrong(f"sent tables of shapes {' and '.join(map(str, sorted(shapes)))}, which must be the same for all splits", SIGNALS)
+    if wire.CHOICE in metrics:
+        found["choice"] = checks.choice(metrics[wire.CHOICE], expected)
+    return Evaluated(expected.client, found, metrics)
+
+
+def no_answer(expected: Expected, reason: str = "did not answer in time") -> LeftOut:
+    """A client that was asked and from whom nothing came."""
+    return expected.left_out(reason, SILENT)
+
+
+def bytes_of(content: RecordDict) -> int:
+    """What the arrays of a message weigh; the few numbers beside them are not counted."""
+    return sum(len(array.data) for record in content.array_records.values() for array in record.values())
+
+
+def size_of(content: RecordDict) -> int:
+    """What a whole message weighs, about: bytes of arrays, eight for each other number, and text."""
+    total = 0
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            total += sum(len(name) + len(array.data) for name, array in record.items())
+        else:
+            total += sum(len(key) + _size(value) for key, value in record.items())
+    return total
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_size, value)) if value and isinstance(value[0], str | bytes) else 8 * len(value)
+    return len(value) if isinstance(value, str | bytes) else 8
+
+
+def content_of(message: Message, most: int | None = None) -> RecordDict:
+    """What was sent, of at most so many bytes; nothing is decoded before that is known.
+
+    Of an error only the last line is quoted, which says what it was; the others say where in somebody's code.
+    """
+    if not message.has_error():
+        size = size_of(message.content)
+        if most is not None and size > most:
+            raise Wrong(f"sent {size:,} bytes, and a reply may have at most {most:,} (max_reply_bytes)", SIZES)
+        return message.content
+    error = message.error
+    if error.code == UNREADABLE:
+        raise Wrong(printable(str(error.reason)) or "sent a reply that cannot be read", ERROR)
+    if error.code in WITHOUT_ANSWER:
+        raise Wrong(WITHOUT_ANSWER[error.code], SILENT)
+    end = str(error.reason or "")[-MOST_READ:].removesuffix("'>")
+    lines = [line.strip() for line in end.splitlines() if line.strip()]
+    last = RAISED.sub(r"\1: ", lines[-1].removeprefix(WRAPPED)) if lines else ""
+    said = f": {printable(last).rstrip('.')}" if last else ""
+    what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
+    raise Wrong(f"{what}{said}", ERROR)
+
+
+def _metrics(content: RecordDict) -> Mapping[str, Any]:
+    records = content.metric_records
+    if wire.METRICS in records:
+        return records[wire.METRICS]
+    if len(records) != 1:
+        raise Wrong(f"sent {len(records)} records of metrics, where one is needed (named {wire.METRICS!r})", SIGNALS)
+    return next(iter(records.values()))
+
+
+def _arrays(content: RecordDict, expected: Expected) -> ArrayRecord | None:
+    if expected.masked:
+        return record_of(content, expected)
+    return None if expected.layout is None else arrays_of(content, expected)
+
+
+def _examples(metrics: Mapping[str, Any], expected: Expected) -> int:
+    key = expected.examples_key
+    if key not in metrics:
+        raise Wrong(f"sent no {key!r}. It must reply with {wire.HOW_TO_SEND[wire.EXAMPLES]}: metrics[{key!r}] = ...", SIZES)
+    rows = checks.count(key, metrics[key], SIZES)
+    if rows == 0:
+        raise Wrong(f"says that it has no training rows ({key!r} is 0)", SIZES)
+    if expected.examples is not None and rows != expected.examples:
+        raise Wrong(f"says {rows:,} training rows, but said {expected.examples:,} before the first round", SIZES)
+    return rows
+
+
+def _evaluated(metrics: Mapping[str, Any], prefix: str, expected: Expected) -> dict[str, Any]:
+    key = prefix + wire.EXAMPLES
+    named = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+    if key in metrics:
+        rows = checks.count(key, metrics[key], SIZES)
+    elif wire.TABLE in named and prefix:  # the table says it
+        rows = checks.count(prefix + wire.TABLE, float(np.sum(np.asarray(named[wire.TABLE], float))), SIZES)
+    else:
+        raise Wrong(f"sent no {key!r}, how many rows it evaluated the model on: metrics[{key!r}] = ...", SIZES)
+    loss = checks.loss(prefix + wire.LOSS, named[wire.LOSS], expected) if wire.LOSS in named and rows else np.nan
+    table = checks.table(prefix + wire.TABLE, metrics, rows, expected) if wire.TABLE in named else None
+    correct = None
+    if table is None and "accuracy" in named:
+        accuracy = checks.number(prefix + "accuracy", named["accuracy"]) if rows else 0.0
+        if not 0 <= accuracy <= 1:
+            raise Wrong(f"sent {accuracy:g} as {prefix + 'accuracy'!r}, which must be a share from 0 to 1", SIGNALS)
+        correct = round(accuracy * rows)
+    if expected.cells and expected.cells[0] > 1 and table is None and rows:
+        raise Wrong(f"sent no {prefix + wire.TABLE!r}, though the federation has groups: an accuracy does not say whose", SIGNALS)
+    return {"examples": rows, "loss": loss, "table": table, "correct": correct}
+
+
+# What clients say of themselves before the first round. Who cannot be right, or knows other groups or labels than most, is left out.
+
+LONGEST_NAME = 80
+MOST_CLIENTS = 1_000_000  # numbers of clients are below
+
+
+class Introduction(NamedTuple):
+    """One node's answer to the census."""
+
+    node: int
+    metrics: Mapping[str, Any]
+    about: Mapping[str, Any]
+
+
+class Told(NamedTuple):
+    """An answer that can be used. What a client did not say is None; of labels and groups, ()."""
+
+    node: int
+    examples: int
+    cells: np.ndarray  # int64 [groups, labels]
+    client: int | None
+    client_group: int | None
+    name: str | None
+    labels: tuple[str, ...]
+    groups: tuple[str, ...]
+    unprivileged: tuple[int, ...] | None
+    favourable: int | None
+
+
+# What is each client's own. Either all of them say it or nobody does.
+OWN: dict[str, Callable[[Told], int | None]] = {
+    wire.CLIENT: lambda told: told.client,
+    wire.CLIENT_GROUP: lambda told: told.client_group,
+}
+
+# What all clients must agree on, where they say it.
+COMMON: dict[str, Callable[[Told], Hashable]] = {
+    "groups and labels": lambda told: told.cells.shape,
+    "names of labels": lambda told: told.labels,
+    "names of groups": lambda told: told.groups,
+    "unprivileged groups": lambda told: told.unprivileged,
+    "the favourable label": lambda told: told.favourable,
+}
+
+
+def check_censuses(
+    replies: Iterable[Message], nodes: Iterable[int], *, groups: int = 0, most: int | None = None
+) -> tuple[list[Told], list[LeftOut]]:
+    """The answers of these nodes that can be used, in the order of nodes, and why the others cannot."""
+    told: list[Told] = []
+    left_out: list[LeftOut] = []
+    silent = set(nodes)
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node not in silent:
+            continue
+        silent.remove(node)
+        expected = Expected(node, UNKNOWN, 0, phase="census", most_bytes=most)
+        found = read_or_left_out(expected, partial(_read, reply, expected))
+        told.append(found) if isinstance(found, Told) else left_out.append(found)
+    left_out += [no_answer(Expected(node, UNKNOWN, 0, phase="census")) for node in sorted(silent)]
+    agreed, wrong = agreeing(sorted(told, key=lambda one: one.node), groups)
+    return agreed, [one._replace(reason=f"was asked for the census and {one.reason}") for one in left_out] + wrong
+
+
+def _read(message: Message, expected: Expected) -> Told:
+    content = content_of(message, expected.most_bytes)
+    metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()), {})
+    return told_by(Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {})))
+
+
+def agreeing(told: Sequence[Told], groups: int = 0) -> tuple[list[Told], list[LeftOut]]:
+    """Those who can be clients together, and why the others cannot: most decide what all must know, and every number is one client's.
+
+    `groups` are those that whole clients may belong to; 0: as many as there are clients.
+    """
+    kept, strange = list(told), []
+    for what, said in COMMON.items():
+        usual = Counter(value for one in kept if (value := said(one)) not in (None, ())).most_common(1)
+        agreed = (None, (), *(value for value, _ in usual))
+        reason = "says {!r} of {}, where most clients say {!r}: all must know the same, in the same order"
+        strange += [(one, reason.format(said(one), what, agreed[-1])) for one in kept if said(one) not in agreed]
+        kept = [one for one in kept if said(one) in agreed]
+    for key, said in OWN.items():
+        saying, silent = [one for one in kept if said(one) is not None], [one for one in kept if said(one) is None]
+        kept, others = (saying, silent) if len(saying) >= len(silent) else (silent, saying)
+        how = f"did not say {key!r}, and most clients did" if kept is saying else f"says {key!r}, and most clients do not"
+        strange += [(one, f"{how}: either all clients say it or nobody does") for one in others]
+    first: dict[int, Told] = {}
+    for one in kept:
+        holder = one if one.client is None else first.setdefault(one.client, one)
+        if holder is not one:
+            strange.append((one, f"says that it is client {one.client}, as node {holder.node} does: each needs a number of its own"))
+        elif one.client_group is not None and one.client_group >= (groups or len(kept)):
+            strange.append((one, f"says {wire.CLIENT_GROUP!r} {one.client_group}, where {groups or len(kept)} groups are possible, from 0"))
+    wrong = {one.node for one, _ in strange}
+    left_out = [Expected(one.node, UNKNOWN, 0, phase="census").left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in strange]
+    return [one for one in kept if one.node not in wrong], left_out
+
+
+def told_by(answer: Introduction) -> Told:
+    """What an answer says, if it can be."""
+    metrics, about = answer.metrics, answer.about
+    examples = checks.count(wire.EXAMPLES, _wanted(metrics, wire.EXAMPLES), SIZES)
+    _wanted(metrics, wire.CELLS)
+    cells = checks.array(wire.CELLS, metrics, (None, None))
+    if (cells != np.floor(cells)).any() or cells.sum() != examples:
+        raise Wrong(f"sent {wire.CELLS!r} that count {cells.sum():g} rows, but says that it has {examples:,}", SIZES)
+    labels, groups = _words(about, "labels", cells.shape[1]), _words(about, "groups", cells.shape[0])
+    return Told(
+        answer.node,
+        examples,
+        cells.astype(np.int64),
+        _number(metrics, wire.CLIENT),
+        _number(metrics, wire.CLIENT_GROUP),
+        printable(str(about["name"]), LONGEST_NAME) if "name" in about else None,
+        labels,
+        groups,
+        _unprivileged(about["unprivileged"], cells.shape[0]) if "unprivileged" in about else None,
+        None if "favourable" not in about else _below(cells.shape[1], "favourable", about["favourable"]),
+    )
+
+
+def _wanted(metrics: Mapping[str, Any], key: str) -> Any:
+    if key not in metrics:
+        raise Wrong(f"did not say {key!r}, which is {wire.HOW_TO_SEND[key]}", SIZES)
+    return metrics[key]
+
+
+def _number(metrics: Mapping[str, Any], key: str) -> int | None:
+    """The client's number, or its group's."""
+    found = checks.count(key, metrics[key], SIZES) if key in metrics else None
+    if found is not None and found >= MOST_CLIENTS:
+        raise Wrong(f"sent {found:,} as {key!r}, which must be from 0 to {MOST_CLIENTS - 1:,}", SIZES)
+    return found
+
+
+def _unprivileged(said: Any, groups: int) -> tuple[int, ...]:
+    """Which groups are unprivileged: at least one, each once."""
+    found = [_below(groups, "unprivileged", group) for group in (said if isinstance(said, list) else [said])]
+    if not found or len(set(found)) < len(found):
+        raise Wrong(f"sent {str(said)[:LONGEST_NAME]} as 'unprivileged', which must name at least one group, each once", SIZES)
+    return tuple(found)
+
+
+def _words(about: Mapping[str, Any], key: str, count: int) -> tuple[str, ...]:
+    found = about.get(key, [])
+    if not isinstance(found, list) or len(found) not in (0, count):
+        raise Wrong(f"sent {str(found)[:LONGEST_NAME]!r} as {key!r}, which must be a list of {count} names, as in {wire.CELLS!r}", SIZES)
+    return tuple(printable(str(word), LONGEST_NAME) for word in found)
+
+
+def _below(count: int, key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
+        raise Wrong(f"sent {str(value)[:LONGEST_NAME]!r} as {key!r}, which must be from 0 to {count - 1}", SIZES)
+    return int(value)

@@ -1,0 +1,366 @@
+"""Which node is which client, which algorithm is meant, and what stays the same through a deployment."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
+
+from evenly.algorithms import METHODS, Method, settings_of, variants
+from evenly.data.federation import Census
+from evenly.flower import wire
+from evenly.flower.caps import Caps
+from evenly.flower.replies import Told
+from evenly.flower.rounds import Leaves
+from evenly.flower.wire import Form
+from evenly.notation import Composition, Part, parse, show
+from evenly.parts.groups import drawn_groups, rank_clustering
+from evenly.parts.optimisers import AveragingServer, OptimisedServer
+from evenly.parts.sampling import SAMPLINGS, Full, Uniform
+from evenly.parts.work import PREPARES, LocalTraining
+from evenly.records import replace, require
+from evenly.simulate import start
+from evenly.simulate.choosing import GIVEN
+from evenly.types import Algorithm, Rule, Seeds, Select, Server, Several, Task
+
+# Which node is which client, and what is known of them before the first round.
+#
+# A node's number is its place among the sorted node ids, or among the numbers that clients say themselves in the census. The census is
+# asked for only where the method would begin differently from another one.
+
+LOG = logging.getLogger("flwr")
+TELL_EVERY = 10.0  # seconds
+
+
+class Roll(NamedTuple):
+    """The clients of a federation."""
+
+    nodes: tuple[int, ...]  # the node of each client
+    census: Census
+    numbers: tuple[int, ...] = ()  # that they said themselves, ascending; (): nobody did
+    introduced: bool = False  # whether clients were asked; else the census holds nothing but how many they are
+    client_group: np.ndarray | None = None
+    names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def clients(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def numbered(self) -> bool:
+        return bool(self.numbers)
+
+    def number(self, node: int) -> int | None:
+        return self.nodes.index(node) if node in self.nodes else None
+
+
+def unknown_clients(nodes: Sequence[int]) -> Roll:
+    """Nodes of which nothing is known, in this order."""
+    return Roll(tuple(nodes), _blank(len(nodes)))
+
+
+def _blank(clients: int) -> Census:
+    return Census(np.ones(clients, np.int64), np.ones((clients, 1, 1), np.int64))
+
+
+def grown(roll: Roll, more: Sequence[int]) -> Roll:
+    """With nodes that came later; nobody changes its number."""
+    return unknown_clients((*roll.nodes, *more))
+
+
+def reads_census(algorithm: Algorithm) -> bool:
+    """Whether rule or sampling begin with more than the number of clients: two different censuses then lead to different states, or one
+    that says nothing is refused."""
+    if isinstance(algorithm.rule, Several) and algorithm.rule.inference == "known":
+        return True
+    one = Census(np.array([3, 5]), np.array([[[1, 1], [1, 0]], [[1, 2], [1, 1]]]), (0,), 1)
+    other = Census(np.array([7, 4]), np.array([[[2, 1], [3, 1]], [[1, 1], [0, 2]]]), (1,), 0)
+    parts = (algorithm.rule, algorithm.select)
+    return any(_refuses(part, _blank(2)) or not _same(part.init(one), part.init(other)) for part in parts)
+
+
+def _refuses(part: Rule | Select, census: Census) -> bool:
+    try:
+        part.init(census)
+    except ValueError:
+        return True
+    return False
+
+
+def _same(a: Any, b: Any) -> bool:
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.array_equal(np.asarray(x), np.asarray(y)) for x, y in pairs)
+
+
+def grows(part: Rule | Select) -> bool:
+    """Whether a rule keeps nothing for each client, so that clients may join later."""
+    few, more = (part.init(Census(np.full(n, 4), np.ones((n, 2, 2), np.int64))) for n in (2, 3))
+    return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [np.shape(leaf) for leaf in jax.tree.leaves(more)]
+
+
+def introduced(answers: Sequence[Told]) -> Roll:
+    """The roll that the nodes' answers make, which agree with each other: in the order of the clients' own numbers, where they have any."""
+    numbers = tuple(sorted(answer.client for answer in answers if answer.client is not None))
+    if numbers:
+        answers = sorted(answers, key=lambda answer: numbers.index(answer.client or 0))
+    if numbers != tuple(range(len(numbers))):
+        LOG.warning("Some numbers of clients are missing. The clients that are there, %s, are numbered from 0 in this order.", numbers)
+    groups = [answer.client_group for answer in answers if answer.client_group is not None]
+    return Roll(
+        nodes=tuple(answer.node for answer in answers),
+        census=Census(
+            np.array([answer.examples for answer in answers], np.int64),
+            np.stack([answer.cells for answer in answers]),
+            next((answer.unprivileged for answer in answers if answer.unprivileged is not None), (0,)),
+            next((answer.favourable for answer in answers if answer.favourable is not None), 1),
+        ),
+        numbers=numbers,
+        introduced=True,
+        client_group=np.array(groups, np.int32) if groups else None,
+        names=_names(answers),
+        labels=max(answer.labels for answer in answers),  # all the same, or ()
+        groups=max(answer.groups for answer in answers),
+    )
+
+
+def _names(answers: Sequence[Told]) -> tuple[str, ...]:
+    """What the report calls each client. Those who say the same name are told apart by their nodes."""
+    said = [f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)]
+    names: list[str] = []
+    for name, answer in zip(said, answers, strict=True):
+        own = name if said.count(name) == 1 else f"{name} (node {answer.node})"
+        while own in names:  # somebody is called like that
+            own = f"{own} (node {answer.node})"
+        names.append(own)
+    return tuple(names)
+
+
+def present(grid: Any, least: int) -> list[int]:
+    """The nodes that are connected, once there are enough of them; waits as Flower's own strategies do."""
+    told = 0.0
+    while len(nodes := list(grid.get_node_ids())) < least:
+        if time.monotonic() - told > TELL_EVERY:
+            LOG.info("Waiting for nodes to connect: %d connected (minimum required: %d).", len(nodes), least)
+            told = time.monotonic()
+        time.sleep(0.5)
+    return nodes
+
+
+# Which algorithm is meant, and how it is told to clients: in its notation, every setting that matters written out.
+
+EVERYBODY = 2**31 - 1
+
+
+def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Algorithm:
+    """An algorithm, from its notation or from a rule. Where no sampling is named everybody takes part, as in Flower's own strategies.
+
+    `uniform` says that clients will be drawn uniformly instead, as many as are not known yet.
+    """
+    select: Select = Uniform(clients=EVERYBODY) if uniform else Full()
+    if isinstance(given, str):
+        return _from_notation(parse(given), given, select, uniform)
+    if isinstance(given, Algorithm):
+        return replace(given, select=select) if uniform else given
+    if not isinstance(given, Rule):
+        raise TypeError(f"A strategy is made of a notation such as 'q-fedavg(q=1)', an Algorithm or a rule, got {type(given).__name__}.")
+    return _from_rule(given, select)
+
+
+def _from_notation(composition: Composition, text: str, select: Select, uniform: bool) -> Algorithm:
+    named = [part.name for part in composition[1:] if part.name in SAMPLINGS]
+    if uniform and named:
+        raise ValueError(f"{text!r} names a sampling, +{named[0]}, and fraction_train is another. Leave one of them out.")
+    found = [member for variant in variants(composition, select=select) for member in variant.members]
+    if len(found) != 1:
+        members = ", ".join(repr(member.label) for member in found)
+        raise ValueError(f"{text!r} stands for {len(found)} runs, and a strategy is one. Make a strategy for each: {members}.")
+    return found[0]
+
+
+def _from_rule(rule: Rule, select: Select) -> Algorithm:
+    method = next((m for m in METHODS.values() if m.rule is type(rule)), None)
+    if method is None:  # somebody's own: clients train as they please
+        return Algorithm(work=LocalTraining(), rule=rule, select=select, label=type(rule).__name__)
+    given = {s.name: getattr(rule, s.name) for s in settings_of(type(rule), "rule")}
+    built = replace(method.build(given, select=select), rule=rule)
+    return replace(built, label=show((Part(method.name, _settings(method, built)),)))
+
+
+def notation_of(algorithm: Algorithm) -> str:
+    """The notation that builds this algorithm anywhere; of one that is not registered only its label."""
+    name = parse(algorithm.label)[0].name if algorithm.label else ""
+    if name not in METHODS:
+        return algorithm.label or type(algorithm.rule).__name__
+    method = METHODS[name]
+    head = Part(name, _settings(method, algorithm))
+    rest = [_local(algorithm), _server(algorithm.server), _prepare(algorithm), _sampling(algorithm.select)]
+    return show((head, *(part for part in rest if part is not None)))
+
+
+def _settings(method: Method, algorithm: Algorithm) -> dict[str, Any]:
+    """What differs from the method's defaults."""
+    work = algorithm.work
+    parts = {"rule": algorithm.rule, "work": work, "shape": getattr(work, "shape", None), "network": algorithm.network}
+    owned = {(kind, s.name) for kind, part in parts.items() if part is not None for s in settings_of(type(part), kind)}
+    chosen = {s.name: getattr(parts[s.part], s.name) for s in method.settings.values() if (s.part, s.name) in owned}
+    return {name: value for name, value in chosen.items() if value is not None and value != method.settings[name].default}
+
+
+def _local(algorithm: Algorithm) -> Part | None:
+    kind = getattr(algorithm.work, "optimiser", "sgd")
+    require(isinstance(kind, str), f"{algorithm.label}: a local optimiser that is a function cannot be told to clients; name one.")
+    options = dict(getattr(algorithm.work, "options", {}))
+    return None if kind == "sgd" and not options else Part(f"local-{kind}", options)
+
+
+def _server(server: Server | None) -> Part | None:
+    if isinstance(server, AveragingServer):
+        return _server(server.inner)
+    if not isinstance(server, OptimisedServer) or not isinstance(server.optimiser.kind, str):
+        return None
+    own = server.optimiser
+    return Part(f"server-{own.kind}", {"learning_rate": own.learning_rate, **own.options})
+
+
+def _prepare(algorithm: Algorithm) -> Part | None:
+    own = algorithm.prepare
+    name = next((name for name, kind in PREPARES.items() if kind is type(own)), None)
+    return None if own is None or name is None else Part(name, _fields(own))
+
+
+def _sampling(select: Select) -> Part:
+    name = next((name for name, kind in SAMPLINGS.items() if kind is type(select)), "weighted" if select.by_size else "full")
+    return Part(name, _fields(select) if name in SAMPLINGS and type(select) is SAMPLINGS[name] else {})
+
+
+def _fields(part: Any) -> dict[str, Any]:
+    return {s.name: getattr(part, s.name) for s in settings_of(type(part), "part") if getattr(part, s.name) != s.default}
+
+
+# What is settled before the first round of a deployment, as `evenly.simulate.start` does for a simulation.
+
+
+def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | None = None) -> ArrayRecord:
+    """The first model, or models, that the simulator would start from: what to give to `start` as initial arrays."""
+    seeds, algorithm = seeds or Seeds(), algorithm_of(algorithm)
+    task, rule = algorithm.task(task, seeds), algorithm.rule
+    model = start.first_model(task, rule, seeds)
+    if not (isinstance(rule, Several) and rule.apart):
+        return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
+    names, leaves = wire.names_of(model), wire.leaves_of(model)
+    return wire.merged(wire.named(names, [leaf[q] for leaf in leaves], wire.prefix_of(q)) for q in range(rule.groups))
+
+
+class _Known(NamedTuple):
+    """What `suited` reads of a federation."""
+
+    clients: int
+    client_group: np.ndarray | None
+    counted: Census
+
+    def census(self) -> Census:
+        return self.counted
+
+
+def suited(algorithm: Algorithm, roll: Roll) -> Algorithm:
+    """The algorithm with its number of models, where the clients decide it; raises where the two do not fit."""
+    require(
+        not getattr(algorithm.rule, "people", False),
+        f"{algorithm.label}: with people = true a client sends one order for each group of people in its rows, which only a simulation can "
+        "do. Start a SuperNode for each of these groups, with client-group in its census, and leave people out.",
+    )
+    require(
+        not getattr(algorithm.rule, "known_votes", False),
+        f"{algorithm.label}: known_votes measures in a simulation how well clients would find their group. In a deployment either leave it "
+        "and the inference out, so that groups are known, or leave it out alone, so that clients infer them.",
+    )
+    return start.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
+
+
+def given_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:
+    """Each client's model before the first round: known, or drawn where clients cannot tell the models apart yet."""
+    rule = algorithm.rule
+    if not isinstance(rule, Several):
+        return None
+    if rule.inference == "known":
+        return np.asarray(roll.client_group, np.int32)
+    return drawn_groups(roll.clients, rule.groups, seeds.cohort)
+
+
+def clustered(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.ndarray, seeds: Seeds) -> np.ndarray:
+    """E2FL's rank clustering of what every client sent once; who did not answer keeps the group that was drawn."""
+    rule: Any = algorithm.rule
+    who = sorted(places)
+    count = len(places[who[0]])
+    if rule.layer > count:
+        raise ValueError(f"{algorithm.label}: layer must be 0 (all) or from 1 to {count}, got {rule.layer}.")
+    layers = range(count) if not rule.layer else [rule.layer - 1]
+    votes = [np.stack([places[k][i].astype(np.float32) for k in who]) for i in layers]
+    found = rank_clustering(votes, rule.groups, seed=seeds.cohort, iterations=rule.iterations, restarts=rule.restarts)
+    choice = drawn.copy()
+    choice[who] = found.choice
+    return choice
+
+
+def tell_apart(algorithm: Algorithm, model: Leaves) -> bool:
+    """Whether several first models differ, so that clients can choose from the first round on."""
+    rule = algorithm.rule
+    return isinstance(rule, Several) and rule.apart and any(bool((leaf != leaf[:1]).any()) for leaf in model)
+
+
+def clients_choose(algorithm: Algorithm, begun: bool) -> bool:
+    """Whether clients choose their model themselves in this round; else they are told."""
+    rule = algorithm.rule
+    return isinstance(rule, Several) and rule.inference not in GIVEN and begun
+
+
+# What a strategy can be told, and what stays the same through a deployment.
+
+Average = Callable[[list[RecordDict], str], MetricRecord]
+# From what each client sent in a two-phase round to the sum, by the names of the arrays: the model's, of several "0/..." and so on.
+Adding = Callable[[Mapping[int, ArrayRecord]], Mapping[str, np.ndarray]]
+
+
+class Options(NamedTuple):
+    """Most of it can be told to Flower's own FedAvg, too."""
+
+    seeds: Seeds
+    caps: Caps | None
+    introduce: bool
+    fraction_train: float | None
+    fraction_evaluate: float
+    min_train_nodes: int
+    min_evaluate_nodes: int
+    min_available_nodes: int
+    weighted_by_key: str
+    arrayrecord_key: str
+    configrecord_key: str
+    train_metrics_aggr_fn: Average
+    evaluate_metrics_aggr_fn: Average
+    two_phase: Adding | None = None  # None: rounds of one phase
+    max_reply_bytes: int | None = None  # None: reckoned from the model
+
+
+class Setting(NamedTuple):
+    """A deployment whose clients are known."""
+
+    algorithm: Algorithm
+    options: Options
+    roll: Roll
+    form: Form
+    census: Census  # what rule and sampling begin with: the roll's, within the caps
+
+    @property
+    def models(self) -> int:
+        """How many models are kept; 0: one for all."""
+        return self.algorithm.rule.groups if isinstance(self.algorithm.rule, Several) else 0
+
+    @property
+    def apart(self) -> bool:
+        """Whether clients train the model that they chose; else all of them train the same."""
+        return isinstance(self.algorithm.rule, Several) and self.algorithm.rule.apart
