@@ -16,13 +16,12 @@ import jax
 import kept_inference
 import kept_studies
 
-from evenly.experiment import record
 from evenly.experiment.config import Experiment, read_packaged
 from evenly.experiment.execute import execute
+from evenly.experiment.folder import Store, read_record
+from evenly.experiment.paper import side_by_side
 from evenly.experiment.plan import Plan
-from evenly.experiment.reproduce import side_by_side
 from evenly.experiment.results import Comparison, group_metrics
-from evenly.experiment.store import Store
 from evenly.report.charts import distribution, save_chart
 from evenly.report.table import difference, final_values, over_seeds
 
@@ -39,7 +38,7 @@ def main() -> None:
         return
     plan = Plan.from_json(text)
     comparison = execute(plan, Store(folder, plan), models=False)
-    known = record.read(folder)
+    known = read_record(folder)
     if known and known.device:  # where and with what it was trained, which need not be here
         keep(plan, comparison._replace(versions=known.versions), known.device, known.date)
     else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from evenly.experiment.config import Experiment, read_packaged
 from evenly.experiment.findings import findings
-from evenly.experiment.store import Store
+from evenly.experiment.folder import Store
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
 from evenly.experiment.thesis import COLUMNS, FRACTIONS, SCORES, View, views
 from evenly.metrics import half_width, spread

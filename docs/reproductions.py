@@ -4,7 +4,7 @@ from typing import Any
 
 import kept_inference
 
-from evenly.experiment.reproduce import Line, as_rows
+from evenly.experiment.paper import Line, as_rows
 from evenly.metrics import Spread, half_width
 from evenly.report.beside import SPREADS, WHO, figures, title
 from evenly.report.table import COLUMNS, format_spread, is_clear

@@ -107,7 +107,7 @@ def test_json_goes_to_stdout_and_the_rest_to_stderr(small):
 
 def test_the_same_command_again_trains_nothing(small, monkeypatch):
     out, _ = small
-    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
     run("compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out))
 
 
@@ -388,7 +388,7 @@ def test_a_stopped_paper_is_continued_by_the_same_command(small_study, tmp_path,
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("evenly.experiment.jobs.simulate", stopped)
+    monkeypatch.setattr("evenly.experiment.execute.simulate", stopped)
     result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
     assert f"the same command with --out {tmp_path / 'all'} goes on from there" in result.stderr
 
@@ -405,6 +405,6 @@ def test_a_study_that_is_stopped_says_how_to_go_on(small_study, tmp_path, monkey
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("evenly.experiment.jobs.simulate", stop)
+    monkeypatch.setattr("evenly.experiment.execute.simulate", stop)
     result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
     assert f"the same command with --out {tmp_path / 'all'} goes on" in " ".join(result.stderr.split())

@@ -27,10 +27,10 @@ from evenly.auditing.doors import audit_file
 from evenly.datasets.load import load as load_data
 from evenly.experiment.config import read
 from evenly.experiment.deployment import Deployment
-from evenly.experiment.folder import read_plan
-from evenly.experiment.jobs import choose_model
-from evenly.experiment.live import NAME, Live
+from evenly.experiment.execute import choose_model
+from evenly.experiment.observe import NAME, Live
 from evenly.experiment.plan import Plan
+from evenly.experiment.reopen import read_plan
 from evenly.experiment.study import StudyPlan
 from evenly.models import MLP
 from evenly.models.task import skeleton

@@ -17,11 +17,11 @@ from evenly.cli import app
 from evenly.commands import compare, tune
 from evenly.commands.study import Reproduced
 from evenly.datasets import DATASETS
-from evenly.experiment import execute, folder, worker
+from evenly.experiment import execute, reopen, worker
 from evenly.experiment.config import read
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import StudyPlan
-from evenly.experiment.tuning_plan import TuningPlan
+from evenly.experiment.tuning_space import TuningPlan
 from evenly.metrics import EVERY_METRIC, METRICS
 
 OWN = """
@@ -136,12 +136,12 @@ def plan(own: Path) -> Plan:
 @pytest.fixture
 def begun(plan: Plan) -> Path:
     """A folder of results, looked at from elsewhere than where it was begun."""
-    from evenly.experiment import record
+    from evenly.experiment.folder import Record, begin
 
     into = Path("results") / "begun"
     into.mkdir(parents=True)
     (into / "plan.json").write_text(plan.to_json())
-    record.begin(into, record.Record(command="evenly compare"))
+    begin(into, Record(command="evenly compare"))
     return into.resolve()
 
 
@@ -182,7 +182,7 @@ def test_whoever_reads_results_runs_no_code_that_their_folder_names(command: tup
     def opened(*_: Any) -> None:
         raise Planned
 
-    monkeypatch.setattr(folder, "setting_of", opened)
+    monkeypatch.setattr(reopen, "setting_of", opened)
     assert isinstance(call(*words, "--plugin", "own.py").exception, Planned)
 
 

@@ -95,7 +95,7 @@ def test_a_file_is_run_into_a_folder_that_says_what_it_is(file, finished):
 
 def test_finished_results_are_resumed_without_training(finished, tmp_path, monkeypatch):
     out = Path(shutil.copytree(finished, tmp_path / "out"))
-    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
     before = json.loads((out / "run.json").read_text())
     said = run("resume", out, "--json")
     assert "all 4 are finished" in said.stderr
@@ -223,9 +223,9 @@ def test_a_table_that_has_changed_is_not_mixed_with_older_results(table, monkeyp
 
 def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch):
     out, calls = file.parent / "out", []
-    from evenly.experiment import jobs
+    from evenly.experiment import execute
 
-    real = jobs.simulate
+    real = execute.simulate
 
     def interrupted(*arguments, **options):
         calls.append(1)
@@ -233,13 +233,13 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch
             os.kill(os.getpid(), signal.SIGINT)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(jobs, "simulate", interrupted)
+    monkeypatch.setattr(execute, "simulate", interrupted)
     said = run("run", file, "--out", out, code=130)
     assert "Stopping as soon as what is trained so far is kept." in said.stderr
     assert f"Stopped. What was finished is kept in {out}; `evenly resume {out}` goes on from there." in said.stderr
     assert not (out / ".lock").exists()
     assert json.loads((out / "run.json").read_text())["status"] == "running"
-    monkeypatch.setattr(jobs, "simulate", real)
+    monkeypatch.setattr(execute, "simulate", real)
     run("resume", out)
     assert results(out) == results(finished)
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
@@ -266,7 +266,7 @@ choose = {learning_rate = [0.1, 0.01]}\n"""
 
 
 def test_a_second_process_on_the_same_folder_is_refused(file):
-    from evenly.experiment.lock import held
+    from evenly.experiment.folder import held
 
     out = file.parent / "out"
     with held(out):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from evenly.experiment import tuning
-from evenly.experiment.folder import open_results, read_plan
+from evenly.experiment.reopen import open_results, read_plan
 from tests.test_cli import run, sentence
 from tests.tunings import Trainer
 
@@ -48,7 +48,7 @@ def test_what_was_chosen_is_a_folder_of_results_like_any_other(front):
 
 def test_the_same_command_again_trains_nothing(front, monkeypatch):
     out, before = front
-    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
     assert run(*FRONT, "--out", str(out)).stdout == before.stdout
 
 

@@ -12,7 +12,7 @@ from evenly.algorithms import METHODS, Method, settings_of
 from evenly.data.federation import unprivileged_words
 from evenly.data.splits import CENTRAL
 from evenly.experiment.execute import Progress as Report
-from evenly.experiment.reproduce import Line, as_rows
+from evenly.experiment.paper import Line, as_rows
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.notation import unknown

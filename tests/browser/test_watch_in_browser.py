@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_report_in_browser import DESK, PHONE, browser  # noqa: F401
 
-from evenly.experiment.live import Live
+from evenly.experiment.observe import Live
 from evenly.watch import Watch
 
 pytestmark = pytest.mark.browser

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.experiment.choose import choose, judged_by, shortfall
+from evenly.experiment.tuning import choose, judged_by, shortfall
 from evenly.metrics import measure
 
 

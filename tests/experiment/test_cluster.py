@@ -17,12 +17,10 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.datasets.load import table_source
-from evenly.experiment import cluster, connection
-from evenly.experiment.execute import execute
-from evenly.experiment.files import write_rows
-from evenly.experiment.jobs import Result
+from evenly.experiment import cluster
+from evenly.experiment.execute import Result, execute
+from evenly.experiment.folder import Store, write_rows
 from evenly.experiment.plan import Plan
-from evenly.experiment.store import Store
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")  # importing it would fix its settings
 
@@ -187,7 +185,7 @@ def test_run_and_resume_take_a_cluster(where, tmp_path, monkeypatch):
     assert (tmp_path / "there" / "results.csv").read_bytes() == results
     for trace in sorted((tmp_path / "there" / "traces").iterdir())[1:]:
         trace.unlink()
-    monkeypatch.setattr("evenly.experiment.threads.run", lambda *_, **__: pytest.fail("trained here"))
+    monkeypatch.setattr("evenly.experiment.execute.run", lambda *_, **__: pytest.fail("trained here"))
     evenly("resume", str(tmp_path / "there"), "--on", "ray")
     assert (tmp_path / "there" / "results.csv").read_bytes() == results
 
@@ -199,7 +197,7 @@ def test_mistakes_about_the_place_are_told_in_a_sentence(options, sentence, tmp_
 
 
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(connection, "find_spec", lambda _: None)
+    monkeypatch.setattr(cluster, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match="pip install 'evenly\\[ray\\]'"), cluster.on_ray():
         pass
 

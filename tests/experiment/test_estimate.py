@@ -13,10 +13,9 @@ from evenly.commands.planned import duration
 from evenly.datasets import DATASETS
 from evenly.datasets.load import available, read_table, size
 from evenly.experiment.estimate import estimate, refuse_large_models
-from evenly.experiment.jobs import setting_of
-from evenly.experiment.plan import Plan
-from evenly.experiment.programs import programs
-from evenly.experiment.store import Store
+from evenly.experiment.execute import setting_of
+from evenly.experiment.folder import Store
+from evenly.experiment.plan import Plan, programs
 from evenly.records import replace
 
 PLAN = Plan(

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from evenly.experiment import record
+from evenly.experiment import folder as folders
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import open_results, open_study, read_plan, where_it_began
-from evenly.experiment.lock import held
+from evenly.experiment.folder import Record, Store, add_training, begin, finish, held, read_record, sweep, timed
 from evenly.experiment.plan import Plan
+from evenly.experiment.reopen import open_results, open_study, read_plan, where_it_began
 from evenly.experiment.results import Comparison
-from evenly.experiment.store import Store, sweep
 from tests.simulations import same_bits
 
 PLAN = Plan(
@@ -27,17 +26,17 @@ PLAN = Plan(
     seeds=(0, 1),
     sampling="weighted(clients=2)",
 )
-RECORD = record.Record(command="evenly run test.toml", title="A test", notes="Nothing.")
+RECORD = Record(command="evenly run test.toml", title="A test", notes="Nothing.")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     folder = tmp_path_factory.mktemp("folder") / "out"
     store = Store(folder, PLAN)
-    record.begin(folder, RECORD)
-    with record.timed(folder, folder / "traces"):
+    begin(folder, RECORD)
+    with timed(folder, folder / "traces"):
         comparison = execute(PLAN, store)
-    record.finish(folder)
+    finish(folder)
     return folder, comparison
 
 
@@ -55,7 +54,7 @@ def copy(made: tuple[Path, Comparison], tmp_path: Path) -> Path:
 def test_finished_results_are_opened_without_training(made, monkeypatch):
     folder, trained = made
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
     found = open_results(folder)
     for one, other in zip(found.runs, trained.runs, strict=True):
         assert one[:4] == other[:4]
@@ -128,21 +127,21 @@ def test_a_damaged_plan_is_not_taken_for_other_settings(copy):
 
 
 def test_the_first_command_stays_and_time_adds_up(tmp_path):
-    record.begin(tmp_path, RECORD)
-    assert record.read(tmp_path).started_in == os.path.relpath(Path.cwd(), tmp_path)
-    record.add_training(tmp_path, 2.0)
-    again = record.begin(tmp_path, dataclasses.replace(RECORD, command="evenly resume out", title="Another title"))
+    begin(tmp_path, RECORD)
+    assert read_record(tmp_path).started_in == os.path.relpath(Path.cwd(), tmp_path)
+    add_training(tmp_path, 2.0)
+    again = begin(tmp_path, dataclasses.replace(RECORD, command="evenly resume out", title="Another title"))
     assert (again.command, again.title, again.seconds, again.status) == ("evenly run test.toml", "Another title", 2.0, "running")
-    record.add_training(tmp_path, 3.0)
-    assert record.finish(tmp_path).seconds == 5.0
-    assert record.read(tmp_path).status == "finished"
+    add_training(tmp_path, 3.0)
+    assert finish(tmp_path).seconds == 5.0
+    assert read_record(tmp_path).status == "finished"
 
 
 def test_time_is_kept_when_training_is_stopped(tmp_path):
-    record.begin(tmp_path, RECORD)
-    with pytest.raises(KeyboardInterrupt), record.timed(tmp_path, tmp_path / "traces"):
+    begin(tmp_path, RECORD)
+    with pytest.raises(KeyboardInterrupt), timed(tmp_path, tmp_path / "traces"):
         raise KeyboardInterrupt
-    assert record.read(tmp_path).seconds > 0
+    assert read_record(tmp_path).seconds > 0
 
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(copy):
@@ -168,7 +167,7 @@ def test_in_a_folder_without_a_plan_only_the_begun_plan_is_swept(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from evenly.experiment.lock import held
+from evenly.experiment.folder import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -209,7 +208,7 @@ def test_where_a_run_began_is_found_again_through_a_link(tmp_path, monkeypatch):
     (tmp_path / "results").symlink_to(tmp_path / "scratch" / "deep")
     monkeypatch.chdir(tmp_path)
     plan = dataclasses.replace(PLAN, data={"path": "own.csv"})
-    record.begin(Path("results/a"), RECORD)
+    begin(Path("results/a"), RECORD)
     with where_it_began(Path("results/a"), plan):
         assert Path.cwd() == tmp_path.resolve()
 
@@ -223,19 +222,19 @@ def test_what_is_not_ours_is_not_swept(tmp_path):
 
 
 def test_results_of_several_versions_say_so(tmp_path, monkeypatch):
-    record.begin(tmp_path, RECORD)
-    record.add_training(tmp_path, 1.0)
-    before = record.read(tmp_path).versions
-    monkeypatch.setattr(record, "versions", lambda: {**before, "jax": "99.0"})
-    record.add_training(tmp_path, 1.0)
-    record.add_training(tmp_path, 1.0)
-    assert record.read(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}
+    begin(tmp_path, RECORD)
+    add_training(tmp_path, 1.0)
+    before = read_record(tmp_path).versions
+    monkeypatch.setattr(folders, "versions", lambda: {**before, "jax": "99.0"})
+    add_training(tmp_path, 1.0)
+    add_training(tmp_path, 1.0)
+    assert read_record(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}
 
 
-@pytest.mark.parametrize("first", [lambda out: record.begin(out, record.Record()), lambda out: record.add_training(out, 1.0)])
+@pytest.mark.parametrize("first", [lambda out: begin(out, Record()), lambda out: add_training(out, 1.0)])
 def test_where_a_run_began_is_kept_also_without_a_command(tmp_path, monkeypatch, first):
     """As a Python program, or a machine with only the core packages, begins it."""
     monkeypatch.chdir(tmp_path)
     first(Path("out"))
-    assert record.begin(Path("out"), record.Record(command="evenly resume out")).started_in == ".."
-    assert record.read(Path("out")).command == "evenly resume out"
+    assert begin(Path("out"), Record(command="evenly resume out")).started_in == ".."
+    assert read_record(Path("out")).command == "evenly resume out"

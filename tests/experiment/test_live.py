@@ -11,15 +11,12 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment import live
-from evenly.experiment.execute import execute
-from evenly.experiment.jobs import setting_of
-from evenly.experiment.measuring import measured
-from evenly.experiment.observing import Followers, Point
-from evenly.experiment.plan import Plan
-from evenly.experiment.programs import Program
-from evenly.experiment.results import Comparison, group_metrics, over_seeds
-from evenly.experiment.store import Store
+from evenly.experiment import observe
+from evenly.experiment.execute import execute, setting_of
+from evenly.experiment.folder import Store
+from evenly.experiment.observe import Followers, Point
+from evenly.experiment.plan import Plan, Program
+from evenly.experiment.results import Comparison, group_metrics, measured, over_seeds
 from evenly.metrics import METRICS, accuracy, examples, measure
 from evenly.types import Trace
 
@@ -38,7 +35,7 @@ LABELS = [v.label for v in PLAN.variants()]
 @pytest.fixture(autouse=True)
 def _short_blocks(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("evenly.simulate.schedule.LARGEST_BLOCK_ROWS", 400)
-    monkeypatch.setattr(live, "PAUSE", 0.0)
+    monkeypatch.setattr(observe, "PAUSE", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +44,7 @@ def plain() -> Comparison:
 
 
 def lines(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / live.NAME).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / observe.NAME).read_text().splitlines()]
 
 
 def of_runs(told: list[dict]) -> list[tuple]:
@@ -77,14 +74,14 @@ def test_every_evaluation_is_there_once_with_the_figures_of_the_results(tmp_path
     assert done == sorted(done)
     assert {"done": 120, "total": 120}.items() <= [line for line in told if "done" in line][-1].items()
     assert told[-1]["end"] == "finished"
-    assert not live.is_running(tmp_path / live.NAME)
+    assert not observe.is_running(tmp_path / observe.NAME)
 
 
 def test_a_run_that_goes_on_begins_the_file_anew_and_doubles_nothing(tmp_path: Path):
     store = Store(tmp_path, PLAN)
 
     def stop(done: int, total: int) -> None:
-        assert live.is_running(tmp_path / live.NAME)
+        assert observe.is_running(tmp_path / observe.NAME)
         if done > 70:
             raise KeyboardInterrupt
 
@@ -94,13 +91,13 @@ def test_a_run_that_goes_on_begins_the_file_anew_and_doubles_nothing(tmp_path: P
     assert 0 < len(of_runs(lines(tmp_path))) < len(EVERY)
     execute(PLAN, store)
     assert of_runs(lines(tmp_path)) == EVERY
-    before = (tmp_path / live.NAME).stat()
+    before = (tmp_path / observe.NAME).stat()
     execute(PLAN, store)
-    assert (tmp_path / live.NAME).stat() == before, "nothing runs, so nothing is written"
+    assert (tmp_path / observe.NAME).stat() == before, "nothing runs, so nothing is written"
 
 
 def test_a_failure_is_written_down_with_the_runs_that_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from evenly.experiment import jobs
+    from evenly.experiment import execute as jobs
 
     def broken(*given: object, **options: object) -> None:
         raise ValueError("the loss is not finite")
@@ -130,19 +127,19 @@ def test_a_full_disk_ends_the_file_and_not_the_experiment(tmp_path: Path, monkey
 
 def test_the_file_stays_small_however_often_is_evaluated(tmp_path: Path):
     about = {"name": "test", "rounds": 20_000, "every": 3, "splits": ["test"]}
-    file = live.Live(tmp_path, about, [("fedavg", 0)])
+    file = observe.Live(tmp_path, about, [("fedavg", 0)])
     for done in [*range(0, 20_000, 3), 20_000]:
         file.point("fedavg", 0, done, {"test": {"average": 12.3456789}, "train": {"average": 1.0}})
     file.end("finished")
     kept = [line for line in lines(tmp_path) if "round" in line]
-    assert 150 < len(kept) <= live.MOST_EVALUATIONS + 2
+    assert 150 < len(kept) <= observe.MOST_EVALUATIONS + 2
     assert kept[0]["round"] == 0
     assert kept[-1] == {**kept[-1], "round": 20_000, "values": {"test": {"average": 12.346}}}
 
 
 def test_very_many_runs_are_written_down_at_fewer_rounds(tmp_path: Path):
     about = {"name": "test", "rounds": 100, "every": 1, "splits": ["test"]}
-    file = live.Live(tmp_path, about, [("fedavg", seed) for seed in range(2000)])
+    file = observe.Live(tmp_path, about, [("fedavg", seed) for seed in range(2000)])
     kept = [done for done in range(101) if file.wants(done)]
     assert len(kept) == 11
     assert (kept[0], kept[-1]) == (0, 100)
@@ -171,7 +168,7 @@ def test_what_cannot_be_measured_does_not_end_training(
     def broken(*given: object) -> None:
         raise ZeroDivisionError("no rows")
 
-    monkeypatch.setattr("evenly.experiment.observing.measured", broken)
+    monkeypatch.setattr("evenly.experiment.observe.measured", broken)
     found = execute(PLAN, log=lambda point: None)
     assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
     assert [r.message for r in caplog.records] == ["The experiment cannot be followed (ZeroDivisionError: no rows). Training goes on."]

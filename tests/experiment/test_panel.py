@@ -5,12 +5,11 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.execute import execute
-from evenly.experiment.folder import open_results
-from evenly.experiment.panel import panel_of
+from evenly.experiment.execute import execute, panel_of
+from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
+from evenly.experiment.reopen import open_results
 from evenly.experiment.results import Comparison, tidy
-from evenly.experiment.store import Store
 from evenly.metrics import seated
 from evenly.report.page import render
 from evenly.report.served import influence, mean_effective_clients
@@ -36,7 +35,7 @@ def whole() -> Comparison:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evenly.experiment.panel.MOST_EVALUATED", FEW)
+    monkeypatch.setattr("evenly.experiment.execute.MOST_EVALUATED", FEW)
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from evenly.experiment.execute import execute
-from evenly.experiment.folder import open_results
-from evenly.experiment.jobs import setting_of
-from evenly.experiment.plan import Plan
-from evenly.experiment.programs import NAME, programs
-from evenly.experiment.store import Store
+from evenly.experiment.execute import execute, setting_of
+from evenly.experiment.folder import Store
+from evenly.experiment.plan import NAME, Plan, programs
+from evenly.experiment.reopen import open_results
 from evenly.simulate import sharing
 from tests.simulations import same_bits
 
@@ -28,7 +26,7 @@ def begun_on_a_gpu(tmp_path, monkeypatch):
     """A folder whose samplings were joined, as on a GPU, and the results; the rest of the program runs as on a CPU."""
     with monkeypatch.context() as patch:
         real = sharing.companions
-        patch.setattr("evenly.experiment.programs.companions", lambda members, task: real(members, task, join=True))
+        patch.setattr("evenly.experiment.plan.companions", lambda members, task: real(members, task, join=True))
         return tmp_path / "out", execute(PLAN, Store(tmp_path / "out", PLAN))
 
 

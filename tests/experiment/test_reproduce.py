@@ -5,7 +5,7 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.experiment.config import Paper, packaged, read_packaged
-from evenly.experiment.reproduce import side_by_side
+from evenly.experiment.paper import side_by_side
 from evenly.experiment.results import Comparison, Run
 from evenly.metrics.clients import group_means
 from evenly.metrics.tables import accuracy

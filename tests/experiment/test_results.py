@@ -10,10 +10,9 @@ import pytest
 from evenly.commands import export
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.files import write_tidy
+from evenly.experiment.folder import Store, write_tidy
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, Run, over_seeds, tidy
-from evenly.experiment.store import Store
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, measure_groups, rates
 from evenly.records import replace
 from evenly.types import Trace

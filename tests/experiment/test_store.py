@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
+from evenly.experiment.folder import Store, slug
 from evenly.experiment.plan import Plan
-from evenly.experiment.store import Store, slug
 from evenly.models import Softmax
 from evenly.types import Trace
 

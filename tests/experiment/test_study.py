@@ -7,8 +7,8 @@ import pytest
 
 from evenly.experiment import study as module
 from evenly.experiment.config import Experiment, Quick, StudyTable
+from evenly.experiment.folder import Store
 from evenly.experiment.results import Run
-from evenly.experiment.store import Store
 from evenly.experiment.study import StudyPlan, choose, execute_study, rows_of, swept, without
 from tests.studies import comparison, people, trace
 
@@ -105,7 +105,7 @@ def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
     assert kept["seconds"] > 0
     assert kept["command"] == "evenly reproduce x"
 
-    monkeypatch.setattr("evenly.experiment.jobs.simulate", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("evenly.experiment.execute.simulate", lambda *_, **__: pytest.fail("trained again"))
     second = execute_study(plan, tmp_path / "out")
     assert json.loads((tmp_path / "out" / "run.json").read_text()) == kept
     for a, b in zip(first.outcomes, second.outcomes, strict=True):
@@ -120,7 +120,7 @@ def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
 @pytest.fixture
 def small_gpu(monkeypatch):
     """As where one partition would leave most of a GPU idle."""
-    for where in ("cells", "threads"):
+    for where in ("study", "execute"):
         monkeypatch.setattr(f"evenly.experiment.{where}.worth_meeting", lambda *_: True)
 
 
@@ -157,13 +157,13 @@ def _counting(met: list[int]):
 
 @pytest.mark.usefixtures("small_gpu")
 def test_a_partition_that_fails_stops_the_others_and_says_why(monkeypatch):
-    from evenly.experiment.jobs import setting_of
+    from evenly.experiment.execute import setting_of
 
     def broken(plan, seed):
         if plan.data["skew"] == 0.9 and seed == 6:
             raise ValueError("the second seed of the second partition cannot be loaded")
         return setting_of(plan, seed)
 
-    monkeypatch.setattr("evenly.experiment.threads.setting_of", broken)
+    monkeypatch.setattr("evenly.experiment.execute.setting_of", broken)
     with pytest.raises(ValueError, match="cannot be loaded"):
         execute_study(tiny().study_plan("test/tiny", rounds=400))

@@ -14,15 +14,12 @@ import pytest
 
 from evenly.datasets.load import load
 from evenly.experiment import tuning as module
-from evenly.experiment.choose import choose
 from evenly.experiment.execute import execute
+from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import over_seeds
-from evenly.experiment.store import Store
-from evenly.experiment.tuning import tune
-from evenly.experiment.tuning_files import trial_rows, write_trials
-from evenly.experiment.tuning_plan import planned
-from evenly.experiment.tuning_study import Study
+from evenly.experiment.tuning import Study, choose, trial_rows, tune, write_trials
+from evenly.experiment.tuning_space import planned
 from tests.tunings import DATA, Trainer, searched
 
 RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from evenly.experiment.tuning_plan import TuningPlan, baseline_of, length_of, margin_of, planned
-from evenly.experiment.tuning_space import Choices, Range, space_of
+from evenly.experiment.tuning_space import Choices, Range, TuningPlan, baseline_of, length_of, margin_of, planned, space_of
 
 DATA = {"name": "synthetic"}
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from evenly.algorithms import algorithm
-from evenly.experiment.deployment import About, Deployment, Flag, LeftOut
-from evenly.experiment.options import InForce
+from evenly.experiment.deployment import About, Deployment, Flag, InForce, LeftOut
 from evenly.flower.lifecycle import claim
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import Evaluated

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evenly.experiment.folder import open_results
-from evenly.experiment.options import OPTIONS, InForce, read_options
+from evenly.experiment.deployment import OPTIONS, InForce, read_options
+from evenly.experiment.reopen import open_results
 from evenly.experiment.results import Comparison
 from evenly.flower import Caps, first_arrays, strategy
 from evenly.flower.clients.jax import app

@@ -12,7 +12,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, Context, RecordDict
 
-from evenly.experiment.folder import open_results
+from evenly.experiment.reopen import open_results
 from evenly.flower import strategy
 from tests.flower.grids import OneProcess
 from tests.pages import blocks

@@ -9,8 +9,8 @@ from flwr.app import ArrayRecord, Context, Message
 from flwr.serverapp.strategy import Result
 
 from evenly.experiment.deployment import read_left_out
-from evenly.experiment.folder import open_results
-from evenly.experiment.lock import held
+from evenly.experiment.folder import held
+from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, first_arrays, strategy, wire
 from evenly.flower.adapter import FairStrategy
 from evenly.flower.clients.jax import app

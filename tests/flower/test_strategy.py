@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import Strategy
 from evenly.algorithms import METHODS, algorithm, variants
 from evenly.algorithms.q_fedavg import QFedAvg
 from evenly.experiment.deployment import LeftOut
-from evenly.experiment.folder import open_results
+from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, strategy, wire
 from evenly.flower.messages import quoted
 from evenly.flower.roster import algorithm_of, notation_of, reads_census

@@ -6,10 +6,9 @@ from tests.studies import study
 from typer.testing import CliRunner
 
 from evenly.cli import app
-from evenly.experiment import record
 from evenly.experiment.execute import execute
+from evenly.experiment.folder import Record, Store, begin, finish, timed
 from evenly.experiment.plan import Plan
-from evenly.experiment.store import Store
 from evenly.report.drawing import file_name, write_figures
 from evenly.report.page import build, write_report
 
@@ -22,11 +21,11 @@ def folder(tmp_path_factory):
     """Finished results, with the report that was written when they were made."""
     found = tmp_path_factory.mktemp("results") / "out"
     store = Store(found, PLAN)
-    record.begin(found, record.Record(command="evenly run test.toml", title="A test"))
-    with record.timed(found, found / "traces"):
+    begin(found, Record(command="evenly run test.toml", title="A test"))
+    with timed(found, found / "traces"):
         execute(PLAN, store)
-    record.finish(found)
-    from evenly.experiment.folder import open_results
+    finish(found)
+    from evenly.experiment.reopen import open_results
 
     write_report(open_results(found), found / "report.html")
     return found
@@ -101,8 +100,8 @@ def test_unfinished_results_say_how_to_go_on(tmp_path):
 
 def test_a_study_is_reported_too_and_hides_nothing(tmp_path, monkeypatch):
     found = study()
-    monkeypatch.setattr("evenly.experiment.folder.read_plan", lambda folder: found.plan)
-    monkeypatch.setattr("evenly.experiment.folder.open_study", lambda folder: found)
+    monkeypatch.setattr("evenly.experiment.reopen.read_plan", lambda folder: found.plan)
+    monkeypatch.setattr("evenly.experiment.reopen.open_study", lambda folder: found)
     code, said = call(tmp_path, "--figures", tmp_path / "figures")
     assert code == 0, said
     assert "Findings" in (tmp_path / "report.html").read_text()

@@ -43,7 +43,7 @@ def trained(monkeypatch, tmp_path):
     found = lambda *given, **options: (DIVERGED, tmp_path, [])  # noqa: E731
     monkeypatch.setattr("evenly.commands.compare.run_plan", found)
     monkeypatch.setattr("evenly.commands.experiment.run_plan", found)
-    monkeypatch.setattr("evenly.experiment.folder.open_results", lambda folder: DIVERGED)
+    monkeypatch.setattr("evenly.experiment.reopen.open_results", lambda folder: DIVERGED)
     monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Built(Html(""), {}, {}))  # charts take seconds
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -9,7 +9,7 @@ from invented import RACE, comparison, federation, with_groups
 
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS
-from evenly.experiment.reproduce import Line
+from evenly.experiment.paper import Line
 from evenly.metrics import Spread, by_attribute, pooled
 from evenly.records import replace
 from evenly.report.by_group import group_rates, groupings

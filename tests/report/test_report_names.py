@@ -11,7 +11,7 @@ from tests.auditing.invented import WHO, predictions
 
 import evenly
 from evenly.commands import export, study, tune
-from evenly.experiment.reproduce import Line
+from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.report import beside, study_table
 from evenly.report.charts.convergence import SHOWN as DEVELOPED

@@ -10,7 +10,7 @@ from tests.pages import ROOT, blocks
 
 import evenly
 from evenly.auditing.by_client import client_view
-from evenly.experiment.reproduce import Line
+from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, Metric, Spread
 from evenly.report.figures import Charts
 from evenly.report.hiding import MANY, hidden_groups

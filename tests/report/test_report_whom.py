@@ -8,8 +8,8 @@ import pytest
 from invented import comparison, federation, with_groups
 
 import evenly
-from evenly.experiment.deployed import comparison_of
 from evenly.experiment.deployment import UNKNOWN, About, Deployment, Evaluation, Round
+from evenly.experiment.reopen import comparison_of
 from evenly.experiment.results import Comparison, Incidents
 from evenly.records import replace
 from evenly.report.choice import choose

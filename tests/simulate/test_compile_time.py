@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from evenly.experiment import record
+from evenly.experiment import folder
 from evenly.simulate import programs
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -40,8 +40,8 @@ def test_jax_tells(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_record_adds_it_up(tmp_path: Path):
-    record.add_training(tmp_path, 10.0, compiling=2.0)
-    record.add_training(tmp_path, 5.0, compiling=1.5)
-    known = record.read(tmp_path)
+    folder.add_training(tmp_path, 10.0, compiling=2.0)
+    folder.add_training(tmp_path, 5.0, compiling=1.5)
+    known = folder.read_record(tmp_path)
     assert known
     assert (known.seconds, known.compiling) == (15.0, 3.5)

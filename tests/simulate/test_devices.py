@@ -136,7 +136,7 @@ def places(*seeds: int) -> list[tuple[int, int]]:
         return simulate(*given, seeds=seeds, devices=devices, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evenly.experiment.jobs.simulate", recording)
+        patch.setattr("evenly.experiment.execute.simulate", recording)
         execute(planned(*seeds))
     return [found[seed] for seed in seeds]
 

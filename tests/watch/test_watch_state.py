@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evenly.experiment.live import NAME, Live
+from evenly.experiment.observe import NAME, Live
 from evenly.watch.state import State
 from evenly.watch.tail import Tail
 
@@ -93,7 +93,7 @@ def test_the_report_is_offered_once_it_is_of_this_execution(tmp_path: Path):
 
 
 def test_a_study_has_a_part_for_each_partition(tmp_path: Path):
-    from evenly.experiment.store import slug
+    from evenly.experiment.folder import slug
 
     (tmp_path / "plan.json").write_text(json.dumps({"cells": {"0.1": {}, "10": {}}}))
     first = begun(tmp_path / "cells" / slug("0.1"))

@@ -13,7 +13,7 @@ from evenly.commands.options import Plugins
 from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
-    from evenly.experiment.diff import Difference
+    from evenly.experiment.reopen import Difference
 
 MAIN = ("average", "average_devices", "worst10", "variance", "accuracy", "eod_abs", "spd_abs")
 MOST = 30  # figures shown in a terminal; --json has all
@@ -28,7 +28,7 @@ def diff(
 ) -> None:
     """Compare two folders: settings, methods and results. Exit code 0: the same; 1: not; 2: they cannot be compared."""
     with sentences():
-        from evenly.experiment.diff import diff as differences
+        from evenly.experiment.reopen import diff as differences
 
         found = differences(first, second, tolerance=tolerance)
         if as_json:

@@ -5,9 +5,9 @@ from pathlib import Path
 from evenly.commands.running import How, folder_of, run_plan, this_command
 from evenly.commands.study import Reproduced, run_study
 from evenly.experiment.config import Experiment
+from evenly.experiment.folder import Record
+from evenly.experiment.paper import lines_of
 from evenly.experiment.plan import Plan
-from evenly.experiment.record import Record
-from evenly.experiment.reproduce import lines_of
 from evenly.experiment.study import StudyPlan
 from evenly.report.beside import SPREADS
 from evenly.terminal import opening_of, reproduction_table, results_table, warnings_of

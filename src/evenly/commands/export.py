@@ -45,7 +45,7 @@ def export(
 
 
 def _latex(folder: Path, metrics: str) -> bytes:
-    from evenly.experiment.folder import open_results
+    from evenly.experiment.reopen import open_results
     from evenly.report.latex import latex
     from evenly.report.table import spread_words
     from evenly.terminal import about, main_table
@@ -61,7 +61,7 @@ def _rows(folder: Path, form: Format) -> bytes:
     import pyarrow.csv
     import pyarrow.parquet
 
-    from evenly.experiment.files import csv_table
+    from evenly.experiment.folder import csv_table
 
     rows, sink = _tidy(folder), pa.BufferOutputStream()
     if form == Format.csv:
@@ -72,7 +72,7 @@ def _rows(folder: Path, form: Format) -> bytes:
 
 
 def _tidy(folder: Path) -> list[dict[str, Any]]:
-    from evenly.experiment.folder import open_results, open_study, read_plan
+    from evenly.experiment.reopen import open_results, open_study, read_plan
     from evenly.experiment.results import tidy
     from evenly.experiment.study import StudyPlan
     from evenly.experiment.thesis import tidy_study

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from evenly.experiment.ledger import Where
+    from evenly.experiment.execute import Where
 
 On = Annotated[str | None, typer.Option("--on", help="ray: spread the programs over a Ray cluster. By default they are trained here.")]
 Address = Annotated[

@@ -11,11 +11,10 @@ from rich.text import Text
 from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation, side_facts
 from evenly.datasets.load import ASSUMED, available, size
-from evenly.experiment import record
 from evenly.experiment.estimate import Estimate, estimate
-from evenly.experiment.jobs import Setting
+from evenly.experiment.execute import Setting
+from evenly.experiment.folder import read_record, slug
 from evenly.experiment.plan import Plan
-from evenly.experiment.store import slug
 
 
 def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: Setting) -> None:
@@ -23,7 +22,7 @@ def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: 
 
     Partitions of a study share data and methods, so the first, which is loaded, stands for all.
     """
-    known = record.read(folder)
+    known = read_record(folder)
     many = len(plans) > 1
     parts = [estimate(plan, first, folder / "cells" / slug(name) if name else folder) for name, plan in plans.items()]
     one, done, total = parts[0], sum(part.finished for part in parts), sum(part.programs for part in parts)

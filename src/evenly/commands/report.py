@@ -33,7 +33,7 @@ def report(
 ) -> None:
     """Write the report of finished results again. Its charts can be saved as files, and small numbers hidden."""
     with sentences():
-        from evenly.experiment.folder import read_plan
+        from evenly.experiment.reopen import read_plan
         from evenly.experiment.study import StudyPlan
         from evenly.report.drawing import write_figures
 
@@ -52,8 +52,8 @@ def report(
 
 def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], list[Text]]:
     """Write the report of one comparison; its charts, and what to warn of."""
-    from evenly.experiment.folder import open_results
-    from evenly.experiment.reproduce import lines_of
+    from evenly.experiment.paper import lines_of
+    from evenly.experiment.reopen import open_results
     from evenly.report.page import build, write_built
     from evenly.terminal import warnings_of
 
@@ -65,8 +65,8 @@ def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], l
 
 def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dict[str, Any], list[Text]]:
     """Write the report of a study; its charts, and what to warn of."""
-    from evenly.experiment import record
-    from evenly.experiment.folder import open_study
+    from evenly.experiment.folder import Record, read_record
+    from evenly.experiment.reopen import open_study
     from evenly.experiment.thesis import views
     from evenly.report.study import write_study_report
     from evenly.report.study_figures import study_charts
@@ -77,6 +77,6 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dic
             f"--min-cell is for the report of one comparison, but {str(folder)!r} holds a study of {len(plan.cells)} partitions, whose "
             "report shows figures of all clients together. Leave --min-cell out."
         )
-    study, known = open_study(folder), record.read(folder) or record.Record()
+    study, known = open_study(folder), read_record(folder) or Record()
     write_study_report([study], path, known.title or plan.name, known.notes)
     return study_charts(views([study])).specs, [words for name, own in study.cells.items() for words in warnings_of(own, name)]

@@ -63,12 +63,12 @@ def resume(
         from evenly.commands.experiment import run_experiment
         from evenly.commands.running import this_command
         from evenly.experiment.deployment import Deployment
-        from evenly.experiment.folder import read_plan, where_it_began
-        from evenly.experiment.record import Record, read
+        from evenly.experiment.folder import Record, read_record
+        from evenly.experiment.reopen import read_plan, where_it_began
         from evenly.experiment.study import StudyPlan
         from evenly.plugins import load_planned
 
-        plan, known = read_plan(folder), read(folder) or Record(command=this_command())
+        plan, known = read_plan(folder), read_record(folder) or Record(command=this_command())
         if isinstance(plan, Deployment):
             raise ValueError(f"{str(folder)!r} is of a deployment: start its server again with the same folder, and it goes on.")
         plans = plan.cells.values() if isinstance(plan, StudyPlan) else [plan]
@@ -98,7 +98,7 @@ def _planned(experiment: "Experiment", file: Path, options: dict[str, Any]) -> "
 def _show_only(plan: "Plan | StudyPlan", folder: Path) -> None:
     from evenly.commands.planned import show_plan
     from evenly.experiment.estimate import refuse_large_models
-    from evenly.experiment.jobs import setting_of
+    from evenly.experiment.execute import setting_of
     from evenly.experiment.study import StudyPlan
 
     plans = plan.cells if isinstance(plan, StudyPlan) else {"": plan}

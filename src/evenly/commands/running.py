@@ -16,9 +16,9 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from evenly.experiment.ledger import Where
+    from evenly.experiment.execute import Where
+    from evenly.experiment.folder import Record
     from evenly.experiment.plan import Plan
-    from evenly.experiment.record import Record
     from evenly.experiment.results import Comparison
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -49,8 +49,7 @@ def working_in(folder: Path, again: Path | None = None) -> Iterator[None]:
 
     `again` is the folder that the same command continues when it is given as --out, where there is more to do than this folder's run.
     """
-    from evenly.experiment.lock import held
-    from evenly.experiment.store import sweep
+    from evenly.experiment.folder import held, sweep
 
     how = f"the same command with --out {again}" if again else f"`evenly resume {shlex.quote(str(folder))}`"
     with held(folder), _said_at_once():
@@ -119,13 +118,10 @@ def run_plan(
 ) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
     """Execute a plan into its folder: traces, rows, models and the report, which says what experiment it is of, if any."""
     from evenly.commands.planned import show_plan
-    from evenly.experiment import record
     from evenly.experiment.estimate import refuse_large_models
-    from evenly.experiment.execute import execute
-    from evenly.experiment.files import write_rows
-    from evenly.experiment.jobs import refuse_unfit, setting_of
-    from evenly.experiment.reproduce import lines_of
-    from evenly.experiment.store import Store
+    from evenly.experiment.execute import execute, refuse_unfit, setting_of
+    from evenly.experiment.folder import Record, Store, begin, finish, timed, with_record, write_rows
+    from evenly.experiment.paper import lines_of
     from evenly.report.page import write_report
     from evenly.terminal import progress
 
@@ -136,14 +132,14 @@ def run_plan(
         refuse_unfit(plan, first)
         refuse_large_models(plan, first)
         store = Store(folder, plan, force=force)
-        record.begin(folder, about or record.Record(command=this_command()))
+        begin(folder, about or Record(command=this_command()))
         show_plan(console, {"": plan}, folder, first)
         what = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
         given = (how or How()).given(folder)
-        with progress(console, what) as report, record.timed(folder, folder / "traces"), given as options:
+        with progress(console, what) as report, timed(folder, folder / "traces"), given as options:
             trained = execute(plan, store, progress=report, first=first, **options)
-        comparison = record.told(trained, folder)
+        comparison = with_record(trained, folder)
         rows = write_rows(store, comparison)
         write_report(comparison, folder / "report.html", lines_of(comparison, folder))
-        record.finish(folder)
+        finish(folder)
     return comparison, folder, rows

@@ -10,7 +10,7 @@ from rich.console import Console
 
 def finish(folder: Path, rows: list[dict[str, Any]], as_json: bool, *tables: Any, extra: dict[str, Any] | None = None) -> None:
     """Show the tables, say where everything is and what it took."""
-    from evenly.experiment.record import read
+    from evenly.experiment.folder import read_record
 
     console = Console(stderr=as_json)
     for table in tables:
@@ -19,7 +19,7 @@ def finish(folder: Path, rows: list[dict[str, Any]], as_json: bool, *tables: Any
     if as_json:
         print_json(rows, {"report": str(report), **(extra or {})})
     console.print(f"Results: {folder / 'results.csv'}\nReport:  {report}", soft_wrap=True, highlight=False)
-    if (known := read(folder)) and known.seconds:
+    if (known := read_record(folder)) and known.seconds:
         console.print(f"Time:    {known.seconds:.1f} s, of which {known.compiling:.1f} s compiling", highlight=False)
 
 

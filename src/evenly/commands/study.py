@@ -10,14 +10,11 @@ from rich.text import Text
 
 from evenly.commands.planned import show_plan
 from evenly.commands.running import How, working_in
-from evenly.experiment import record
 from evenly.experiment.estimate import refuse_large_models
-from evenly.experiment.files import write_csv, write_tidy
+from evenly.experiment.execute import setting_of
 from evenly.experiment.findings import Finding, best, best_in_paper, findings
 from evenly.experiment.findings.finding import score
-from evenly.experiment.jobs import setting_of
-from evenly.experiment.record import Record
-from evenly.experiment.store import Store
+from evenly.experiment.folder import Record, Store, begin, finish, write_csv, write_tidy
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
 from evenly.experiment.thesis import study_rows, tidy_study, views
 from evenly.report.study import write_study_report
@@ -46,7 +43,7 @@ def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: 
         first = setting_of(next(iter(plan.cells.values())), next(iter(plan.cells.values())).seeds[0])
         refuse_large_models(next(iter(plan.cells.values())), first)
         store = Store(folder, plan, force=force)
-        known = record.begin(folder, about)
+        known = begin(folder, about)
         what = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"
         show_plan(console, plan.cells, folder, first)
         with progress(console, what) as report, (how or How()).given(folder) as options:
@@ -54,7 +51,7 @@ def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: 
         rows = write_tidy(store, list(tidy_study(study)))
         write_csv(store, "study.csv", list(study_rows(study)))
         write_study_report([study], folder / "report.html", known.title, known.notes)
-        record.finish(folder)
+        finish(folder)
     found = findings([study])
     shown = [best_table(study), findings_text(found), *(words for name, own in study.cells.items() for words in warnings_of(own, name))]
     return Reproduced(folder, rows, shown, study, tuple(found))

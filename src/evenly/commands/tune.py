@@ -33,7 +33,7 @@ from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
     from evenly.experiment.tuning import Tuning
-    from evenly.experiment.tuning_plan import TuningPlan
+    from evenly.experiment.tuning_space import TuningPlan
 
 Q = ("q-fedavg", "0.001,0.01,0.1,1,2,5,10,15")  # what q-FFL tries
 
@@ -86,7 +86,7 @@ def tune(
     Without further options q is chosen as q-FFL does: the least variance whose average stays within a point of q = 0.
     """
     with sentences():
-        from evenly.experiment.tuning_plan import planned
+        from evenly.experiment.tuning_space import planned
         from evenly.report.tuning import write_tuning
 
         plan, number = planned(
@@ -149,7 +149,7 @@ def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tu
 
 
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:
-    from evenly.experiment.tuning_files import trial_rows
+    from evenly.experiment.tuning import trial_rows
     from evenly.report.tuning import caution, finding, rule
     from evenly.terminal import opening_of, results_table, warnings_of
 

@@ -12,10 +12,9 @@ import jax
 import numpy as np
 
 from evenly.datasets.load import refuse_large
-from evenly.experiment.jobs import Setting, as_trained
-from evenly.experiment.plan import Plan
-from evenly.experiment.programs import Program, members_of, programs
-from evenly.experiment.store import Store
+from evenly.experiment.execute import Setting, as_trained
+from evenly.experiment.folder import Store
+from evenly.experiment.plan import Plan, Program, members_of, programs
 from evenly.models.task import skeleton
 from evenly.simulate import worth_meeting
 from evenly.types import Algorithm, Seeds, Several, Task

@@ -1,30 +1,315 @@
-"""Execute a plan: its programs are jobs, finished ones are never done again, and the rest run somewhere, here unless told otherwise.
+"""Run a plan: execute its jobs, skip those that are finished, and collect the results.
 
-`python -m evenly.experiment.execute plan.json OUT` does it where only the core packages are installed; with `--no-models` after
-it, only what results are made of is kept.
+A plan is split into programs, groups of runs that are compiled together; each is one job. Jobs run on threads of this machine;
+`evenly.experiment.cluster` runs them on Ray. `python -m evenly.experiment.execute plan.json OUT` does it where only the core packages
+are installed; with `--no-models` after it, only what results are made of is kept.
 """
 
+import dataclasses
+import os
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from evenly import __version__
 from evenly.algorithms import Variant
+from evenly.algorithms.e2fl import E2FL
 from evenly.data.federation import Federation
-from evenly.experiment.jobs import Setting, setting_of
-from evenly.experiment.ledger import Ledger, Progress, Where
-from evenly.experiment.lock import held
-from evenly.experiment.observing import Followers, Log
-from evenly.experiment.plan import Plan, plain
-from evenly.experiment.programs import keep, programs
+from evenly.datasets.load import load
+from evenly.experiment.folder import Store, held, sweep, timed, versions
+from evenly.experiment.observe import Followers, Log
+from evenly.experiment.plan import ALL_MODELS, Plan, Program, keep, members_of, plain, programs
 from evenly.experiment.results import Comparison, Run
-from evenly.experiment.store import Store, sweep
-from evenly.experiment.threads import on_threads
+from evenly.notation import parse_one, unknown
+from evenly.outside import check_kinds, kinds_of
 from evenly.plugins import load_planned
-from evenly.types import Trace
+from evenly.randomness import generator
+from evenly.records import replace
+from evenly.saving import Model, models_of
+from evenly.simulate import Advance, Meeting, advance, simulate, worth_meeting, worth_streaming
+from evenly.simulate.run import Progress
+from evenly.simulate.start import refuse_without_validation, suited
+from evenly.simulate.traces import Observe, by_group
+from evenly.types import Algorithm, Seeds, Task, Trace
+
+# Who is evaluated where clients are very many: a panel, drawn once, stands for all of them.
+#
+# Every client's tables may take more memory than its data: with ten classes, a million clients need 1.2 GB for each evaluation. The
+# mean accuracy of a panel of 10,000 is within one point of that of all clients, 95 times in 100, however unequal they are.
+
+MOST_EVALUATED = 10_000
+
+
+def panel_of(federation: Federation) -> np.ndarray | None:
+    """The numbers of the clients to evaluate, the same for every seed; None: all, where there are few enough."""
+    if federation.clients <= MOST_EVALUATED:
+        return None
+    return np.sort(generator(0, "panel").choice(federation.clients, MOST_EVALUATED, replace=False)).astype(np.int32)
+
+
+# A job is one program of a plan, and `run` is how it is done: by a thread here or by a worker of a cluster, in the same way.
+#
+# A plan and a program are plain data. Everything else (data, model, methods) is made from them where the job runs, so a job gives the
+# same bits wherever the hardware is the same.
+
+
+class Setting(NamedTuple):
+    """What the programs of one seed share."""
+
+    federation: Federation
+    task: Task
+
+
+class Result(NamedTuple):
+    """What a job leaves: a trace for each run, and the trained models by the names under which they are kept."""
+
+    traces: list[Trace]
+    models: dict[str, Model]
+
+
+def setting_of(plan: Plan, seed: int) -> Setting:
+    federation = load(plan.data, seed)
+    return Setting(federation, choose_model(plan.model, federation))
+
+
+def refuse_unfit(plan: Plan, setting: Setting) -> None:
+    """Raise if a method cannot work on these data, such as one that compares groups where there is only one."""
+    census = setting.federation.census()
+    for member in {(type(member.rule), member.rule.needs): member for member in members_of(plan)}.values():  # settings were checked before
+        refuse_without_validation(member, setting.federation)
+        as_trained(member, setting.federation).rule.init(census)
+
+
+def as_trained(member: Algorithm, federation: Federation) -> Algorithm:
+    """As it will be trained: where groups of people vote, they are clients of their own."""
+    if isinstance(member.rule, E2FL) and member.rule.people:
+        federation, _ = by_group(federation, [member])
+    return suited(member, federation)
+
+
+def run_job(
+    plan: Plan,
+    program: Program,
+    setting: Setting,
+    *,
+    progress: Progress | None = None,
+    observe: Observe | None = None,
+    checkpoint: Path | None = None,
+    devices: int = 0,
+    models: bool = True,
+    advance: Advance = advance,
+    leave: Callable[[], None] | None = None,
+) -> Result:
+    """Train a program's runs. Without `models` those stay behind: large ones are most of a result's size."""
+    members = members_of(plan)
+    own = [members[i] for i in program.members]
+    traces = simulate(
+        setting.task,
+        setting.federation,
+        own,
+        plan.rounds,
+        seeds=Seeds.all(program.seed),
+        evaluate_every=plan.evaluations,
+        dropout=plan.dropout,
+        progress=progress,
+        observe=observe,
+        checkpoint=checkpoint,
+        devices=devices,
+        # Where people are told apart, each of them becomes a client of its own: a panel cannot stand for those.
+        panel=None if any(getattr(one.rule, "people", False) for one in own) else panel_of(setting.federation),
+        advance=advance,
+        leave=leave,
+    )
+    if not models:
+        return Result([_without_model(trace) for trace in traces], {})
+    named = {}
+    for i, trace in zip(program.members, traces, strict=True):
+        own = models_of(trace, members[i].task(setting.task, Seeds.all(program.seed)), setting.federation)
+        for number, model in enumerate(own):
+            named[f"{members[i].label}#{program.seed}" + (f"#{number}" if len(own) > 1 else "")] = model
+    return Result(traces, named)
+
+
+def choose_model(name: str, federation: Federation) -> Task:
+    """The named model, settings in brackets, or the plainest that fits: logistic for two classes, softmax for more."""
+    part = parse_one(name or ("logistic" if len(federation.labels) == 2 else "softmax"), "model")
+    task = ALL_MODELS[part.name](federation)
+    known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
+    for setting in part.settings:
+        if setting not in known:
+            raise ValueError(f"{part.name}: {unknown('setting', setting, known)}")
+    try:
+        check_kinds(part.settings, kinds_of(type(task)))
+    except ValueError as error:
+        raise ValueError(f"{part.name}: {error}") from None
+    return replace(task, **{k: tuple(v) if isinstance(v, list) else v for k, v in part.settings.items()})
+
+
+def _without_model(trace: Trace) -> Trace:
+    return trace._replace(model=jax.tree.map(lambda _: np.zeros(0, np.float32), trace.model))
+
+
+# Where jobs report to: how far they are, and what they leave. It is the only thing that a place where jobs run must know.
+
+
+class StoppedError(Exception):
+    """Raised in a job when another failed or the user stopped everything."""
+
+
+class Ledger:
+    """Adds up the progress of jobs that run at once, and keeps every result as soon as it is there."""
+
+    def __init__(
+        self, plan: Plan, programs: int, first: Setting, store: Store | None, progress: Progress | None, models: bool, followers: Followers
+    ) -> None:
+        self.first, self.models = first, models  # the setting of the first seed, which is known already
+        self.traces: dict[Program, list[Trace]] = {}
+        self._store, self._progress, self._followers = store, followers.progress(progress, plan.rounds * programs), followers
+        self._rounds, self._total, self._done = plan.rounds, plan.rounds * programs, 0
+        self._lock, self._stopped = threading.Lock(), False
+
+    def find(self, program: Program) -> bool:
+        """Whether a program was finished earlier; if so, it counts as done."""
+        found = self._store.load_traces(program.keys, self.first.task) if self._store else None
+        if found is None:
+            return False
+        self.traces[program] = found
+        self.begin()(self._rounds, self._rounds)
+        return True
+
+    def begin(self) -> Progress:
+        """What a job tells its rounds to. One that starts again may tell fewer than before."""
+        seen = 0
+
+        def report(done: int, of: int) -> None:
+            nonlocal seen
+            if self._stopped:
+                raise StoppedError
+            with self._lock:
+                self._done += done - seen
+                seen = done
+                self._progress(self._done, self._total)
+
+        return report
+
+    def checkpoint(self, program: Program) -> Path | None:
+        """Where a job on this machine may save itself half-way."""
+        return self._store.checkpoint("|".join(program.keys)) if self._store else None
+
+    @contextmanager
+    def following(self, program: Program) -> Iterator[Observe | None]:
+        """While a job on this machine runs: what it tells its evaluations to, if anybody follows."""
+        try:
+            yield self.follow(program)
+        except StoppedError:
+            raise  # it did nothing wrong
+        except Exception as error:
+            self.failed(program, error)
+            raise
+
+    @property
+    def followed(self) -> bool:
+        """Whether anybody wants to know of evaluations before a job is done."""
+        return self._followers.anybody
+
+    def follow(self, program: Program) -> Observe | None:
+        """A job begins: what it tells its evaluations to, if anybody follows."""
+        return self._followers.begin(program)
+
+    def failed(self, program: Program, error: Exception) -> None:
+        self._followers.failed(program, error)
+
+    def keep(self, program: Program, result: Result) -> None:
+        """Models first: where there is a file of traces, everything is there."""
+        if self._store:
+            for name, model in result.models.items():
+                self._store.save_model(name, model)
+            self._store.save_traces(program.keys, result.traces, models=self.models)
+        self.traces[program] = result.traces
+        self._followers.finished(program, result.traces)
+
+    def stop(self) -> None:
+        """Make every job on this machine stop where it next reports."""
+        self._stopped = True
+
+
+class Where(Protocol):
+    """A place where jobs run: it does all of them, tells the ledger, and raises when one cannot be done."""
+
+    def __call__(self, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None: ...
+
+
+# Jobs on this machine: seeds side by side, each seed's programs one after another.
+
+
+class Places(NamedTuple):
+    """Seats of a meeting that are kept for the seeds of one plan."""
+
+    meeting: Meeting
+    first: int
+
+    def of(self, seed: int, plan: Plan) -> int:
+        return self.first + plan.seeds.index(seed)
+
+
+def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: Places | None = None) -> None:
+    """Threads, not processes: the compiled programs run outside Python's lock and are shared. With `places` other plans'
+    programs advance in the same meeting."""
+    seeds = list(dict.fromkeys(program.seed for program in programs))
+    most = max((len(program.members) for program in programs), default=0)
+    apart = worth_streaming(ledger.first.federation, most)  # seeds whose tables differ in size could not share a program
+    if places is None and len(seeds) > 1 and not apart and worth_meeting(ledger.first.task, most):
+        places = Places(Meeting(len(plan.seeds)), 0)
+    if places:  # seeds that were finished earlier do not come
+        places.meeting.leave(places.of(seed, plan) for seed in plan.seeds if seed not in seeds)
+
+    def one_seed(seed: int) -> None:
+        seat = places.meeting.seat(places.of(seed, plan)) if places else nullcontext(advance)
+        with _own_device(plan, seed), seat as go:  # before anything that may fail: the others wait for whoever has a seat
+            setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
+            own = [one for one in programs if one.seed == seed]
+            for program in own:
+                with ledger.following(program) as observe:
+                    result = run_job(
+                        plan, program, setting, progress=ledger.begin(), observe=observe, checkpoint=ledger.checkpoint(program),
+                        devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models, advance=go,
+                        leave=partial(places.meeting.leave, [places.of(seed, plan)]) if places and program is own[-1] else None,
+                    )  # fmt: skip
+                ledger.keep(program, result)
+
+    side_by_side = len(seeds) if places else max(1, min(len(seeds), os.cpu_count() or 1))
+    with ThreadPoolExecutor(max_workers=side_by_side) as pool:
+        futures = [pool.submit(one_seed, seed) for seed in seeds]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            ledger.stop()  # the other threads end at their next block instead of training on
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _own_device(plan: Plan, seed: int) -> AbstractContextManager[Any]:
+    """Seeds take turns on the devices. A seed does not use several while others run: programs that wait for each other's devices
+    would wait for ever."""
+    devices = jax.devices()
+    if len(plan.seeds) == 1 or len(devices) == 1:
+        return nullcontext()
+    return jax.default_device(devices[plan.seeds.index(seed) % len(devices)])
+
+
+# Execute a plan: its programs are jobs, finished ones are never done again, and the rest run somewhere, here unless told otherwise.
+#
+# `python -m evenly.experiment.execute plan.json OUT` does it where only the core packages are installed; with `--no-models` after it,
+# only what results are made of is kept.
 
 
 def execute(
@@ -75,10 +360,6 @@ def execute(
     )
 
 
-def versions() -> dict[str, str]:
-    return {"evenly": __version__, "python": sys.version.split()[0], "jax": jax.__version__, "numpy": np.__version__}
-
-
 def _runs(variants: list[Variant], traces: dict[int, Trace], seed: int) -> list[Run]:
     """One run per row of the comparison: methods made of several models are combined into one."""
     runs, at = [], 0
@@ -112,8 +393,6 @@ def main() -> None:
             Store(folder, study)
             execute_study(study, folder, progress=report)
         else:
-            from evenly.experiment.record import timed  # it knows the versions from here
-
             plan = Plan.from_json(text)
             load_planned(plan.plugins)
             store = Store(folder, plan)

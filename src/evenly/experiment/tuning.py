@@ -1,26 +1,246 @@
-"""Search a method's settings on validation rows, and read the test rows once, of what was chosen and of the baseline.
+"""Search a method's settings on validation rows, and read the test rows once, of what was chosen and of the baseline."""
 
-Trials are trained in batches: those of a batch advance in as few programs as possible, which makes a trial nearly free. They are trained
-on data without any test rows; only at the end are the chosen method and the baseline trained again, on the same seeds, with all rows.
-"""
-
+import csv
+import io
+import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import StorageInternalError
+from optuna.samplers import TPESampler
+from optuna.study import StudyDirection
+from optuna.trial import TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
+
 from evenly.data.federation import Federation
 from evenly.datasets.load import HIDE_TEST, load
-from evenly.experiment import record
-from evenly.experiment.choose import Choice, choose
 from evenly.experiment.execute import execute
-from evenly.experiment.lock import held
+from evenly.experiment.folder import Record, Store, begin, held, sweep, timed, with_record
 from evenly.experiment.results import Comparison, Run, over_seeds
-from evenly.experiment.store import Store, sweep
-from evenly.experiment.tuning_plan import TuningPlan, planned, source_of
-from evenly.experiment.tuning_study import Study, Tried
-from evenly.metrics import EQUITY_METRICS, GROUP_METRICS
+from evenly.experiment.tuning_space import Range, TuningPlan, planned, source_of
+from evenly.metrics import EQUITY_METRICS, EVERY_METRIC, GROUP_METRICS, Spread, spread
+from evenly.metrics.statistics import on_front
+from evenly.notation import Value
+from evenly.writing import csv_row, write_whole
+
+# Choosing among settings on validation rows; the test rows of what is chosen are read once, afterwards.
+#
+# With one objective this is q-FFL's rule: of all candidates whose average stays close to the baseline's, the one with the least
+# variance. With several, the most balanced candidate of the front is taken: the one nearest to the best of each objective, when each is
+# measured from the worst (0) to the best (1) of the front and the baseline. The front is made of the candidates that no other beats in
+# the objectives and in what is kept.
+
+Seen = Mapping[str, Mapping[str, float]]  # candidate -> metric -> mean over seeds, on validation rows
+
+
+class Choice(NamedTuple):
+    """What was chosen, what no other candidate beats, and who may be chosen at all."""
+
+    chosen: str
+    baseline: str
+    front: tuple[str, ...]
+    allowed: dict[str, bool]  # whether what is to be kept stays within the margin
+
+
+def choose(
+    seen: Seen, baseline: str, *, objectives: Sequence[str] = ("variance",), keep: str = "average", within: float | None = 1.0
+) -> Choice:
+    """The best candidate that keeps `keep` within a margin of the baseline's (None: no margin). The baseline is a candidate itself."""
+    if baseline not in seen:
+        raise ValueError(f"The baseline must be one of {', '.join(seen)}, got {baseline!r}.")
+    if within is not None and within < 0:
+        raise ValueError(f"within must be at least 0 points, got {within:g}.")
+    allowed = {name: within is None or shortfall(seen, name, baseline, keep, within) <= 0 for name in seen}
+    known = [name for name in seen if all(isfinite(seen[name][metric]) for metric in objectives)]
+    known.sort(key=lambda name: name != baseline)  # the baseline wins ties
+    unbeaten = on_front(_better(seen, known, judged_by(objectives, keep, within)))
+    front = [name for name, kept in zip(known, unbeaten.tolist(), strict=True) if kept]
+    possible = [name for name in (known if len(objectives) == 1 else front) if allowed[name]]
+    if not possible:
+        raise ValueError(
+            f"Nothing can be chosen: on validation rows no candidate within the margin has a value of {' and '.join(objectives)}."
+        )
+    better = _better(seen, possible, objectives)
+    start = _better(seen, [baseline], objectives)
+    best = int(np.argmax(better[:, 0]) if len(objectives) == 1 else np.argmin(_unbalance(better, start)))
+    return Choice(possible[best], baseline, tuple(name for name in seen if name in front), allowed)
+
+
+def judged_by(objectives: Sequence[str], keep: str, within: float | None) -> tuple[str, ...]:
+    """What spans the front: a single objective is seen against what is to be kept, and so are several where there is a margin."""
+    return tuple(dict.fromkeys((*objectives, keep))) if len(objectives) == 1 or within is not None else tuple(objectives)
+
+
+def shortfall(seen: Seen, name: str, baseline: str, keep: str, within: float) -> float:
+    """How far a candidate is below the margin in what is to be kept: at most 0 where it is allowed, infinite where undefined."""
+    side = EVERY_METRIC[keep].better
+    missing = (side * seen[baseline][keep] - within) - side * seen[name][keep]
+    return missing if isfinite(missing) else float("inf")
+
+
+def _better(seen: Seen, names: Sequence[str], metrics: Sequence[str]) -> np.ndarray:
+    """[names, metrics], larger is better in every column."""
+    values = [[EVERY_METRIC[m].better * seen[name][m] for m in metrics] for name in names]
+    return np.array(values, np.float64).reshape(len(names), len(metrics))
+
+
+def _unbalance(better: np.ndarray, baseline: np.ndarray) -> np.ndarray:
+    """How far each row is from the best of every column, columns scaled to 0 to 1 over all rows and the baseline's."""
+    low, high = np.fmin(better.min(0), baseline[0]), better.max(0)  # the baseline's where it has a value
+    missing = (high - better) / np.where(high > low, high - low, 1)
+    return np.sqrt((missing**2).sum(-1))
+
+
+# The study: finished trials in an Optuna database, and what Optuna would try next.
+#
+# Proposals come in batches. A batch is a function of its place and of the trials of the batches before it, because every batch has a
+# sampler of its own: a search that was killed goes on as if it had not been, and one with more trials begins with those of the shorter
+# one. The database holds finished trials only, each written in one transaction; Optuna's own tools can read it.
+
+STUDY_NAME = "evenly"
+BASELINE = "baseline"
+BY_SEED = Mapping[str, Sequence[float]]  # metric -> one value for each seed, on validation rows
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every study on stderr
+
+
+class Tried(NamedTuple):
+    """A trial that is finished: the method, its searched settings, and what was seen of it on validation rows."""
+
+    label: str
+    settings: dict[str, Value]
+    seen: BY_SEED
+
+    def spread(self, metric: str) -> Spread:
+        return spread(np.array(self.seen[metric]))
+
+    @property
+    def means(self) -> dict[str, float]:
+        return {metric: self.spread(metric).mean for metric in self.seen}
+
+
+class Study:
+    """The finished trials of a search, kept in a file (None: in memory)."""
+
+    def __init__(self, plan: TuningPlan, path: Path | None) -> None:
+        self._plan, self._space = plan, plan.space
+        self._distributions = {name: _distribution(search) for name, search in self._space.searched.items()}
+        if path is not None and not path.exists():
+            _create(plan, path)
+        self._study = _blank(plan) if path is None else _opened(path)
+
+    @property
+    def baseline(self) -> Tried | None:
+        kept = self._study.user_attrs.get(BASELINE)
+        return None if kept is None else Tried(self._plan.baseline, {}, _read(kept))
+
+    def tried(self) -> list[Tried]:
+        """Every finished trial in the order of its number."""
+        return [Tried(self._space.method(trial.params), trial.params, _read(trial.user_attrs)) for trial in self._study.trials]
+
+    def keep_baseline(self, seen: BY_SEED) -> None:
+        with _kept():
+            self._study.set_user_attr(BASELINE, _plain(seen))
+
+    def keep(self, settings: dict[str, Value], seen: BY_SEED) -> None:
+        """Add a finished trial. One with an undefined objective counts as failed, so that the sampler does not learn from it."""
+        assert self.baseline is not None
+        plan, means = self._plan, {"trial": Tried("", {}, seen).means, BASELINE: self.baseline.means}
+        values = [means["trial"][metric] for metric in plan.objectives]
+        limit = {} if plan.within is None else {plan.keep: shortfall(means, "trial", BASELINE, plan.keep, plan.within)}
+        known: dict[str, Any] = {"state": TrialState.FAIL}
+        if all(map(isfinite, [*values, *limit.values()])):
+            known = {"values": values, "constraints": limit}
+        with _kept():
+            self._study.add_trial(create_trial(params=settings, distributions=self._distributions, user_attrs=_plain(seen), **known))
+
+    def proposals(self, start: int, stop: int) -> list[dict[str, Value]]:
+        """What trials `start` to `stop` of one batch should try, from what was seen in the batches before."""
+        if self._plan.sampler == "grid":
+            return self._space.grid()[start:stop]
+        batch = start // self._plan.batch
+        first = batch * self._plan.batch
+        scratch = _blank(self._plan, TPESampler(seed=batch))
+        scratch.add_trials(self._study.trials[:first])
+        return [self._asked(scratch) for _ in range(first, stop)][start - first :]
+
+    def _asked(self, scratch: optuna.Study) -> dict[str, Value]:
+        asked = scratch.ask(self._distributions).params
+        return {
+            name: search.near(asked[name]) if isinstance(search, Range) else asked[name] for name, search in self._space.searched.items()
+        }
+
+
+def _blank(plan: TuningPlan, sampler: TPESampler | None = None, storage: optuna.storages.BaseStorage | None = None) -> optuna.Study:
+    sides = [StudyDirection.MAXIMIZE if EVERY_METRIC[metric].better > 0 else StudyDirection.MINIMIZE for metric in plan.objectives]
+    return optuna.create_study(directions=sides, study_name=STUDY_NAME, sampler=sampler, storage=storage)
+
+
+def _create(plan: TuningPlan, path: Path) -> None:
+    """A new database, made beside its place: a kill while its tables are laid out leaves none."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    for left in (beside, *(own.with_name(f"{own.name}-journal") for own in (beside, path))):
+        left.unlink(missing_ok=True)  # SQLite would play the journal of an older database into a new one of its name
+    storage = optuna.storages.RDBStorage(_address(beside))
+    _blank(plan, storage=storage).set_user_attr("objectives", list(plan.objectives))
+    storage.remove_session()
+    storage.engine.dispose()
+    os.replace(beside, path)
+
+
+def _opened(path: Path) -> optuna.Study:
+    try:
+        study = optuna.load_study(study_name=STUDY_NAME, storage=_address(path))
+        study.get_trials()
+    except (KeyError, SQLAlchemyError, StorageInternalError):
+        raise ValueError(f"The database {str(path)!r} of this search is damaged. Remove it; its trials are then made again.") from None
+    return study
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Around whatever is written to the database: a full disk in one sentence."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        why = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error  # SQLite's own words
+        raise OSError(f"A trial could not be kept: {why}. Those before it are; the same command goes on from there.") from None
+
+
+def _address(path: Path) -> str:
+    return f"sqlite:///{path.resolve()}"
+
+
+def _distribution(search: Any) -> BaseDistribution:
+    if not isinstance(search, Range):
+        return CategoricalDistribution(search.values)
+    if search.whole:
+        return IntDistribution(int(search.low), int(search.high), log=search.log)
+    return FloatDistribution(search.low, search.high, log=search.log)
+
+
+def _plain(seen: BY_SEED) -> dict[str, list[float | None]]:
+    """Undefined numbers as null: JSON has no NaN."""
+    return {metric: [value if isfinite(value) else None for value in values] for metric, values in seen.items()}
+
+
+def _read(kept: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
+    return {metric: [float("nan") if value is None else value for value in values] for metric, values in kept.items()}
+
+
+# Search a method's settings on validation rows, and read the test rows once, of what was chosen and of the baseline.
+#
+# Trials are trained in batches: those of a batch advance in as few programs as possible, which makes a trial nearly free. They are
+# trained on data without any test rows; only at the end are the chosen method and the baseline trained again, on the same seeds, with
+# all rows.
 
 QFFL = "q-fedavg(q=[0.001, 0.01, 0.1, 1, 2, 5, 10, 15])"  # the values that q-FFL tries
 ALWAYS = ("average", "worst10", "variance")
@@ -77,7 +297,7 @@ def search(
     metrics = _metrics(plan)
     if folder:
         Store(folder, plan, force=force)
-        record.begin(folder, record.Record(command=command))
+        begin(folder, Record(command=command))
     study = Study(plan, folder and folder / STUDY)
     meter = _Meter(progress)
     while (done := len(study.tried())) < trials:
@@ -152,11 +372,11 @@ def _final(plan: TuningPlan, choice: Choice, folder: Path | None, progress: Prog
         return execute(final, progress=progress, command=command)
     own = folder / CHOSEN
     store = Store(own, final, force=True)  # a longer search may choose otherwise
-    record.begin(own, record.Record(command=command, title=f"{choice.chosen} beside {choice.baseline}"))
-    with record.timed(own, own / "traces"):
+    begin(own, Record(command=command, title=f"{choice.chosen} beside {choice.baseline}"))
+    with timed(own, own / "traces"):
         comparison = execute(final, store, progress=progress)
     shutil.rmtree(folder / BATCHES, ignore_errors=True)
-    return record.told(comparison, own)
+    return with_record(comparison, own)
 
 
 class _Meter:
@@ -174,3 +394,44 @@ class _Meter:
                 self._progress(self._done, before + of * left)
 
         return report
+
+
+# `tuning.csv`: every trial with its settings and what was seen on validation rows.
+
+TABLE_FILE = "tuning.csv"
+
+
+def trial_rows(tuning: Tuning) -> list[dict[str, Any]]:
+    """One row for the baseline and one for each trial: for every metric the mean over seeds, the deviation and each seed's value."""
+    settings = list(tuning.plan.space.searched)
+    return [_row(tuning, "baseline", tuning.baseline, settings), *(_row(tuning, i, one, settings) for i, one in enumerate(tuning.trials))]
+
+
+def write_trials(tuning: Tuning, folder: Path) -> Path:
+    rows, text = [csv_row(row) for row in trial_rows(tuning)], io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return write_whole(folder / TABLE_FILE, lambda file: file.write(text.getvalue().encode()))
+
+
+def _row(tuning: Tuning, number: int | str, tried: Tried, settings: list[str]) -> dict[str, Any]:
+    choice = tuning.choice
+    row: dict[str, Any] = {
+        "trial": number,
+        "method": tried.label,
+        **{name: tried.settings.get(name, "") for name in settings},
+        "allowed": choice.allowed[tried.label],
+        "front": tried.label in choice.front,
+        "chosen": tried.label == choice.chosen,
+    }
+    for metric in tried.seen:
+        found = tried.spread(metric)
+        each = " ".join(map(_shown, tried.seen[metric]))
+        row |= {metric: _shown(found.mean), f"{metric}_deviation": _shown(found.deviation), f"{metric}_seeds": each}
+    return row
+
+
+def _shown(value: float) -> str:
+    """A number in as many digits as it has; empty where undefined."""
+    return repr(value) if isfinite(value) else ""

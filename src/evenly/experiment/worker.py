@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-    from evenly.experiment.jobs import Result, Setting
-    from evenly.experiment.plan import Plan
-    from evenly.experiment.programs import Program
+    from evenly.experiment.execute import Result, Setting
+    from evenly.experiment.plan import Plan, Program
     from evenly.types import Trace
 
 TELL_SECONDS = 0.25  # between two messages to the board
@@ -72,7 +71,7 @@ class Board:
 
 def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any) -> "Result":
     """Do one job on this machine, and tell the board."""
-    from evenly.experiment.jobs import run
+    from evenly.experiment.execute import run_job
     from evenly.experiment.plan import Plan
     from evenly.plugins import load_planned
 
@@ -99,7 +98,7 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
         load_planned(plan.plugins, job.plugins)
         setting, checkpoint = _setting(plan, job.program.seed, table), _checkpoint(plan, job.program)
         observer = observe if followed else None
-        result = run(plan, job.program, setting, progress=progress, observe=observer, checkpoint=checkpoint, models=job.models)
+        result = run_job(plan, job.program, setting, progress=progress, observe=observer, checkpoint=checkpoint, models=job.models)
     except ValueError as error:
         error.add_note(platform.node())  # whose mistake it is
         raise
@@ -121,7 +120,7 @@ def _told(board: Any, number: int, news: News) -> bool:
 
 def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "Setting":
     """The data and the model, loaded here: from this machine's data folder, or from the table that came along."""
-    from evenly.experiment.jobs import setting_of
+    from evenly.experiment.execute import setting_of
 
     key = (plan.fingerprint(), seed)
     if key not in _latest:
@@ -139,7 +138,7 @@ def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "Setting":
 def _checkpoint(plan: "Plan", program: "Program") -> Path | None:
     """In the user's cache folder on this machine, where a job that starts again here finds it; none where that cannot be written."""
     from evenly.datasets.files import cache_folder
-    from evenly.experiment.store import slug
+    from evenly.experiment.folder import slug
 
     folder = cache_folder() / "checkpoints" / plan.fingerprint()
     try:
@@ -150,7 +149,7 @@ def _checkpoint(plan: "Plan", program: "Program") -> Path | None:
 
 
 def _check_versions(wanted: dict[str, str]) -> None:
-    from evenly.experiment.execute import versions
+    from evenly.experiment.folder import versions
 
     for name, here in versions().items():
         if here != wanted[name]:

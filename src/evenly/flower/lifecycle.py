@@ -14,11 +14,9 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from evenly.experiment.deployment import About, Deployment, Flag, LeftOut, write_about
-from evenly.experiment.lock import held
-from evenly.experiment.options import InForce
+from evenly.experiment.deployment import About, Deployment, Flag, InForce, LeftOut, write_about
+from evenly.experiment.folder import held, sweep
 from evenly.experiment.plan import NewerError
-from evenly.experiment.store import sweep
 from evenly.flower import messages, roster, rounds, two_phase, wire
 from evenly.flower.checks import replies_to
 from evenly.flower.messages import Asked, Findings, Heard, Standing, beside_arrays, heard, quoted, require_enough, served_record

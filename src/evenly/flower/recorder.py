@@ -14,13 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.experiment import deployment as files
-from evenly.experiment import record
-from evenly.experiment.deployed import comparison_of, latest, trace_of
-from evenly.experiment.deployment import About, Deployment, Evaluation, Flag, Flagged, LeftOut, Round
-from evenly.experiment.live import Live
-from evenly.experiment.measuring import measured, shown_split
-from evenly.experiment.options import InForce, from_now, read_options, write_options
-from evenly.experiment.results import Comparison, Incidents
+from evenly.experiment.deployment import (
+    About,
+    Deployment,
+    Evaluation,
+    Flag,
+    Flagged,
+    InForce,
+    LeftOut,
+    Round,
+    from_now,
+    read_options,
+    write_options,
+)
+from evenly.experiment.folder import Record, add_training, begin, finish, with_record
+from evenly.experiment.observe import Live
+from evenly.experiment.reopen import comparison_of, latest, trace_of
+from evenly.experiment.results import Comparison, Incidents, measured, shown_split
 from evenly.flower.checks import SIGNALS
 from evenly.flower.replies import Evaluated
 from evenly.notation import parse
@@ -99,7 +109,7 @@ class Recorder:
         if self._options:
             self._options = from_now(read_options(folder), self._options[0])
             write_options(folder, self._options)
-        record.begin(folder, record.Record(title=self._title))
+        begin(folder, Record(title=self._title))
         self._live = self._followed(folder)
         self._tell(self._rounds)
 
@@ -162,7 +172,7 @@ class Recorder:
             files.write_left_out(self._folder, self._left_out, self._flagged)
             self._told = told
         new = {number: self._rounds[number] for number in sorted(self._unwritten)}
-        record.add_training(self._folder, sum(done.seconds for done in new.values()), also={"flwr": version("flwr")})
+        add_training(self._folder, sum(done.seconds for done in new.values()), also={"flwr": version("flwr")})
         self._tell(new)
         self._unwritten.clear()
 
@@ -174,7 +184,7 @@ class Recorder:
             self._live = None
         if self._folder and how == "finished":
             self._report(self._folder)
-            record.finish(self._folder)
+            finish(self._folder)
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -243,7 +253,7 @@ class Recorder:
         try:
             from evenly.report import write_report  # charts are slow to import, and wanted only now
 
-            path = write_report(record.told(self.comparison(), folder), folder / "report.html")
+            path = write_report(with_record(self.comparison(), folder), folder / "report.html")
             LOG.info("Report: %s", path)
         except Exception as error:
             LOG.warning("The report was not written (%s: %s). Try `evenly report %s`.", type(error).__name__, error, folder)

@@ -1,6 +1,6 @@
 """The paper's figures beside ours."""
 
-from evenly.experiment.reproduce import Line, as_rows
+from evenly.experiment.paper import Line, as_rows
 from evenly.metrics import EVERY_METRIC
 from evenly.report.grid import Column, grid
 from evenly.report.markup import Html, element, section

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.reproduce import Line
+from evenly.experiment.paper import Line
 from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.tables import CLIENT_GROUPS, OF_CLIENTS

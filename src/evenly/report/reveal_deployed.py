@@ -1,6 +1,6 @@
 """What clients of a deployment tell the server besides what the method needs: a census, evaluations, and updates one by one."""
 
-from evenly.experiment.options import InForce
+from evenly.experiment.deployment import InForce
 from evenly.experiment.results import Comparison, Deployed
 from evenly.report.table import SPLIT_WORDS
 

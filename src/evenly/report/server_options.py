@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from evenly.experiment.options import InForce
+from evenly.experiment.deployment import InForce
 from evenly.experiment.results import Comparison
 
 

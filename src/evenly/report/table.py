@@ -11,8 +11,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.measuring import shown_split
-from evenly.experiment.results import Comparison
+from evenly.experiment.results import Comparison, shown_split
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, Metric, Spread, accuracy, examples, measure, spread
 
 MAIN_METRICS = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "variance_true")

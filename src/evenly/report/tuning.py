@@ -5,14 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from evenly.experiment import record
-from evenly.experiment.choose import judged_by
-from evenly.experiment.files import write_rows
-from evenly.experiment.store import Store
-from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning
+from evenly.experiment.folder import Store, finish, write_rows
+from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, judged_by, write_trials
 from evenly.experiment.tuning import tune as searched
-from evenly.experiment.tuning_files import write_trials
-from evenly.experiment.tuning_plan import SAMPLERS
+from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.report.by_group import with_groups
 from evenly.report.charts.tuning_front import View, margin_in, pairs_of_aims, tuning_front, view_of
@@ -50,7 +46,7 @@ def tune(
         out: A folder for the trials, the results of what was chosen and both reports. The same call goes on where it was stopped.
         progress: Called with the rounds done and the rounds in all.
         trials: How many settings to try. By default 64, or all combinations where there are fewer.
-        settings: Further options of ``evenly.experiment.tuning_plan.planned``: objectives, keep, within, baseline, rounds, seeds and more.
+        settings: Further options of ``evenly.experiment.tuning_space.planned``: objectives, keep, within, baseline, rounds, seeds and more.
 
     Returns:
         Every trial, the choice, and the chosen method beside the baseline on all rows.
@@ -63,9 +59,9 @@ def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
     write_trials(tuning, folder)
     rows = write_rows(Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final)
     write_report(tuning.final, folder / CHOSEN / "report.html")
-    record.finish(folder / CHOSEN)
+    finish(folder / CHOSEN)
     write_tuning_report(tuning, folder / "report.html", f"{CHOSEN}/report.html")
-    record.finish(folder)
+    finish(folder)
     return rows
 
 

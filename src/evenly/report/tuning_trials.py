@@ -6,9 +6,7 @@ The command line and the page both show this table, so it knows nothing of eithe
 from math import isfinite
 from typing import NamedTuple
 
-from evenly.experiment.choose import judged_by
-from evenly.experiment.tuning import Tuning
-from evenly.experiment.tuning_study import Tried
+from evenly.experiment.tuning import Tried, Tuning, judged_by
 from evenly.metrics import EVERY_METRIC, Metric
 from evenly.report.table import format_spread
 

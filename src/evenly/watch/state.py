@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.live import NAME, is_running
-from evenly.experiment.store import slug
+from evenly.experiment.folder import slug
+from evenly.experiment.observe import NAME, is_running
 from evenly.watch.found import Found, shown
 from evenly.watch.tail import Tail, opened, read_object
 

@@ -5,7 +5,7 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
-from evenly.experiment.live import FORMAT
+from evenly.experiment.observe import FORMAT
 from evenly.outside import check_kinds, fits, plain_json
 
 LATEST = 1e11  # seconds, in the year 5138: a time beyond is none

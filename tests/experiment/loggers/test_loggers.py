@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.experiment.loggers import background, logging_to
-from evenly.experiment.loggers.naming import path_of
-from evenly.experiment.observing import Point, RunId
+from evenly.experiment.loggers.background import path_of
+from evenly.experiment.observe import Point, RunId
 
 LABEL = "q-fedavg(q=1)"
 PARAMS = {"experiment": "paper/test", "data": "tiny", "method": "q-fedavg", "method.q": 1.0, "method.list": [1, 2], "seed": 0}

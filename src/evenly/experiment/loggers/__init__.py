@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from evenly.experiment.loggers.background import Backend, in_background
-from evenly.experiment.observing import Log, Point
+from evenly.experiment.observe import Log, Point
 from evenly.notation import unknown
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
-from evenly.experiment.loggers.naming import metrics_of, params_of, path_of
-from evenly.experiment.observing import Point, RunId
+from evenly.experiment.loggers.background import metrics_of, params_of, path_of
+from evenly.experiment.observe import Point, RunId
 
 
 class ToTensorBoard:

@@ -11,8 +11,8 @@ from typing import Any
 
 import wandb
 
-from evenly.experiment.loggers.naming import key_of, metrics_of, params_of
-from evenly.experiment.observing import Point, RunId
+from evenly.experiment.loggers.background import key_of, metrics_of, params_of
+from evenly.experiment.observe import Point, RunId
 
 
 class ToWandb:

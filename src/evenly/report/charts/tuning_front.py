@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 
-from evenly.experiment.choose import judged_by
-from evenly.experiment.tuning import Tuning
-from evenly.experiment.tuning_study import Tried
+from evenly.experiment.tuning import Tried, Tuning, judged_by
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.table import format_spread

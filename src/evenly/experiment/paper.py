@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.config import Paper
-from evenly.experiment.record import read
+from evenly.experiment.folder import read_record
 from evenly.experiment.results import Comparison, over_seeds
 from evenly.metrics import Spread
 
@@ -47,7 +47,7 @@ def side_by_side(comparison: Comparison, paper: Paper) -> list[Line]:
 
 def lines_of(comparison: Comparison, folder: Path) -> list[Line]:
     """The same with the figures that a folder's run stands beside; none where it is no experiment of a paper."""
-    known = read(folder)
+    known = read_record(folder)
     return side_by_side(comparison, Paper.model_validate(known.paper)) if known and known.paper else []
 
 

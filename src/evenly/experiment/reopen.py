@@ -1,0 +1,399 @@
+"""Folders of results, opened again without training anything: comparisons, deployments, studies, and how two of them differ."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, chdir, nullcontext
+from math import isclose, isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evenly.data.federation import Federation
+from evenly.data.splits import CENTRAL, SPLITS, Ragged
+from evenly.experiment.deployment import (
+    UNKNOWN,
+    About,
+    Deployment,
+    Evaluation,
+    InForce,
+    Round,
+    read_about,
+    read_left_out,
+    read_options,
+    read_rounds,
+)
+from evenly.experiment.execute import Setting, execute, setting_of
+from evenly.experiment.folder import Record, Store, read_record, slug, with_record
+from evenly.experiment.plan import NewerError, Plan, plain, programs
+from evenly.experiment.results import Comparison, Deployed, Incidents, Run, final_by_seed
+from evenly.experiment.study import Study, StudyPlan, execute_study
+from evenly.plugins import refuse_unloaded
+from evenly.types import NO_CHOICE, Trace
+
+# A deployment's folder as a comparison of one run: the same traces, so the same tables, files and report as of a simulation.
+#
+# Clients do not answer in every round. What is shown of one that did not answer is what it said last; before its first answer nothing
+# is known of it. Where clients tell only an accuracy, the nearest whole number of right rows is counted.
+
+PARTITION = "who holds them: this is a deployment"
+NOT_FINITE = "NaN or infinity"
+
+
+def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
+    """What is there so far; a deployment that still runs, or was stopped, is shown up to its last evaluation."""
+    rounds, about = read_rounds(folder), read_about(folder)
+    if not any(done.evaluation for done in rounds):
+        raise ValueError(
+            f"{str(folder)!r} holds no evaluation yet: {len(rounds)} rounds, and no client has said how the model serves it. "
+            "Let clients evaluate (fraction_evaluate above 0) and wait for the first round."
+        )
+    left, flagged = read_left_out(folder)
+    told = Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
+    return with_record(comparison_of(deployment, about, rounds, told, read_options(folder)), folder)
+
+
+def comparison_of(
+    deployment: Deployment, about: About, rounds: Sequence[Round], told: Incidents, options: Sequence[InForce] = ()
+) -> Comparison:
+    trace = trace_of(about, rounds, told)
+    federation = federation_of(deployment, about, rounds, trace)
+    return Comparison(
+        name=deployment.name,
+        federation=federation,
+        partition=PARTITION,
+        model=_model(deployment),
+        runs=[Run(deployment.method, deployment.algorithm, deployment.settings, deployment.seeds["cohort"], trace,
+                  frozenset(deployment.needs))],
+        rounds=max((done.number for done in rounds), default=0),
+        command="",
+        seconds=sum(done.seconds for done in rounds),
+        versions={},
+        sampling=deployment.sampling,
+        incidents=told,
+        deployed=_deployed(deployment, about, rounds, options),
+    )  # fmt: skip
+
+
+def _deployed(deployment: Deployment, about: About, rounds: Sequence[Round], options: Sequence[InForce]) -> Deployed:
+    found = [done.evaluation for done in rounds if done.evaluation]
+    last = max((done.number for done in rounds), default=0)
+    return Deployed(
+        caps=deployment.caps,
+        options=tuple(one for one in options if one.since <= max(last, 1)),  # a server that found all rounds done decided nothing
+        census=bool(about.examples),
+        evaluated=tuple(split for s, split in enumerate(SPLITS) if any(one.examples[:, s].any() for one in found)),
+        tables=any(one.tables.any() for one in found),
+        accuracies=any((one.correct != UNKNOWN).any() for one in found),
+    )
+
+
+def trace_of(about: About, rounds: Sequence[Round], told: Incidents | None = None) -> Trace:
+    """The rounds of a deployment, stacked as a simulation's are. The model itself is not in it."""
+    seen = [done for done in rounds if done.evaluation]
+    tables, losses, choice = _stacked(about, [done.evaluation for done in seen if done.evaluation])
+    trained = [done for done in rounds if done.number]
+    cohort, weights = _cohorts(trained)
+    counted = [done for done in trained if done.upload or done.download]
+    excluded = np.zeros(len(about.names), np.int32)
+    for one in told.left_out if told else ():
+        if NOT_FINITE in one.reason and one.client != UNKNOWN:
+            excluded[one.client] += 1
+    return Trace(
+        rounds=np.array([done.number for done in seen], np.int32),
+        tables=tables,
+        losses=losses,
+        central=np.zeros((len(seen), *tables.shape[3:]), np.int32),
+        cohort=cohort,
+        weights=weights,
+        excluded=excluded,
+        upload=float(np.mean([done.upload for done in counted])) if counted else 0.0,
+        download=float(np.mean([done.download for done in counted])) if counted else 0.0,
+        model={},
+        reports=trained[-1].reports if trained else {},
+        choice=choice,
+    )
+
+
+def federation_of(deployment: Deployment, about: About, rounds: Sequence[Round], trace: Trace) -> Federation:
+    """A federation without rows: only how many each client has."""
+    groups, labels = trace.tables.shape[3:5]
+    sizes = trace.tables[-1].sum((-3, -2, -1)) if len(trace.tables) else np.zeros((len(SPLITS), len(about.names)), int)
+    train, valid, test = sizes
+    return Federation(
+        x=np.zeros((0, 1), np.float32),
+        y=np.zeros(0, np.int32),
+        group=np.zeros(0, np.int32),
+        train=_only_counts(np.where(train > 0, train, training_rows(about, rounds))),
+        valid=_only_counts(valid),
+        test=_only_counts(test),
+        central=np.zeros(0, np.int32),
+        client_group=np.array(about.client_group, np.int32) if about.client_group else None,
+        name=deployment.name,
+        names=about.names,
+        labels=about.labels if len(about.labels) == labels else _plain_labels(rounds, labels),
+        groups=about.groups or (tuple(f"group {g + 1}" for g in range(groups)) if groups > 1 else ("all",)),
+        unprivileged=about.unprivileged,
+        favourable=about.favourable,
+    )
+
+
+def training_rows(about: About, rounds: Sequence[Round]) -> np.ndarray:
+    """As clients said before the first round, or with their last update; 0: never told. [clients]"""
+    rows = np.array(about.examples or [0] * len(about.names), np.int64)
+    for done in rounds:
+        rows[done.cohort] = np.where(done.examples > 0, done.examples, rows[done.cohort])
+    return rows
+
+
+def _only_counts(counts: np.ndarray) -> Ragged:
+    return Ragged(np.zeros(0, np.int32), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+
+def _plain_labels(rounds: Sequence[Round], labels: int) -> tuple[str, ...]:
+    tables = any(done.evaluation and done.evaluation.tables.shape[-1] for done in rounds)
+    return tuple(map(str, range(labels))) if tables else ("not told",)
+
+
+def _model(deployment: Deployment) -> str:
+    numbers = sum(int(np.prod(shape)) for _, shape, _ in deployment.arrays)
+    return f"{numbers:,} numbers in {len(deployment.arrays):,} arrays"
+
+
+def _stacked(about: About, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tables, losses and chosen models of every client at every evaluation, as each said last."""
+    shape = _shape(about, evaluations)
+    clients, count = len(about.names), len(evaluations)
+    tables = np.zeros((count, len(SPLITS), clients, *shape), np.int32)
+    losses = np.full(tables.shape[:3], np.nan, np.float32)
+    choice = np.full((count, clients), UNKNOWN, np.int32)
+    for t, found in enumerate(evaluations):
+        if t:
+            tables[t], losses[t], choice[t] = tables[t - 1], losses[t - 1], choice[t - 1]
+        for i, k in enumerate(found.clients.tolist()):
+            tables[t, :, k], losses[t, :, k] = _tables(found, i, shape), found.losses[i]
+            choice[t, k] = found.choice[i]
+    return tables, losses, np.maximum(choice, 0) if (choice != UNKNOWN).any() else NO_CHOICE
+
+
+def _shape(about: About, evaluations: Sequence[Evaluation]) -> tuple[int, int, int]:
+    """Groups, labels and outcomes, from what clients said of themselves or from their tables; accuracies alone need two outcomes."""
+    sent = next((found.tables.shape[2:] for found in evaluations if found.tables.shape[-1]), (1, 2, 2))
+    groups, labels = len(about.groups) or sent[0], max(len(about.labels), sent[1], 2)
+    return groups, labels, labels
+
+
+def latest(before: Evaluation | None, now: Evaluation) -> Evaluation:
+    """What every client said last, where some did not answer now; older tables of another shape are left."""
+    if before is None or before.tables.shape[1:] != now.tables.shape[1:]:
+        return now
+    old = ~np.isin(before.clients, now.clients)
+    return Evaluation(*(np.concatenate([a[old], b]) for a, b in zip(before, now, strict=True)))
+
+
+def _tables(found: Evaluation, i: int, shape: tuple[int, int, int]) -> np.ndarray:
+    """One client's tables by split; of an accuracy, right rows and wrong ones of no label in particular."""
+    made = np.zeros((len(SPLITS), *shape), np.int32)
+    groups, labels, outcomes = found.tables.shape[2:]
+    if groups == shape[0] and labels <= shape[1]:
+        made[:, :, :labels, :outcomes] = found.tables[i]
+    told = (found.correct[i] != UNKNOWN) & (made.sum((1, 2, 3)) == 0)
+    made[told, 0, 0, 0] = found.correct[i, told]
+    made[told, 0, 0, 1] = found.examples[i, told] - found.correct[i, told]
+    return made
+
+
+def _cohorts(trained: Sequence[Round]) -> tuple[np.ndarray, np.ndarray]:
+    """Cohorts and weights of equal length: a smaller cohort names one of its own again, with weight 0."""
+    slots = max((len(done.cohort) for done in trained), default=0)
+    cohort, weights = np.zeros((len(trained), slots), np.int32), np.zeros((len(trained), slots), np.float32)
+    for t, done in enumerate(trained):
+        n = len(done.cohort)
+        cohort[t, :n], weights[t, :n] = done.cohort, done.weights
+        cohort[t, n:] = done.cohort[0] if n else 0
+    return cohort, weights
+
+
+# A folder of results, opened again: what was planned, how far it is, and the results without training anything.
+
+
+def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
+    """What the results in a folder are of."""
+    path = folder / "plan.json"
+    if not folder.is_dir():
+        raise ValueError(f"There is no folder {str(folder)!r}. Give one that evenly wrote results into.")
+    if not path.exists():
+        raise ValueError(f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it.")
+    try:
+        text = path.read_text()
+        fields = plain(text)
+        if "deployment" in fields:
+            return Deployment.from_json(text)
+        if "shared" not in fields:
+            return StudyPlan.from_json(text) if "cells" in fields else Plan.from_json(text)
+    except NewerError as error:
+        raise ValueError(f"The folder {str(folder)!r} {error}; nothing was touched.") from None
+    except ValueError as error:
+        raise ValueError(f"{str(path)!r} is damaged, so it is not known what the results beside it are of: {error}") from None
+    known = read_record(folder)
+    again = f": {known.command}" if known and known.command else ""
+    raise ValueError(f"The folder {str(folder)!r} holds a search of settings; the command that began it goes on with it{again}")
+
+
+def open_results(folder: Path) -> Comparison:
+    """The comparison in a finished folder, as tables and the report need it; nothing is trained. Of a deployment, what is there."""
+    plan = read_plan(folder)
+    if isinstance(plan, Deployment):
+        return open_deployment(folder, plan)
+    if isinstance(plan, StudyPlan):
+        raise ValueError(f"The folder {str(folder)!r} holds a study of {len(plan.cells)} partitions, not one comparison.")
+    results = folder.resolve()
+    refuse_unloaded(plan.plugins, folder)
+    with where_it_began(folder, plan):
+        first = setting_of(plan, plan.seeds[0])
+        _refuse_unfinished(folder, *progress(plan, results, first))
+        return with_record(execute(plan, Store(results, plan), models=False, first=first), results)
+
+
+def open_study(folder: Path) -> Study:
+    """The study in a finished folder; nothing is trained."""
+    plan = read_plan(folder)
+    if not isinstance(plan, StudyPlan):
+        raise ValueError(f"The folder {str(folder)!r} holds one comparison, not a study.")
+    results = folder.resolve()
+    refuse_unloaded((record for own in plan.cells.values() for record in own.plugins), folder)
+    with where_it_began(folder, *plan.cells.values()):
+        counts = [progress(own, results / "cells" / slug(name), setting_of(own, own.seeds[0])) for name, own in plan.cells.items()]
+        _refuse_unfinished(folder, sum(done for done, _ in counts), sum(total for _, total in counts))
+        known = read_record(folder) or Record()
+        return execute_study(plan, results)._replace(seconds=known.seconds)
+
+
+def where_it_began(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
+    """Inside, relative paths mean what they meant to whoever began the run: only files of the user's own have any."""
+    known = read_record(folder)
+    return chdir(folder / known.started_in) if known and any(plan.has_files for plan in plans) else nullcontext()
+
+
+def progress(plan: Plan, folder: Path, first: Setting) -> tuple[int, int]:
+    """How many of a plan's programs are finished, and how many there are."""
+    kept = [Store.traces_in(folder, program.keys).exists() for program in programs(plan, first.task, folder)]
+    return sum(kept), len(kept)
+
+
+def _refuse_unfinished(folder: Path, done: int, total: int) -> None:
+    if done < total:
+        raise ValueError(f"{str(folder)!r} is not finished: {done} of {total} programs. Go on with `evenly resume {folder}`.")
+
+
+# Two folders of results beside each other: what differs in settings, in methods and in results.
+
+ABSENT = "not there"
+
+
+class SettingDifference(NamedTuple):
+    """A setting that is not the same, under its place in plan.json."""
+
+    key: str
+    first: Any
+    second: Any
+
+
+class Figure(NamedTuple):
+    """A metric of a method that is not the same: means over seeds, where both have any."""
+
+    label: str
+    split: str  # of a study the protocol
+    metric: str
+    first: float
+    second: float
+    cell: str = ""  # of a study: the partition
+
+    @property
+    def difference(self) -> float:
+        return self.second - self.first
+
+
+class Difference(NamedTuple):
+    """Everything that is not the same in two folders."""
+
+    settings: list[SettingDifference]
+    only_first: list[str]  # methods
+    only_second: list[str]
+    figures: list[Figure]
+    compared: int  # figures that both have
+
+    @property
+    def same(self) -> bool:
+        return not (self.settings or self.only_first or self.only_second or self.figures)
+
+
+class _Place(NamedTuple):
+    cell: str
+    label: str
+    split: str
+    metric: str
+
+
+Values = dict[_Place, dict[int, float]]  # by seed
+
+
+def diff(first: Path, second: Path, *, tolerance: float = 0.0) -> Difference:
+    """Compare two finished folders. Results are the same where, seed by seed, they differ by at most `tolerance`."""
+    if not tolerance >= 0:
+        raise ValueError(f"The tolerance must be at least 0, got {tolerance}.")
+    plans = [read_plan(folder) for folder in (first, second)]
+    a, b = (_values(folder, plan) for folder, plan in zip((first, second), plans, strict=True))
+    methods = [list(dict.fromkeys(place.label for place in values)) for values in (a, b)]
+    shared = [place for place in a if place in b]
+    return Difference(
+        settings=list(_settings(*(json.loads(plan.to_json()) for plan in plans))),
+        only_first=[label for label in methods[0] if label not in methods[1]],
+        only_second=[label for label in methods[1] if label not in methods[0]],
+        figures=[_figure(place, a[place], b[place]) for place in shared if not _same(a[place], b[place], tolerance)],
+        compared=len(shared),
+    )
+
+
+def _settings(first: Any, second: Any, at: str = "") -> Iterator[SettingDifference]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in dict.fromkeys([*first, *second]):
+            yield from _settings(first.get(key, ABSENT), second.get(key, ABSENT), f"{at}.{key}" if at else key)
+    elif first != second:
+        yield SettingDifference(at, first, second)
+
+
+def _values(folder: Path, plan: Plan | StudyPlan | Deployment) -> Values:
+    return dict(_of_study(open_study(folder)) if isinstance(plan, StudyPlan) else _of_comparison(open_results(folder)))
+
+
+def _of_comparison(comparison: Comparison) -> Iterator[tuple[_Place, dict[int, float]]]:
+    for label in comparison.labels:
+        for split in (*SPLITS, CENTRAL):
+            for metric, values in final_by_seed(comparison, label, split).items():
+                yield _Place("", label, split, metric), values
+
+
+def _of_study(study: Study) -> Iterator[tuple[_Place, dict[int, float]]]:
+    for outcome in study.outcomes:
+        seeds = study.plan.cells[outcome.cell].seeds
+        for metric, values in outcome.values.items():
+            yield _Place(outcome.cell, outcome.method, outcome.protocol, metric), dict(zip(seeds, values.tolist(), strict=True))
+
+
+def _same(first: Mapping[int, float], second: Mapping[int, float], tolerance: float) -> bool:
+    if first.keys() != second.keys():
+        return _close(_mean(first), _mean(second), tolerance)
+    return all(_close(first[seed], second[seed], tolerance) for seed in first)
+
+
+def _close(a: float, b: float, tolerance: float) -> bool:
+    return (isnan(a) and isnan(b)) or a == b or isclose(a, b, rel_tol=0.0, abs_tol=tolerance)
+
+
+def _figure(place: _Place, first: Mapping[int, float], second: Mapping[int, float]) -> Figure:
+    return Figure(place.label, place.split, place.metric, _mean(first), _mean(second), place.cell)
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return float(np.mean(list(values.values())))
