@@ -23,7 +23,7 @@ from evenly.experiment.paper import side_by_side
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison, group_metrics
 from evenly.report.charts import distribution, save_chart
-from evenly.report.table import difference, final_values, over_seeds
+from evenly.report.values import difference, final_values, over_seeds
 
 DOCS = Path(__file__).resolve().parent
 # Kept where there is no paper: clients, then groups.

@@ -6,8 +6,8 @@ import kept_inference
 
 from evenly.experiment.paper import Line, as_rows
 from evenly.metrics import Spread, half_width
-from evenly.report.beside import SPREADS, WHO, figures, title
-from evenly.report.table import COLUMNS, format_spread, is_clear
+from evenly.report.facts import SPREADS, WHO, figures, title
+from evenly.report.values import COLUMNS, format_spread, is_clear
 
 Kept = dict[str, Any]
 

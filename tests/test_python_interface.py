@@ -191,7 +191,7 @@ def test_what_clients_reveal_is_all_told():
 def test_a_search_in_python_leaves_what_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Training and drawing stand aside: they have tests of their own."""
     for name in ("write_report", "write_tuning_report"):
-        monkeypatch.setattr(f"evenly.report.tuning.{name}", lambda found, path, *_: path.write_text("page"))
+        monkeypatch.setattr(f"evenly.report.tuning_page.{name}", lambda found, path, *_: path.write_text("page"))
     monkeypatch.setattr("evenly.experiment.tuning.execute", Trainer())
     found = evenly.tune("q-fedavg(q=[1, 5])", data=DATA, rounds=10, seeds=1, out=tmp_path)
     page = (SOURCE.parents[1] / "docs" / "tuning.md").read_text().split("## What is left behind")[1].split("##")[0]

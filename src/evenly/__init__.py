@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evenly.datasets import synthetic as synthetic
     from evenly.metrics import final_metrics as final_metrics
     from evenly.plugins import register as register
-    from evenly.report.tuning import tune as tune
+    from evenly.report.tuning_page import tune as tune
     from evenly.saving import Model as Model
     from evenly.saving import from_trace as from_trace
     from evenly.saving import load as load
@@ -44,7 +44,7 @@ _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
     "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
     "final_metrics": "evenly.metrics", "from_trace": "evenly.saving", "load": "evenly.saving", "register": "evenly.plugins",
-    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train", "tune": "evenly.report.tuning",
+    "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train", "tune": "evenly.report.tuning_page",
     "variants": "evenly.algorithms",
 }  # fmt: skip
 _READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")  # what installed plugins add must be there by then

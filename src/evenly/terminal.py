@@ -16,15 +16,13 @@ from evenly.experiment.paper import Line, as_rows
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.notation import unknown
-from evenly.report import table as results
-from evenly.report.beside import WHO, figures
-from evenly.report.beside import title as title_of
-from evenly.report.by_group import rows_shown, with_groups
+from evenly.report import values as results
 from evenly.report.choice import choose
-from evenly.report.facts import divergence
-from evenly.report.served import idle_words
-from evenly.report.whom import sentences
-from evenly.report.worst_served import whom_of
+from evenly.report.facts import WHO, divergence, figures
+from evenly.report.facts import title as title_of
+from evenly.report.group_values import rows_shown, with_groups
+from evenly.report.values import idle_words
+from evenly.report.worst_served import sentences, whom_of
 from evenly.types import Select
 
 # Few columns: the table must fit into eighty characters.

@@ -6,7 +6,7 @@ import pytest
 from evenly.auditing.counting import Rows, counted
 from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe, rate_ends, resampled
 from evenly.metrics.statistics import MOST_BLOCKS
-from evenly.report.served import wilson
+from evenly.report.values import wilson
 
 
 def test_nothing_is_known_of_nothing_and_it_rests_on_no_rows():

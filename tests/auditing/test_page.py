@@ -15,7 +15,7 @@ from evenly.auditing.page_scores import score_section
 from evenly.auditing.result import Audit
 from evenly.auditing.scores import BINS, THRESHOLDS, Curves
 from evenly.auditing.within import Within
-from evenly.report.whom import Trivial
+from evenly.report.worst_served import Trivial
 from tests.auditing import made
 from tests.auditing.made import audit, client_view, group_view
 

@@ -6,8 +6,8 @@ import pytest
 from evenly.auditing.estimates import NOTHING, Estimate
 from evenly.auditing.within import Within
 from evenly.auditing.words import cautions, findings, interval_words, percent, points, protection_words, whom_of
-from evenly.report.summary import NOTABLE_NOISE
-from evenly.report.whom import CHANCE, SHOWN, Trivial
+from evenly.report.words import NOTABLE_NOISE
+from evenly.report.worst_served import CHANCE, SHOWN, Trivial
 from tests.auditing.made import audit, client_view, group_view, rate
 
 LOW = Estimate(-0.2, -0.3, -0.1, 100)

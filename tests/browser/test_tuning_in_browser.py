@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_report_in_browser import DESK, PHONE, Visit, browser  # noqa: F401
 from tests.tunings import searched
 
-from evenly.report.tuning import write_tuning_report
+from evenly.report.tuning_page import write_tuning_report
 
 pytestmark = pytest.mark.browser
 

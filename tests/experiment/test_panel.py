@@ -12,7 +12,7 @@ from evenly.experiment.reopen import open_results
 from evenly.experiment.results import Comparison, tidy
 from evenly.metrics import seated
 from evenly.report.page import render
-from evenly.report.served import influence, mean_effective_clients
+from evenly.report.values import influence, mean_effective_clients
 from evenly.terminal import results_table
 from evenly.types import Trace
 

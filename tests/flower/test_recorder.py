@@ -14,11 +14,11 @@ from evenly.experiment.results import Comparison, final_by_seed, tidy
 from evenly.flower.recorder import agreeing
 from evenly.flower.replies import Evaluated
 from evenly.metrics import accuracy
-from evenly.report.charts.weight_history import weight_history
+from evenly.report.charts.rounds import weight_history
 from evenly.report.choice import choose
-from evenly.report.left_out_section import left_out_section
 from evenly.report.page import render
-from evenly.report.table import clients_split, final_values
+from evenly.report.trust import left_out_section
+from evenly.report.values import clients_split, final_values
 from evenly.watch.state import State
 from tests.flower.deployments import CLIENTS, NAMES, one_round, recorder
 

@@ -13,8 +13,8 @@ from evenly.data.splits import CENTRAL
 from evenly.records import replace
 from evenly.report.choice import choose
 from evenly.report.page import render
-from evenly.report.summary import summarise
-from evenly.report.table import clients_split, final_values, headline, over_seeds
+from evenly.report.values import clients_split, final_values, headline, over_seeds
+from evenly.report.words import summarise
 from evenly.terminal import results_table
 
 

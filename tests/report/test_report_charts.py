@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from invented import comparison, federation
 
 from evenly.report.charts import convergence, distribution, front_chart, influence_chart, save_chart
-from evenly.report.charts.distribution import span_of
+from evenly.report.charts.clients import span_of
 from evenly.report.charts.theme import DARK, LIGHT
-from evenly.report.table import final_values
+from evenly.report.values import final_values
 
 
 def rows(chart) -> list[dict]:

@@ -9,7 +9,7 @@ from evenly.cli import app
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import Record, Store, begin, finish, timed
 from evenly.experiment.plan import Plan
-from evenly.report.drawing import file_name, write_figures
+from evenly.report.html import file_name, write_figures
 from evenly.report.page import build, write_report
 
 PLAN = Plan(name="test", data={"name": "synthetic", "clients": 4}, methods=("fedavg",), rounds=2, seeds=(0,), sampling="full")

@@ -12,7 +12,7 @@ from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison
 from evenly.experiment.study import Study
 from evenly.report.facts import divergence
-from evenly.report.markup import Html
+from evenly.report.html import Html
 from evenly.report.page import Built
 from evenly.terminal import warnings_of
 
@@ -68,7 +68,7 @@ def test_with_json_it_is_said_on_standard_error(trained):
 def test_a_search_says_that_what_it_chose_diverged(monkeypatch, tmp_path):
     trainer = Trainer()
     monkeypatch.setattr("evenly.experiment.tuning.execute", lambda *given, **options: broken(trainer(*given, **options)))
-    monkeypatch.setattr("evenly.report.tuning.write_tuning", lambda tuning, folder: [])
+    monkeypatch.setattr("evenly.report.tuning_page.write_tuning", lambda tuning, folder: [])
     options = f"--data synthetic(clients=2) --method q-fedavg(q=[1]) --rounds 10 --seeds 2 --out {tmp_path / 'found'}"
     done = CliRunner().invoke(app, ["tune", *options.split()])
     assert done.exit_code == 0, done.output

@@ -13,13 +13,12 @@ from evenly.experiment.results import Comparison
 from evenly.report.chart_sections import charts
 from evenly.report.charts import named_accuracy, named_influence
 from evenly.report.choice import Choice, choose
-from evenly.report.client_groups import client_groups
-from evenly.report.figures import Charts
+from evenly.report.disclosure import client_groups, without_clients
 from evenly.report.group_section import group_section
-from evenly.report.hiding import without_clients
+from evenly.report.html import Charts
 from evenly.report.sections import worst_served
-from evenly.report.table import final_values
-from evenly.report.tuning import render_tuning
+from evenly.report.tuning_page import render_tuning
+from evenly.report.values import final_values
 
 HOSPITALS = tuple(f"Hospital {letter}" for letter in "ABCDEFGH")
 

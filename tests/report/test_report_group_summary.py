@@ -4,9 +4,9 @@ import pytest
 from invented import comparison, federation, with_groups
 
 from evenly.report.choice import MOST_COLOURED, Choice, choose
-from evenly.report.group_summary import summarise_groups
 from evenly.report.page import render
-from evenly.report.table import final_values
+from evenly.report.values import final_values
+from evenly.report.words import summarise_groups
 
 NAN = float("nan")
 

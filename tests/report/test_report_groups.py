@@ -12,10 +12,10 @@ from rich.console import Console
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, measure_groups
 from evenly.records import replace
-from evenly.report.by_group import group_rates, group_values, groupings, metric_intervals, rows_shown
-from evenly.report.charts.rates import MOST_GROUPS, largest, rates_chart
-from evenly.report.charts.weighing import weigh_alike, weighing_chart
+from evenly.report.charts.rounds import weigh_alike, weighing_chart
+from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
 from evenly.report.group_section import FURTHER, MAIN
+from evenly.report.group_values import group_rates, group_values, groupings, metric_intervals, rows_shown
 from evenly.report.page import render
 from evenly.terminal import results_table
 

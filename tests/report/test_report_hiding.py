@@ -12,13 +12,11 @@ from evenly.data.splits import SPLITS
 from evenly.experiment.paper import Line
 from evenly.metrics import Spread, by_attribute, pooled
 from evenly.records import replace
-from evenly.report.by_group import group_rates, groupings
 from evenly.report.charts import lorenz, weight_history
-from evenly.report.client_groups import client_groups
-from evenly.report.hiding import hidden_clients, hidden_groups, without_clients
+from evenly.report.disclosure import client_groups, hidden_clients, hidden_groups, without_clients
+from evenly.report.group_values import group_rates, groupings
 from evenly.report.page import build, render
-from evenly.report.served import client_accuracy
-from evenly.report.table import final_values
+from evenly.report.values import client_accuracy, final_values
 
 LEAST = 10
 

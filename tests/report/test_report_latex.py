@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from evenly.report.latex import ESCAPES, escaped, latex
-from evenly.report.table import table_of
+from evenly.report.tables import ESCAPES, escaped, latex
+from evenly.report.values import table_of
 
 VALUES = {
     "fedavg": {0: {"average": 80.0, "gini": 0.2}, 1: {"average": 82.0, "gini": 0.2}},

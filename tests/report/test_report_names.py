@@ -13,15 +13,15 @@ import evenly
 from evenly.commands import export, study, tune
 from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, Spread, spread
-from evenly.report import beside, study_table
-from evenly.report.charts.convergence import SHOWN as DEVELOPED
-from evenly.report.charts.convergence import convergence
-from evenly.report.charts.front import CLIENT_MEASURES, GROUP_MEASURES, measure_title
+from evenly.report import facts, study_table
+from evenly.report.charts.rounds import SHOWN as DEVELOPED
+from evenly.report.charts.rounds import convergence
+from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, measure_title
 from evenly.report.choice import choose
 from evenly.report.group_section import group_section
-from evenly.report.latex import latex
 from evenly.report.sections import results
-from evenly.report.table import COLUMNS, final_values, format_spread, spread_words
+from evenly.report.tables import latex
+from evenly.report.values import COLUMNS, final_values, format_spread, spread_words
 from evenly.terminal import main_table, results_table
 
 FOUND = comparison(data=federation(6), seeds=2)
@@ -41,7 +41,7 @@ def test_charts_and_papers_use_the_registrys_titles():
     assert {m: measure_title(m) for m in (*CLIENT_MEASURES, *GROUP_MEASURES)} == {
         m: EVERY_METRIC[m].title for m in (*CLIENT_MEASURES, *GROUP_MEASURES)
     }
-    assert {m: beside.title(m) for m in EVERY_METRIC} == {m: EVERY_METRIC[m].title for m in EVERY_METRIC}
+    assert {m: facts.title(m) for m in EVERY_METRIC} == {m: EVERY_METRIC[m].title for m in EVERY_METRIC}
     for metric in DEVELOPED:
         title = str(convergence(FOUND, metric, FOUND.labels).title)
         assert title.lower().startswith(EVERY_METRIC[metric].title)
@@ -64,13 +64,13 @@ def test_plus_or_minus_is_half_of_the_interval_wherever_seeds_are_summed_up():
     half = f"72.0 ± {seen.half_width:.1f}"
     assert format_spread(seen, EVERY_METRIC["average"]) == half
     line = Line("1", "test", "fedavg", "average", 70.0, 2.0, seen)
-    assert beside.figures(line) == ("70.0 (sd 2.0)", half, "+2.0")  # a paper's deviation is not written with ±
-    assert beside.figures(line._replace(ours=Spread(72.0, np.nan, np.nan, 1)))[1] == "72.0"
+    assert facts.figures(line) == ("70.0 (sd 2.0)", half, "+2.0")  # a paper's deviation is not written with ±
+    assert facts.figures(line._replace(ours=Spread(72.0, np.nan, np.nan, 1)))[1] == "72.0"
     assert spread_words(3) == "mean ± half of the 95 % interval over 3 seeds"
 
 
 def test_no_page_and_no_command_calls_plus_or_minus_anything_else():
-    said = [inspect.getsource(module) for module in (beside, study_table, export, study, tune)]
+    said = [inspect.getsource(module) for module in (facts, study_table, export, study, tune)]
     pages = [path.read_text() for path in Path(evenly.__file__).parent.rglob("*.py")]
     assert not [text for text in (*said, *pages) if re.search(r"± (a |the )?(standard deviation|95 % interval)", text)]
 

@@ -12,10 +12,10 @@ import evenly
 from evenly.auditing.by_client import client_view
 from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, Metric, Spread
-from evenly.report.figures import Charts
-from evenly.report.hiding import MANY, hidden_groups
+from evenly.report.disclosure import MANY, hidden_groups
+from evenly.report.html import Charts
 from evenly.report.page import build, render
-from evenly.report.table import COLUMNS, results_table
+from evenly.report.values import COLUMNS, results_table
 from evenly.terminal import main_table
 
 LEAST = 10

@@ -9,7 +9,7 @@ import pytest
 from invented import HOSTILE, comparison, federation
 
 from evenly.report import write_report
-from evenly.report.markup import data_block, element, script
+from evenly.report.html import data_block, element, script
 from evenly.report.page import render
 
 MIB = 2**20

@@ -8,11 +8,11 @@ from invented import comparison, federation, with_groups
 from scipy import stats
 
 from evenly.metrics import METRICS, Paired
-from evenly.report.by_group import with_groups as values_with_groups
 from evenly.report.choice import choose
+from evenly.report.group_values import with_groups as values_with_groups
 from evenly.report.page import render
 from evenly.report.paired_section import Line, compare_all, p_text, paired_section, power_words, verdict
-from evenly.report.table import final_values
+from evenly.report.values import final_values
 
 
 def section_of(found) -> str:

@@ -14,7 +14,7 @@ from tests.tunings import searched
 import evenly
 from evenly.report.page import render
 from evenly.report.study import render_study
-from evenly.report.tuning import render_tuning
+from evenly.report.tuning_page import render_tuning
 
 
 def specs(text: str) -> dict:

@@ -7,8 +7,8 @@ from invented import comparison, federation
 from evenly.algorithms import variants
 from evenly.notation import parse
 from evenly.report.page import render
-from evenly.report.reveal import WORDS, needs_of, revealed
-from evenly.report.served import idle, influence, mean_effective_clients, reported, served, wilson, worst_clients
+from evenly.report.trust import WORDS, needs_of, revealed
+from evenly.report.values import idle, influence, mean_effective_clients, reported, served, wilson, worst_clients
 from evenly.terminal import warnings_of
 
 

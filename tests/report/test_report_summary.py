@@ -4,8 +4,8 @@ import pytest
 from invented import comparison, federation
 
 from evenly.report.choice import MOST_COLOURED, Choice, best_of, choose
-from evenly.report.summary import against, noise_note, summarise
-from evenly.report.table import final_values
+from evenly.report.values import final_values
+from evenly.report.words import against, noise_note, summarise
 
 NAN = float("nan")
 

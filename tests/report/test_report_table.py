@@ -9,7 +9,7 @@ from invented import comparison, federation
 
 from evenly.metrics import METRICS, Spread
 from evenly.report import results_table
-from evenly.report.table import difference, final_values, format_spread, format_value, is_clear, table_of
+from evenly.report.values import difference, final_values, format_spread, format_value, is_clear, table_of
 
 
 def given(**labels: list[float]) -> dict[str, dict[int, dict[str, float]]]:
@@ -115,5 +115,5 @@ def test_other_splits_can_be_shown():
 
 
 def test_the_table_needs_no_altair():
-    code = "import sys, evenly.report.table; sys.exit('altair' in sys.modules or 'rich' in sys.modules)"
+    code = "import sys, evenly.report.values; sys.exit('altair' in sys.modules or 'rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

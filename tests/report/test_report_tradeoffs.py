@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from invented import comparison, federation, with_groups
 
 from evenly.metrics import METRICS, on_front
-from evenly.report.by_group import with_groups as values_with_groups
 from evenly.report.charts import convergence, front_chart, gini_of, lorenz, lorenz_chart, weight_history, weight_history_chart
-from evenly.report.charts.convergence import bytes_after
-from evenly.report.charts.front import points
-from evenly.report.table import final_values
+from evenly.report.charts.rounds import bytes_after
+from evenly.report.charts.tradeoff import points
+from evenly.report.group_values import with_groups as values_with_groups
+from evenly.report.values import final_values
 
 SHARES = st.lists(st.floats(0.01, 1), min_size=1, max_size=30)
 

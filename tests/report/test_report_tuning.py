@@ -5,9 +5,8 @@ import re
 import pytest
 from tests.tunings import searched
 
-from evenly.report.charts.tuning_front import pairs_of_aims, tuning_front, view_of
-from evenly.report.charts.tuning_setting import left_out, tuning_setting
-from evenly.report.tuning import caution, finding, render_tuning, rule
+from evenly.report.charts.tuning import left_out, pairs_of_aims, tuning_front, tuning_setting, view_of
+from evenly.report.tuning_page import caution, finding, render_tuning, rule
 from evenly.report.tuning_trials import kind_of, trials_table
 
 RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"

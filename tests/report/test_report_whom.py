@@ -13,11 +13,9 @@ from evenly.experiment.reopen import comparison_of
 from evenly.experiment.results import Comparison, Incidents
 from evenly.records import replace
 from evenly.report.choice import choose
-from evenly.report.opening import opening
-from evenly.report.served import client_rates
-from evenly.report.table import clients_split, final_values
-from evenly.report.whom import Part, Trivial, Whom, sentences
-from evenly.report.worst_served import whom_of
+from evenly.report.values import client_rates, clients_split, final_values
+from evenly.report.words import opening
+from evenly.report.worst_served import Part, Trivial, Whom, sentences, whom_of
 from evenly.terminal import opening_of
 
 NAMES = ("North", "Old Town", "Lakeside")

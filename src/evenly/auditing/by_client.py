@@ -11,9 +11,8 @@ from evenly.metrics import METRICS, Interval, accuracy, examples, measure, rates
 from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval
 from evenly.metrics.tables import FEW_CLIENTS
 from evenly.randomness import generator
-from evenly.report.disclosure import Hidden, hide, small_cells
-from evenly.report.hiding import clients_behind, is_told
-from evenly.report.served import wilson
+from evenly.report.disclosure import Hidden, clients_behind, hide, is_told, small_cells
+from evenly.report.values import wilson
 
 Array = np.ndarray
 MOST_LISTED = 10_000  # clients that are listed one by one

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.auditing.estimates import Estimate
 from evenly.data.sensitive import FEW
-from evenly.report.charts.distribution import TICKS, span_of
+from evenly.report.charts.clients import TICKS, span_of
 from evenly.report.charts.theme import colour_of, finish, values
 
 OTHERS, CLIENTS = "others", "clients"

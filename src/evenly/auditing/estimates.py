@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.metrics.statistics import LEAST_CLIENTS, Interval, over_clients, over_people
-from evenly.report.served import wilson
+from evenly.report.values import wilson
 
 Array = np.ndarray
 NAN = float("nan")

@@ -18,7 +18,7 @@ from evenly.auditing.scores import Scores, curves, score_figures, scored, scores
 from evenly.data.sensitive import FEW, Attribute
 from evenly.metrics import by_attribute
 from evenly.report.disclosure import hide, small_cells
-from evenly.report.whom import Trivial, gap_half_width
+from evenly.report.worst_served import Trivial, gap_half_width
 
 Array = np.ndarray
 

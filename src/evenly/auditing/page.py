@@ -11,12 +11,10 @@ from evenly.auditing.result import Audit
 from evenly.auditing.scores import SCORES
 from evenly.auditing.words import interval_words, protection_words, whom_of
 from evenly.metrics import GROUP_METRICS, METRICS
-from evenly.report.document import contents, document
-from evenly.report.grid import Column, grid
-from evenly.report.markup import Html, definitions, element, join, section, unbroken
-from evenly.report.method_table import folded, title_of
-from evenly.report.opening import lead_of
-from evenly.report.whom import sentences, whom_table
+from evenly.report.html import Column, Html, contents, definitions, document, element, grid, join, section, unbroken
+from evenly.report.tables import folded, title_of
+from evenly.report.words import lead_of
+from evenly.report.worst_served import sentences, whom_table
 
 KICKER = "evenly · how evenly a model serves clients and groups of people"
 CONTENTS = {"clients": "Clients", "groups": "Groups", "scores": "Scores", "about": "About this audit"}

@@ -9,11 +9,9 @@ from evenly.data.sensitive import FEW
 from evenly.metrics import METRICS
 from evenly.metrics.clients import tenth
 from evenly.report.disclosure import hidden_words
-from evenly.report.figures import Figure
-from evenly.report.grid import Column, Entry, grid
-from evenly.report.markup import Html, element, section, unbroken
-from evenly.report.method_table import folded, title_of
-from evenly.report.served import NAMED
+from evenly.report.html import Column, Entry, Figure, Html, element, grid, section, unbroken
+from evenly.report.tables import folded, title_of
+from evenly.report.values import NAMED
 
 MAIN = ("average", "average_devices", "worst10", "best10", "variance", "variance_noise", "gini")
 DRAWN = 20  # worst-served clients in the chart

@@ -11,10 +11,8 @@ from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS
-from evenly.report.figures import Figure
-from evenly.report.grid import Column, Entry, grid
-from evenly.report.markup import Html, element, section, unbroken
-from evenly.report.method_table import folded, title_of
+from evenly.report.html import Column, Entry, Figure, Html, element, grid, section, unbroken
+from evenly.report.tables import folded, title_of
 
 TITLES = {"accuracy": "Accuracy by group", "selection_rate": "Selection by group", "tpr": "TPR by group"}
 MOST_DRAWN, MOST_LISTED = 20, 60  # groups: the largest

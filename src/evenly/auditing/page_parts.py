@@ -5,10 +5,8 @@ from typing import Any, NamedTuple
 
 from evenly.auditing.estimates import Estimate
 from evenly.data.sensitive import FEW
-from evenly.report.figures import Figure, figure_html
-from evenly.report.grid import Entry
-from evenly.report.markup import Html, element, join
-from evenly.report.method_table import dash
+from evenly.report.html import Entry, Figure, Html, element, figure_html, join
+from evenly.report.tables import dash
 
 HIDDEN = "hidden: it rests on too few people, or would give such a figure away"
 

@@ -10,10 +10,8 @@ from evenly.auditing.page_parts import Part, identifier, plain, specs
 from evenly.auditing.result import Audit
 from evenly.auditing.score_charts import MOST_LINES, calibration, thresholds
 from evenly.auditing.scores import SCORES
-from evenly.report.figures import Figure, figure_html, legend_of
-from evenly.report.grid import Column, Entry, grid
-from evenly.report.markup import Html, element, section, unbroken
-from evenly.report.method_table import folded
+from evenly.report.html import Column, Entry, Figure, Html, element, figure_html, grid, legend_of, section, unbroken
+from evenly.report.tables import folded
 
 HINTS = {"auc": "1 is best, 0.5 is chance", "ece": "lower is better", "bias": "above 0 the score promises too much"}
 GAPS = ("SPD", "EOD")

@@ -13,7 +13,7 @@ from evenly.auditing.by_client import ClientView
 from evenly.auditing.by_group import AGAINST, GroupView
 from evenly.auditing.estimates import Estimate
 from evenly.metrics import EVERY_METRIC
-from evenly.report.whom import Trivial
+from evenly.report.worst_served import Trivial
 from evenly.writing import csv_cell, write_whole
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from evenly.auditing.columns import row_words
 from evenly.auditing.estimates import Estimate, estimates
 from evenly.metrics import ratio
 from evenly.report.disclosure import hide
-from evenly.report.served import NORMAL95
+from evenly.report.values import NORMAL95
 
 Array = np.ndarray
 BINS = 10

@@ -11,8 +11,8 @@ from evenly.data.sensitive import FEW
 from evenly.metrics.clients import tenth
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import Hidden, hidden_words
-from evenly.report.summary import NOTABLE_NOISE
-from evenly.report.whom import CHANCE, SHOWN, Part, Whom, sentences
+from evenly.report.words import NOTABLE_NOISE
+from evenly.report.worst_served import CHANCE, SHOWN, Part, Whom, sentences
 
 FOUR_FIFTHS = 0.8
 CLEARLY_OFF = 0.02  # of a mean score, from which on it is worth a sentence

@@ -9,7 +9,7 @@ from evenly.experiment.folder import Record
 from evenly.experiment.paper import lines_of
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import StudyPlan
-from evenly.report.beside import SPREADS
+from evenly.report.facts import SPREADS
 from evenly.terminal import opening_of, reproduction_table, results_table, warnings_of
 
 

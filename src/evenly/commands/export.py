@@ -46,8 +46,8 @@ def export(
 
 def _latex(folder: Path, metrics: str) -> bytes:
     from evenly.experiment.reopen import open_results
-    from evenly.report.latex import latex
-    from evenly.report.table import spread_words
+    from evenly.report.tables import latex
+    from evenly.report.values import spread_words
     from evenly.terminal import about, main_table
 
     comparison = open_results(folder)

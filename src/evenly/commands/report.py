@@ -35,7 +35,7 @@ def report(
     with sentences():
         from evenly.experiment.reopen import read_plan
         from evenly.experiment.study import StudyPlan
-        from evenly.report.drawing import write_figures
+        from evenly.report.html import write_figures
 
         if format and not figures:
             raise ValueError("--format is that of figures, but none are asked for. Say where to write them with --figures DIR.")

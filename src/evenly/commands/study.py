@@ -18,7 +18,7 @@ from evenly.experiment.folder import Record, Store, begin, finish, write_csv, wr
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
 from evenly.experiment.thesis import study_rows, tidy_study, views
 from evenly.report.study import write_study_report
-from evenly.report.table import spread_words
+from evenly.report.values import spread_words
 from evenly.terminal import progress, warnings_of
 
 TOP = 5

@@ -87,7 +87,7 @@ def tune(
     """
     with sentences():
         from evenly.experiment.tuning_space import planned
-        from evenly.report.tuning import write_tuning
+        from evenly.report.tuning_page import write_tuning
 
         plan, number = planned(
             method or Q[0],
@@ -150,7 +150,7 @@ def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tu
 
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:
     from evenly.experiment.tuning import trial_rows
-    from evenly.report.tuning import caution, finding, rule
+    from evenly.report.tuning_page import caution, finding, rule
     from evenly.terminal import opening_of, results_table, warnings_of
 
     console = Console(stderr=as_json)
@@ -167,8 +167,8 @@ def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: b
 
 
 def _table(tuning: "Tuning") -> Table:
-    from evenly.report.table import spread_words
     from evenly.report.tuning_trials import MOST, trials_table
+    from evenly.report.values import spread_words
 
     found = trials_table(tuning, most=MOST)
     few = len(found.lines) <= len(tuning.trials)

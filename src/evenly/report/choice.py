@@ -7,9 +7,9 @@ import numpy as np
 
 from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC
-from evenly.report.by_group import with_groups
-from evenly.report.hiding import hidden_clients
-from evenly.report.table import Values, clients_split, final_values, known_of, over_seeds
+from evenly.report.disclosure import hidden_clients
+from evenly.report.group_values import with_groups
+from evenly.report.values import Values, clients_split, final_values, known_of, over_seeds
 
 MOST_COLOURED = 8  # more colours and shapes cannot be told apart
 

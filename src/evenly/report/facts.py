@@ -1,18 +1,65 @@
-"""The sections that let a reader judge and repeat the results: the data, the settings, the command."""
+"""The sections that let a reader judge and repeat the results: data, settings, the command, and the paper's figures."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
 from evenly.data.columns import column_facts
 from evenly.data.splits import SPLITS
+from evenly.experiment.deployment import InForce
+from evenly.experiment.paper import Line, as_rows
 from evenly.experiment.results import Comparison
-from evenly.metrics import examples
-from evenly.report.grid import Column, grid
-from evenly.report.markup import Html, definitions, element, section
-from evenly.report.server_options import server_options
-from evenly.report.table import SPLIT_WORDS, clients_split
+from evenly.metrics import EVERY_METRIC, examples
+from evenly.report.html import Column, Html, definitions, element, grid, section
+from evenly.report.values import SPLIT_WORDS, clients_split, format_spread, format_value
 from evenly.types import Trace
+
+# What the server of a deployment was told, for those who audit it; each with the name that it is given by.
+
+
+def server_options(comparison: Comparison) -> list[tuple[str, str]]:
+    """Terms and values; nothing of a simulation. Of a folder that does not keep the options, the caps alone."""
+    deployed = comparison.deployed
+    if deployed is None:
+        return []
+    caps = ", ".join(f"{name} = {bound}" for name, bound in sorted(deployed.caps.items())) or "none"
+    return [("Caps on what a client may claim (caps)", caps)] + [
+        (term, _over_rounds(deployed.options, told)) for term, told in TERMS.items() if deployed.options
+    ]
+
+
+def phases(options: InForce) -> str:
+    if not options.two_phase:
+        return "no"
+    return "yes, with a given function that makes the sum" if options.given_sum else "yes, updates in the clear"
+
+
+def _share(options: InForce) -> str:
+    return "not given: the sampling decides" if options.fraction_train is None else f"{options.fraction_train:g}"
+
+
+TERMS: dict[str, Callable[[InForce], str]] = {
+    "Share of clients that train in a round (fraction_train)": _share,
+    "Replies without which a round stops the run (min_train_nodes)": lambda options: f"{options.min_train_nodes:,}",
+    "Nodes needed to begin (min_available_nodes)": lambda options: f"{options.min_available_nodes:,}",
+    "Share of connected clients that evaluate (fraction_evaluate)": lambda options: f"{options.fraction_evaluate:g}",
+    "Clients that evaluate at least (min_evaluate_nodes)": lambda options: f"{options.min_evaluate_nodes:,}",
+    "Rounds in two phases (two_phase)": phases,
+}
+
+
+def _over_rounds(options: tuple[InForce, ...], told: Callable[[InForce], str]) -> str:
+    """A value, and what it was changed to when another server went on."""
+    text = last = told(options[0])
+    if options[0].since > 1:  # an older evenly began
+        text = f"not kept; from round {options[0].since:,} on {text}"
+    for one in options[1:]:
+        if (now := told(one)) != last:
+            text, last = f"{text}; from round {one.since:,} on {now}", now
+    return text
+
+
+# The sections that let a reader judge and repeat the results: the data, the settings, the command.
 
 MOST_NAMES = 12
 MOST_EXCLUDED = 20
@@ -166,3 +213,44 @@ def _registered(comparison: Comparison, evaluated: Collection[int]) -> set[int]:
     """The numbers of evaluated clients among all."""
     panel = comparison.runs[0].trace.panel
     return {int(k if panel is None else panel[k]) for k in evaluated}
+
+
+# The paper's figures beside ours.
+
+WHO = ("paper", "ours", "ours − paper")
+SPREADS = "Ours: mean ± half of the 95 % interval over seeds. The paper's: mean, with its standard deviation (sd) where it prints one."
+
+
+def title(metric: str) -> str:
+    """A metric's name in a table's head; a single client's accuracy is called by the client's name."""
+    return EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric.removeprefix("client:")
+
+
+def figures(line: Line | None) -> tuple[str, str, str]:
+    """The paper's figure, ours and the difference, as a table shows them."""
+    if line is None:
+        return "", "", ""
+    metric = EVERY_METRIC.get(line.metric, EVERY_METRIC["average"])  # a client's accuracy is shown like an average
+    printed = "" if line.paper_deviation is None else f" (sd {format_value(line.paper_deviation, metric)})"
+    ours = format_spread(line.ours, metric)
+    return (
+        f"{format_value(line.paper, metric)}{printed}",
+        ours,
+        ("+" if line.difference > 0 else "") + format_value(line.difference, metric),
+    )
+
+
+def beside(lines: list[Line]) -> Html:
+    """The section of the report; nothing where there is no paper."""
+    if not lines:
+        return Html("")
+    metrics, rows = as_rows(lines)
+    columns = [Column("Method"), Column("Rows", words=True), Column("Whose", words=True), *(Column(title(m)) for m in metrics)]
+    body = []
+    for row in rows:
+        cells = [figures(line) for line in row.lines]
+        body += [[row.label, row.split, who, *(cell[i] for cell in cells)] for i, who in enumerate(WHO)]
+    intro = f"{SPREADS} Accuracies in percent, variances in percent squared."
+    return section(
+        "paper", "Beside the paper", element("p", None, intro), grid("Every figure the paper gives for these methods.", columns, body)
+    )

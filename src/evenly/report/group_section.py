@@ -11,7 +11,10 @@ from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.results import Comparison
 from evenly.metrics import GROUP_METRICS
 from evenly.metrics.statistics import LEAST_CLIENTS
-from evenly.report.by_group import (
+from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
+from evenly.report.choice import Choice
+from evenly.report.disclosure import HiddenGroups, hidden_groups
+from evenly.report.group_values import (
     RATES,
     Grouping,
     GroupRate,
@@ -22,14 +25,24 @@ from evenly.report.by_group import (
     rows_shown,
     side_rates,
 )
-from evenly.report.charts.rates import MOST_GROUPS, largest, rates_chart
-from evenly.report.choice import Choice
-from evenly.report.figures import Charts, Figure, figure_html, legend_of, specs_of
-from evenly.report.grid import Column, Entry, grid
-from evenly.report.hiding import HiddenGroups, hidden_groups
-from evenly.report.markup import Html, definitions, element, join, section, unbroken
-from evenly.report.method_table import Intervals, dash, folded, hidden_dash, key_of, method_table, title_of
-from evenly.report.table import SPLIT_WORDS, Values, table_of
+from evenly.report.html import (
+    Charts,
+    Column,
+    Entry,
+    Figure,
+    Html,
+    definitions,
+    element,
+    figure_html,
+    grid,
+    join,
+    legend_of,
+    section,
+    specs_of,
+    unbroken,
+)
+from evenly.report.tables import Intervals, dash, folded, hidden_dash, key_of, method_table, title_of
+from evenly.report.values import SPLIT_WORDS, Values, table_of
 from evenly.types import Trace
 
 MAIN = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff", "worst_accuracy")

@@ -10,21 +10,18 @@ from evenly.experiment.paper import Line
 from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.tables import CLIENT_GROUPS, OF_CLIENTS
-from evenly.report.beside import beside
-from evenly.report.by_group import with_groups
 from evenly.report.chart_sections import charts
 from evenly.report.choice import Choice, choose
-from evenly.report.document import contents, document
-from evenly.report.facts import data_card, excluded, settings
+from evenly.report.disclosure import hidden_clients, hidden_groups, withheld_client_metrics, without_clients
+from evenly.report.facts import beside, data_card, excluded, settings
 from evenly.report.group_section import group_section
-from evenly.report.hidden_section import hidden_section
-from evenly.report.hiding import hidden_clients, hidden_groups, withheld_client_metrics, without_clients
-from evenly.report.left_out_section import left_out_section
-from evenly.report.markup import Html, join
-from evenly.report.opening import opening, title_of
+from evenly.report.group_values import with_groups
+from evenly.report.html import Html, contents, document, join
 from evenly.report.paired_section import paired_section
 from evenly.report.sections import privacy, results, worst_served
-from evenly.report.table import clients_split, final_values
+from evenly.report.trust import hidden_section, left_out_section
+from evenly.report.values import clients_split, final_values
+from evenly.report.words import opening, title_of
 from evenly.writing import write_whole
 
 CONTENTS = {

@@ -9,10 +9,9 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
 from evenly.report.choice import Choice
-from evenly.report.grid import Column, grid
-from evenly.report.markup import Html, element, join, section, unbroken
-from evenly.report.method_table import title_of
-from evenly.report.table import COLUMNS, UNDEFINED, Values, format_value, headline, known_of
+from evenly.report.html import Column, Html, element, grid, join, section, unbroken
+from evenly.report.tables import title_of
+from evenly.report.values import COLUMNS, UNDEFINED, Values, format_value, headline, known_of
 
 COMPARED = ("worst10", "variance", "gini", "eod_abs", "spd_abs")
 LEVEL = 0.05

@@ -6,18 +6,69 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.report.choice import Choice
-from evenly.report.client_groups import client_groups
-from evenly.report.client_table import client_table
-from evenly.report.grid import Column, Entry, grid
-from evenly.report.markup import Html, element, section, unbroken
-from evenly.report.method_table import folded, key_of, method_table, title_of
-from evenly.report.reveal import Revealed, revealed
-from evenly.report.reveal_deployed import deployed_words
-from evenly.report.served import NAMED, Client, ClientRates, client_rates, served, worst_clients
-from evenly.report.summary import against, noise_note
-from evenly.report.table import MAIN_METRICS, SPLIT_WORDS, UNDEFINED, Values, headline, known_of, table_of
-from evenly.report.whom import rate_entry
-from evenly.report.worst_served import labels_known
+from evenly.report.disclosure import client_groups
+from evenly.report.html import Column, Entry, Html, element, grid, section, unbroken
+from evenly.report.tables import folded, key_of, method_table, title_of
+from evenly.report.trust import Revealed, deployed_words, revealed
+from evenly.report.values import (
+    MAIN_METRICS,
+    NAMED,
+    SPLIT_WORDS,
+    UNDEFINED,
+    Client,
+    ClientRates,
+    Values,
+    client_rates,
+    headline,
+    known_of,
+    served,
+    table_of,
+    worst_clients,
+)
+from evenly.report.words import against, noise_note
+from evenly.report.worst_served import labels_known, rate_entry
+
+# Every client under every method in one table, where there are few enough of them to look through.
+
+MOST = 200
+FILTER = {"type": "search", "id": "filter-clients", "placeholder": "part of a name", "autocomplete": "off"}
+
+
+def client_table(comparison: Comparison, choice: Choice) -> list[Html]:
+    """The clients in their own order, means over seeds; nothing with very many of them, or where one is all there is."""
+    found = {label: served(comparison, label, choice.split) for label in choice.coloured}
+    first = found[choice.baseline]
+    shown = [k for k in np.flatnonzero(np.isfinite(first.accuracy)).tolist() if k not in choice.hidden]
+    if not 1 < len(shown) <= MOST:
+        return []
+    groups, word = client_groups(comparison, choice.least), SPLIT_WORDS[choice.split]
+    columns = [Column("Client"), Column("Training rows"), Column(f"{word.capitalize()} rows"), *(Column(label, "%") for label in found)]
+    columns += [Column("Groups", words=True)] if groups else []
+    rows = [
+        [
+            comparison.federation.names[k],
+            f"{first.train[k]:,.0f}",
+            f"{first.rows[k]:,.0f}",
+            *(_percent(own.accuracy[k]) for own in found.values()),
+            *([unbroken(groups[k])] if groups else []),
+        ]
+        for k in shown
+    ]
+    name = element("label", {"for": "filter-clients"}, "Filter the clients")
+    status = element("output", {"id": "filter-clients-status", "class": "soft", "for": "filter-clients", "aria-live": "polite"})
+    search = element("div", {"class": "controls", "role": "search"}, name, element("input", FILTER), status)
+    table = grid(f"The {word} accuracy of every client under each method, means over seeds.", columns, rows, kind="compact", clients=True)
+    if len(shown) < NAMED:
+        return [table]
+    # On paper it would be pages long, and cannot be searched.
+    return [element("details", {"class": "screen"}, element("summary", None, f"Every client ({len(shown)})"), search, table)]
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f}" if np.isfinite(value) else UNDEFINED
+
+
+# The sections of the page that are words and tables.
 
 MOST_CLIENTS = 10
 MOST_TOGETHER = 2  # names in one entry

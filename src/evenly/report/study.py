@@ -7,10 +7,7 @@ from evenly.experiment.findings import Finding, best, best_in_paper, findings
 from evenly.experiment.findings.finding import score
 from evenly.experiment.study import MARGIN, Study
 from evenly.experiment.thesis import View, views
-from evenly.report.document import contents, document
-from evenly.report.figures import Charts
-from evenly.report.grid import Column, grid
-from evenly.report.markup import Html, definitions, element, join, section
+from evenly.report.html import Charts, Column, Html, contents, definitions, document, element, grid, join, section
 from evenly.report.study_figures import study_charts
 from evenly.report.study_table import WHO, study_table
 from evenly.writing import write_whole

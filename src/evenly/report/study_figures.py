@@ -3,11 +3,8 @@
 from evenly.experiment.findings.finding import points
 from evenly.experiment.findings.pairs import Pair, on_average, pairs
 from evenly.experiment.thesis import COLUMNS, View
-from evenly.report.charts.study_change import reach_of, study_change
-from evenly.report.charts.study_paper import study_paper
-from evenly.report.charts.study_trend import aggregations, study_trend
-from evenly.report.figures import Charts, Figure, figure_html, legend_of
-from evenly.report.markup import Html, element, section
+from evenly.report.charts.study import aggregations, reach_of, study_change, study_paper, study_trend
+from evenly.report.html import Charts, Figure, Html, element, figure_html, legend_of, section
 
 TITLES = {
     "trend": "How do the aggregations fare from partition to partition?",

@@ -8,7 +8,7 @@ import numpy as np
 from evenly.experiment.study import Outcome
 from evenly.experiment.thesis import FRACTIONS, Method, View
 from evenly.metrics import spread
-from evenly.report.markup import Html, element
+from evenly.report.html import Html, element
 
 COLUMNS = {
     "accuracy": "Accuracy", "eod_abs": "|EOD|", "spd_abs": "|SPD|", "aod_abs": "|AOD|", "acc_diff": "Acc. diff.", "precision": "Precision",

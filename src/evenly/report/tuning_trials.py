@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from evenly.experiment.tuning import Tried, Tuning, judged_by
 from evenly.metrics import EVERY_METRIC, Metric
-from evenly.report.table import format_spread
+from evenly.report.values import format_spread
 
 MOST = 16
 BASELINE, NOTHING = "baseline", "–"

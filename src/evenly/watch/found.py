@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from evenly.data.splits import CENTRAL
 from evenly.metrics import EVERY_METRIC
-from evenly.report.table import SPLIT_WORDS, format_value
+from evenly.report.values import SPLIT_WORDS, format_value
 
 OF_CLIENTS = {"average": "average accuracy (%)", "worst10": "worst 10 % (%)", "variance": "variance (%²)", "loss": "loss"}
 RECENT = 0.25  # share of the time so far from which the pace is taken

@@ -7,8 +7,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from evenly.report.charts.theme import SHAPES, page_config
-from evenly.report.document import asset, bundle, colours
-from evenly.report.markup import Html, data_block, element, script, section
+from evenly.report.html import Html, asset, bundle, colours, data_block, element, script, section
 
 
 class Page(NamedTuple):

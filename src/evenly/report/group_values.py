@@ -11,9 +11,8 @@ from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.results import Comparison, Run
 from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
 from evenly.metrics.statistics import LEAST_CLIENTS, over_people
-from evenly.report.hiding import RESTS_ON, HiddenGroups, hidden_groups
-from evenly.report.served import wilson
-from evenly.report.table import Values, clients_split
+from evenly.report.disclosure import RESTS_ON, HiddenGroups, hidden_groups
+from evenly.report.values import Values, clients_split, wilson
 
 RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "True positive rate", "fpr": "False positive rate"}
 

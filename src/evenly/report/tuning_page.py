@@ -1,4 +1,4 @@
-"""The page of a search: what was chosen and why, the front, how each setting matters, and the test rows of what was chosen."""
+"""The page of a search: what was chosen and why, the front, how each setting matters, and all trials."""
 
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,28 @@ from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, judged_by, 
 from evenly.experiment.tuning import tune as searched
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.report.by_group import with_groups
-from evenly.report.charts.tuning_front import View, margin_in, pairs_of_aims, tuning_front, view_of
-from evenly.report.charts.tuning_setting import left_out, tuning_setting
-from evenly.report.document import contents, document
-from evenly.report.figures import Figure, figure_html, legend_of
-from evenly.report.grid import Column, Entry, grid
-from evenly.report.markup import Html, definitions, element, join, section, unbroken
-from evenly.report.method_table import folded, key_of, method_table, title_of
+from evenly.report.charts.tuning import View, left_out, margin_in, pairs_of_aims, tuning_front, tuning_setting, view_of
+from evenly.report.group_values import with_groups
+from evenly.report.html import (
+    Column,
+    Entry,
+    Figure,
+    Html,
+    contents,
+    definitions,
+    document,
+    element,
+    figure_html,
+    grid,
+    join,
+    legend_of,
+    section,
+    unbroken,
+)
 from evenly.report.page import write_report
-from evenly.report.table import SPLIT_WORDS, clients_split, final_values, format_value, headline, is_clear, known_of, table_of
+from evenly.report.tables import folded, key_of, method_table, title_of
 from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, trials_table
+from evenly.report.values import SPLIT_WORDS, clients_split, final_values, format_value, headline, is_clear, known_of, table_of
 from evenly.writing import write_whole
 
 CONTENTS = {"front": "The front", "by-setting": "Settings", "test": "On test rows", "trials": "Trials", "how": "How it was done"}

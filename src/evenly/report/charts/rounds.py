@@ -1,0 +1,383 @@
+"""Charts over rounds: convergence, who counted when, how much each client counted, and whom each method favours."""
+
+import itertools
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import altair as alt
+import numpy as np
+
+from evenly.data.splits import SPLITS
+from evenly.experiment.results import Comparison, Run
+from evenly.metrics import METRICS, accuracy, dual_weights, examples, generalised_mean, seated
+from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.values import NAMED, SPLIT_WORDS, Influence, influence, training_rows
+
+# How a metric develops over the rounds, or over the bytes sent: the mean over seeds, and a band from the lowest seed to the highest.
+
+MOST_EVALUATIONS = 120
+SHAPED = 8  # evaluations marked with the method's shape
+SHOWN = {"average": "%", "worst10": "%", "variance": "%²"}  # metric -> unit
+UNITS = {"GB": 1e9, "MB": 1e6, "kB": 1e3, "bytes": 1.0}
+
+
+def convergence(comparison: Comparison, metric: str, labels: Sequence[str], split: str = "test", against: str = "rounds") -> alt.LayerChart:
+    """One line per method; the metric is "average", "worst10" or "variance", drawn against "rounds" or "bytes"."""
+    rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
+    name = METRICS[metric].title[:1].upper() + METRICS[metric].title[1:]
+    unit = f"{name} ({SHOWN[metric]})"
+    title = f"{name} by {'round' if against == 'rounds' else 'data sent'}"
+    x = _rounds() if against == "rounds" else _bytes(rows)
+    y = alt.Y("mean:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False))
+    base = alt.Chart(values(rows)).encode(x=x, color=colour_of(labels))
+    band = base.mark_area(opacity=0.16).encode(y=alt.Y("low:Q", title=unit), y2="high:Q")
+    # Large unseen points are easy to hit. Vega-Lite's own search for the nearest point loses words in its tooltips (6.4).
+    hit = alt.selection_point(on="pointerover", clear="pointerout", empty=False)
+    points = base.mark_circle(size=260).encode(y=y, opacity=alt.condition(hit, alt.value(0.35), alt.value(0)), tooltip=_tooltip(unit))
+    marked = base.transform_filter("datum.shaped").mark_point(filled=True, size=42, opacity=0.9).encode(y=y, shape=shape_of(labels))
+    line = base.mark_line(strokeWidth=2, clip=True).encode(y=y)
+    layers = [band, line, marked, points.add_params(hit)]
+    return finish(layers, title=title, description=f"{title}, {SPLIT_WORDS[split]} rows, one line per method.", height=240)
+
+
+def _rounds() -> alt.X:
+    return alt.X("round:Q", axis=alt.Axis(title="Rounds of training", tickMinStep=1, tickCount=5, format=",d"))
+
+
+def _bytes(rows: list[dict[str, Any]]) -> alt.X:
+    """Bytes in the unit that suits the most of them, in place."""
+    most = max((row["sent"] for row in rows), default=0.0)
+    unit, factor = next(((unit, factor) for unit, factor in UNITS.items() if most >= factor), ("bytes", 1.0))
+    for row in rows:
+        row["moved"] = row["sent"] / factor
+    return alt.X("moved:Q", axis=alt.Axis(title=f"Sent and received ({unit})", tickCount=5))
+
+
+def _tooltip(unit: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("method:N", title="Method"),
+        alt.Tooltip("round:Q", title="Round", format=",d"),
+        alt.Tooltip("sent:Q", title="Bytes sent and received so far", format=".3~s"),
+        alt.Tooltip("mean:Q", title=unit, format=".1f"),
+        alt.Tooltip("span:N", title="Seeds"),
+    ]
+
+
+def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[dict[str, Any]]:
+    found: dict[int, list[float]] = {}
+    runs = comparison.of(label)
+    for run in runs:
+        for done, value in _series(run, metric, split):
+            found.setdefault(done, []).append(value)
+    shaped = set(np.array(sorted(found))[_thin(len(found), SHAPED)].tolist())
+    return [
+        {
+            "method": label,
+            "round": done,
+            "sent": float(np.mean([bytes_after(run, done) for run in runs])),
+            "mean": float(np.mean(seeds)),
+            "low": min(seeds),
+            "high": max(seeds),
+            "span": f"{min(seeds):.1f} to {max(seeds):.1f}" if len(seeds) > 1 else "one",
+            "shaped": done in shaped,
+        }
+        for done, seeds in sorted(found.items())
+    ]
+
+
+def bytes_after(run: Run, rounds: int) -> float:
+    """What all clients together sent and received in so many rounds; everybody who was chosen counts, also who did not return."""
+    return rounds * run.trace.cohort.shape[1] * (run.trace.upload + run.trace.download)
+
+
+def _series(run: Run, metric: str, split: str) -> list[tuple[int, float]]:
+    """The metric at each evaluation where it is defined, at most 120 of them: a screen shows no more."""
+    kept = _thin(len(run.trace.rounds), MOST_EVALUATIONS)
+    tables = run.trace.tables[kept, SPLITS.index(split)]  # [evaluations, clients, groups, labels, outcomes]
+    measured = [_measured(metric, a, n) for a, n in zip(accuracy(tables), examples(tables), strict=True)]
+    return [(int(done), v) for done, v in zip(run.trace.rounds[kept], measured, strict=True) if np.isfinite(v)]
+
+
+def _measured(metric: str, accuracies: np.ndarray, counts: np.ndarray) -> float:
+    known = np.isfinite(accuracies)
+    return METRICS[metric].function(accuracies[known], counts[known]) if known.any() else float("nan")
+
+
+def _thin(number: int, most: int) -> np.ndarray:
+    """Evenly spaced positions with both ends."""
+    return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int)) if number else np.zeros(0, int)
+
+
+# Who counted when: the share of the weight that clients got over the rounds of training, as squares of that size.
+
+BANDS = 10  # by size, of clients that are too many to be drawn one by one
+HISTORY_BINS = 24
+ROW = 38  # pixels
+
+
+class History(NamedTuple):
+    """Shares of weight by band of clients and part of training; every part that gave any weight sums to 1."""
+
+    bands: list[str]
+    rows: np.ndarray  # [bands] share of the training rows
+    rounds: list[tuple[int, int]]  # first and last round of each part
+    shares: np.ndarray  # [bands, parts]
+
+
+def weight_history(comparison: Comparison, label: str, hidden: Collection[int] = ()) -> History | None:
+    """Mean over seeds, without rows of hidden clients. All shares sum to 1, and those of shown clients are known from elsewhere: so
+    where a band holds a single hidden client, all bands with hidden ones are left out.
+
+    None where there is nothing to show: no rounds, one client, or several models with weights of their own.
+    """
+    runs, clients = comparison.of(label), comparison.federation.clients
+    rounds = len(runs[0].trace.cohort)
+    if clients < 2 or not rounds or not np.isfinite(influence(comparison, label).weight).all():
+        return None
+    sizes = np.mean([training_rows(comparison, run) for run in runs], axis=0)
+    order = np.argsort(-sizes, kind="stable")
+    parts = np.array_split(order, clients if clients < NAMED else BANDS)
+    band = np.empty(clients, int)
+    for i, part in enumerate(parts):
+        band[part] = i
+    edges = np.unique(np.linspace(0, rounds, min(rounds, HISTORY_BINS) + 1).round().astype(int))
+    shares = np.mean([_shares(run, band, len(parts), edges) for run in runs], axis=0)
+    names = [_name(comparison, part, i, len(parts)) for i, part in enumerate(parts)]
+    rows = np.array([sizes[part].sum() for part in parts]) / max(sizes.sum(), 1)
+    held = [sum(int(k) in hidden for k in part) for part in parts]
+    kept = [i for i, number in enumerate(held) if not number or 1 not in held]
+    spans = [(int(a) + 1, int(b)) for a, b in itertools.pairwise(edges)]
+    return History([names[i] for i in kept], rows[kept], spans, shares[kept]) if kept else None
+
+
+def _shares(run: Run, band: np.ndarray, bands: int, edges: np.ndarray) -> np.ndarray:
+    cohort, weights = seated(run.trace)
+    part = np.repeat(np.searchsorted(edges, np.arange(len(cohort)), side="right") - 1, cohort.shape[1])
+    total = np.zeros((bands, len(edges) - 1))
+    np.add.at(total, (band[cohort.ravel()], part), np.abs(weights).ravel())
+    return total / np.maximum(total.sum(0), 1e-12)
+
+
+def _name(comparison: Comparison, part: np.ndarray, i: int, parts: int) -> str:
+    if len(part) == 1:
+        return comparison.federation.names[part[0]]
+    where = {0: "largest tenth", parts - 1: "smallest tenth"}.get(i, f"tenth {i + 1} by size")
+    return f"{where} ({len(part):,} clients)"
+
+
+def weight_history_chart(history: History, label: str) -> alt.LayerChart:
+    """A row for each band, the largest clients on top; a square is as large as the share of the weight that went there."""
+    rows = [
+        {
+            "band": name,
+            "y": i + 0.62,
+            "part": (first + last) / 2,
+            "rounds": f"{first:,} to {last:,}" if first < last else f"{first:,}",
+            "share": float(100 * history.shares[i, j]),
+            "times": f"{history.shares[i, j] / history.rows[i]:.2f} times" if history.rows[i] > 0 else "no rows",
+        }
+        for i, name in enumerate(history.bands)
+        for j, (first, last) in enumerate(history.rounds)
+        if history.shares[i, j] > 0
+    ]
+    end = history.rounds[-1][1]
+    x = alt.X("part:Q", scale=alt.Scale(domain=[0, end], nice=False), axis=alt.Axis(title="Rounds of training", tickCount=5, format=",d"))
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, len(history.bands)], reverse=True, nice=False), axis=None)
+    top = float(100 * history.shares.max())
+    size = alt.Size("share:Q", scale=alt.Scale(domain=[0, max(top, 1e-9)], range=[0, 190]), legend=None)
+    squares = alt.Chart(values(rows)).mark_point(shape="square", filled=True, opacity=0.85, style="weight")
+    names = alt.Chart(values([{"band": name, "y": i + 0.1, "part": 0} for i, name in enumerate(history.bands)]))
+    layers = [
+        names.mark_text(style="guide-text", align="left", baseline="middle", fontSize=11, limit=alt.ExprRef("width")).encode(
+            x=x, y=y, text="band:N"
+        ),
+        squares.encode(x=x, y=y, size=size, tooltip=_history_tooltip()),
+    ]
+    title = f"Who counted when under {label}"
+    description = f"{title}: the share of weight of {len(history.bands)} parts of the clients by size, over {end} rounds."
+    return finish(layers, title=title, description=description, height=ROW * len(history.bands))
+
+
+def _history_tooltip() -> list[alt.Tooltip]:
+    words: dict[str, Any] = {"band": "Clients", "rounds": "Rounds", "times": "Compared with their rows"}
+    found = [alt.Tooltip(f"{name}:N", title=title) for name, title in words.items()]
+    return [*found, alt.Tooltip("share:Q", title="Share of the weight (%)", format=".1f")]
+
+
+# Who shaped the model: each client's share of all weight given in training, against its share of the training rows.
+
+MOST_POINTS = 3000  # beyond that clients of similar size are drawn as one
+BINS = 40
+ROWS, WEIGHT = "Share of all training rows (%)", "Share of all weight in training (%)"
+
+
+def influence_chart(comparison: Comparison, labels: Sequence[str], hidden: Collection[int] = ()) -> alt.LayerChart | None:
+    """One point per client and method; with very many clients, one per fortieth of them by size.
+
+    Hidden clients have no point. None for a single client, or where no weights are known or nobody is left.
+    """
+    found = {label: influence(comparison, label) for label in labels}
+    found = {label: share for label, share in found.items() if np.isfinite(share.weight).all()}
+    if not found or comparison.federation.clients < 2:
+        return None
+    joined = len(found) * comparison.federation.clients > MOST_POINTS
+    draw = _joined if joined else partial(_single, hidden)
+    rows = [row for label, share in found.items() for row in draw(comparison, label, share)]
+    if not rows:
+        return None
+    title = "How much each client counted in training"
+    description = f"{title}: its share of the training rows against its share of the weight, for each method."
+    return finish([*_diagonal(rows), _points(rows, labels)], title=title, description=description, height=340)
+
+
+def _axes(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    # Square-root axes spread out the many small clients and, unlike logarithms, have a place for 0.
+    root = alt.Scale(type="sqrt", zero=False, nice=False, padding=8)
+    ends = _ends(rows)
+    seen = [*ends, *(row["weight"] for row in rows)]
+    ticks = _ticks(min(seen), max(seen))
+    wide = alt.Scale(type="sqrt", zero=False, nice=False, padding=8, domain=ends)
+    return {
+        "x": alt.X("rows:Q", scale=wide, axis=alt.Axis(title=ROWS, values=ticks, format=".2~r")),
+        "y": alt.Y("weight:Q", scale=root, axis=alt.Axis(title=WEIGHT, values=ticks, format=".2~r")),
+    }
+
+
+def _ends(rows: list[dict[str, Any]]) -> list[float]:
+    """The smallest and the largest share of rows; where all clients are alike, room on both sides."""
+    low, high = min(row["rows"] for row in rows), max(row["rows"] for row in rows)
+    return [low, high] if low < high else [high / 2, high * 2 or 1.0]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers: 0, 1, 2, 5, 10, … where shares differ by tenfold or more, else even steps."""
+    if low * 10 < high:
+        steps = [float(f"{digit}e{power}") for power in range(-7, 3) for digit in (1, 2, 5)]
+        return [0.0, *(step for step in steps if max(low, high / 90) <= step <= high)]
+    step = 10 ** np.floor(np.log10(high)) / 5 if high > 0 else 1.0
+    return [float(v) for v in np.arange(np.ceil(low / step), high / step + 1) * step][:: max(1, int((high - low) / step) // 6)]
+
+
+def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
+    ends = _ends(rows)
+    line = alt.Chart(values([{"rows": end, "weight": end} for end in ends]))
+    word = alt.Chart(values([{"rows": ends[1], "weight": ends[1], "text": "exactly its share of rows"}]))
+    return [
+        line.mark_line(style="guide-line", strokeDash=[4, 3]).encode(**_axes(rows)),
+        word.mark_text(style="guide-text", align="right", baseline="bottom", dx=-14, dy=2).encode(**_axes(rows), text="text:N"),
+    ]
+
+
+def _points(rows: list[dict[str, Any]], labels: Sequence[str]) -> alt.Chart:
+    return (
+        alt.Chart(values(rows))
+        .mark_point(filled=True, size=38, opacity=0.6)
+        .encode(
+            **_axes(rows),
+            color=colour_of(labels),
+            shape=shape_of(labels),
+            tooltip=[
+                alt.Tooltip("client:N", title="Client"),
+                alt.Tooltip("method:N", title="Method"),
+                alt.Tooltip("rows:Q", title=ROWS, format=".2f"),
+                alt.Tooltip("weight:Q", title=WEIGHT, format=".2f"),
+                alt.Tooltip("times:N", title="Compared with its rows"),
+            ],
+        )
+    )
+
+
+def _single(hidden: Collection[int], comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
+    each = enumerate(zip(comparison.federation.names, share.rows, share.weight, strict=True))
+    return [_influence_row(label, name, r, w) for k, (name, r, w) in each if k not in hidden]
+
+
+def _joined(comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
+    order = np.argsort(share.rows, kind="stable")
+    return [
+        _influence_row(label, f"{len(part):,} clients of this size (mean)", share.rows[part].mean(), share.weight[part].mean())
+        for part in np.array_split(order, BINS)
+    ]
+
+
+def _influence_row(label: str, name: str, rows: float, weight: float) -> dict[str, Any]:
+    times = f"{weight / rows:.2f} times" if rows > 0 else "no rows"
+    return {"method": label, "client": name, "rows": float(100 * rows), "weight": float(100 * weight), "times": times}
+
+
+# How fair methods would weigh the same losses: each client's weight against its loss, for every generalised mean.
+
+WEIGHING_POINTS = 60
+AFL = "AFL"
+LOSS, RELATIVE_WEIGHT = "Loss of a client", "Weight, in equal shares (1: as under FedAvg)"
+
+
+class Weighed(NamedTuple):
+    """One method's view of the same losses."""
+
+    name: str
+    mean: float  # the generalised mean that it minimises
+    weights: np.ndarray  # [clients], in multiples of an equal share; their mean is 1
+
+
+def weigh_alike(losses: np.ndarray) -> list[Weighed]:
+    """Weights under FedAvg, q-FFL, TERM, PropFair and AFL with usual settings; PropFair's M is a quarter above the largest loss.
+
+    PropFair's own weights sum to more than 1, which is a longer step and not another direction; here all sum to the same.
+    """
+    M = float(f"{1.25 * losses.max():.2g}")  # rounding moves it by 5 % at most, so it stays above every loss
+    methods = (
+        ("FedAvg", "fedavg", 0.0),
+        ("q-FFL, q = 1", "q-ffl", 1.0),
+        ("TERM, α = 1", "term", 1.0),
+        (f"PropFair, M = {M:g}", "propfair", M),
+        (AFL, "afl", 0.0),
+    )
+    found = []
+    for name, kind, parameter in methods:
+        weights = dual_weights(losses, kind, parameter)
+        found.append(Weighed(name, generalised_mean(losses, kind, parameter), len(losses) * weights / weights.sum()))
+    return found
+
+
+def weighing_chart(losses: np.ndarray) -> alt.LayerChart:
+    """One line per method over the clients in the order of their losses."""
+    order = np.argsort(losses, kind="stable")
+    kept = order[np.unique(np.linspace(0, len(order) - 1, min(len(order), WEIGHING_POINTS)).round().astype(int))]
+    found = weigh_alike(losses)
+    names = [weighed.name for weighed in found]
+    rows = [_weighing_row(weighed, losses, int(k)) for weighed in found for k in kept]
+    x = alt.X("loss:Q", axis=alt.Axis(title=LOSS, tickCount=6), scale=alt.Scale(zero=False, padding=10))
+    y = alt.Y("weight:Q", axis=alt.Axis(title=RELATIVE_WEIGHT, tickCount=5), scale=alt.Scale(zero=True, padding=6))
+    # AFL's one heavy client would flatten all others: it is pointed at instead of drawn to scale.
+    base = alt.Chart(values([row for row in rows if not (row["method"] == AFL and row["weight"])])).encode(x=x, y=y, color=colour_of(names))
+    layers = [
+        base.transform_filter(f"datum.method !== '{AFL}'").mark_line(strokeWidth=1.6, opacity=0.7),
+        base.mark_point(filled=True, size=46, opacity=0.9).encode(shape=shape_of(names), tooltip=_weighing_tooltip()),
+        *_worst(found[-1], float(losses.max()), names),
+    ]
+    title = "How each method would weigh the same losses"
+    return finish(layers, title=title, description=f"{title}: weight against loss for {len(losses)} clients.", height=300)
+
+
+def _worst(weighed: Weighed, loss: float, names: list[str]) -> list[alt.Chart]:
+    heavy = float(weighed.weights.max())
+    base = alt.Chart(values([{"method": AFL, "loss": loss, "text": f"{AFL}: {heavy:,.0f}, off the chart ↑"}])).encode(x="loss:Q")
+    return [
+        base.mark_rule(strokeWidth=1.6, strokeDash=[4, 3], opacity=0.7).encode(color=colour_of(names)),
+        base.mark_text(style="guide-text", align="right", baseline="top", dx=-8).encode(text="text:N", y=alt.value(2)),
+    ]
+
+
+def _weighing_row(weighed: Weighed, losses: np.ndarray, k: int) -> dict[str, Any]:
+    return {"method": weighed.name, "loss": float(losses[k]), "weight": float(weighed.weights[k]), "mean": weighed.mean}
+
+
+def _weighing_tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("method:N", title="Method"),
+        alt.Tooltip("loss:Q", title=LOSS, format=".3f"),
+        alt.Tooltip("weight:Q", title="Weight, in equal shares", format=".2f"),
+        alt.Tooltip("mean:Q", title="The mean that it minimises", format=".3f"),
+    ]

@@ -1,0 +1,343 @@
+"""HTML: markup with escaping by default, tables that suit a phone, figures, and a document that needs no network."""
+
+import base64
+import functools
+import hashlib
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import altair
+import altair as alt
+import vl_convert
+
+from evenly.report.charts.theme import DARK, LIGHT, ROOM, SAVED_WIDTH, page_config, saved_config
+from evenly.writing import write_whole
+
+# HTML with escaping by default: text is escaped unless it is already Html.
+
+VOID = {"meta", "link", "br", "wbr", "input"}
+
+
+class Html(str):
+    """Markup, safe to put into a page as it is."""
+
+
+def element(name: str, attributes: Mapping[str, str] | None = None, *children: str) -> Html:
+    """`<name attributes>children</name>`; attribute values and children that are not Html are escaped.
+
+    >>> element("p", {"class": "note"}, "1 < 2")
+    '<p class="note">1 &lt; 2</p>'
+    """
+    given = "".join(f' {key}="{html.escape(value)}"' for key, value in (attributes or {}).items())
+    return Html(f"<{name}{given}>" if name in VOID else f"<{name}{given}>{join(children)}</{name}>")
+
+
+def join(children: Sequence[str]) -> Html:
+    return Html("".join(child if isinstance(child, Html) else html.escape(child) for child in children))
+
+
+def data_block(identifier: str, value: Any) -> Html:
+    """JSON for a script to read. Escaped so that no text in it can end the block or open a comment."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Html(f'<script type="application/json" id="{html.escape(identifier)}">{text}</script>')
+
+
+def script(source: str) -> Html:
+    """A program of our own. It must hold no user text, and nothing that would end the element."""
+    if "</script" in source.lower() or "<!--" in source:
+        raise ValueError("A script on the page must not contain '</script' or '<!--'; write '<\\/script' instead.")
+    return Html(f"<script>{source}</script>")
+
+
+def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
+    """A list of terms and their values."""
+    return element("dl", None, *(element("div", None, element("dt", None, term), element("dd", None, text)) for term, text in pairs))
+
+
+def section(identifier: str, title: str, *children: str) -> Html:
+    heading = element("h2", {"id": f"{identifier}-title"}, title)
+    return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
+
+
+def unbroken(text: str) -> str:
+    """Text in which a number and its percent sign stay on one line."""
+    return text.replace(" %", "\u00a0%")
+
+
+# HTML tables that are readable on a phone: there, each row becomes a card and each cell carries its column's name.
+
+SHORT = 26
+
+
+class Column(NamedTuple):
+    """A column's name, and a word on how to read it."""
+
+    name: str
+    hint: str = ""
+    words: bool = False  # text rather than numbers
+
+
+class Entry(NamedTuple):
+    """A cell that stands out: `kind` is its CSS class."""
+
+    content: str
+    kind: str
+
+
+def grid(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str | Entry]],
+    *,
+    kind: str = "",
+    methods: bool = False,
+    clients: bool = False,
+) -> Html:
+    """A table whose first column names the row. Where rows are methods or clients, the page's script can sort and filter them.
+
+    The roles are spelled out because browsers drop a table's own when a style changes its display.
+    """
+    body = [_row(columns, cells) for cells in rows]
+    return element(
+        "table",
+        {
+            "role": "table",
+            **({"class": kind} if kind else {}),
+            **({"data-methods": ""} if methods else {}),
+            **({"data-clients": ""} if clients else {}),
+        },
+        element("caption", None, caption),
+        element("thead", {"role": "rowgroup"}, element("tr", {"role": "row"}, *map(_head, columns))),
+        element("tbody", {"role": "rowgroup"}, *body),
+    )
+
+
+def _head(column: Column) -> Html:
+    hint = [element("small", None, column.hint)] if column.hint else []
+    kind = {"class": "words"} if column.words else {}
+    return element("th", {"scope": "col", "role": "columnheader", **kind}, column.name, *hint)
+
+
+def _row(columns: Sequence[Column], cells: Sequence[str | Entry]) -> Html:
+    first, *rest = cells
+    name = first.content if isinstance(first, Entry) else first
+    # A hyphen would let q-fedavg break; only names that are longer than a line may.
+    name = element("span", {"class": "nowrap"}, name) if len(name) <= SHORT else name
+    found = [_cell(column, cell) for column, cell in zip(columns[1:], rest, strict=True)]
+    return element("tr", {"role": "row"}, element("th", {"scope": "row", "role": "rowheader"}, name), *found)
+
+
+def _cell(column: Column, cell: str | Entry) -> Html:
+    entry = cell if isinstance(cell, Entry) else Entry(cell, "")
+    kind = " ".join(filter(None, ("words" if column.words else "", entry.kind)))
+    # The content is wrapped so that on a phone it is one item beside the column's name.
+    content = element("span", None, entry.content)
+    return element("td", {"role": "cell", "data-column": column.name, **({"class": kind} if kind else {})}, content)
+
+
+# One HTML file that needs nothing else, not even a network: head, style, scripts and the charts' specifications.
+
+EXPOSED = "window.vegaEmbed = vegaEmbed;"  # the rest of the bundle serves it
+
+
+def document(title: str, body: Html, specs: Mapping[str, Any], *, assets: Sequence[str] = ()) -> str:
+    """The whole page. `assets` are styles and programs besides the usual.
+
+    `specs` are charts by the identifier of their place; `PLACE@NAME` is what a list of choices on the page shows there instead.
+    """
+    block = data_block("figures", {"specs": dict(specs), "page": page_config(), "saved": saved_config()})
+    programs = [bundle(), asset("page.js"), asset("tables.js"), *(asset(name) for name in assets if name.endswith(".js"))]
+    styles = [colours(), asset("page.css"), *(asset(name) for name in assets if name.endswith(".css"))]
+    head = [
+        element("meta", {"charset": "utf-8"}),
+        element("meta", {"http-equiv": "Content-Security-Policy", "content": _policy(programs)}),
+        element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+        element("meta", {"name": "color-scheme", "content": "light dark"}),
+        element("link", {"rel": "icon", "href": "data:,"}),
+        element("title", None, f"{title} · evenly"),
+        element("style", None, Html("".join(styles))),
+    ]
+    fallback = element("noscript", None, element("p", None, "The charts need JavaScript; the tables do not."))
+    scripts = [script(program) for program in programs]
+    parts = [element("head", None, *head), element("body", None, element("main", None, fallback, body), block, *scripts)]
+    return f"<!doctype html>\n{element('html', {'lang': 'en'}, *parts)}\n"
+
+
+def contents(entries: Mapping[str, str]) -> Html:
+    """Links to the sections of the page: identifier -> name."""
+    items = [element("li", None, element("a", {"href": f"#{key}"}, name)) for key, name in entries.items()]
+    return element("nav", {"aria-label": "Contents"}, element("ul", None, *items))
+
+
+def _policy(programs: list[str]) -> str:
+    """Forbid all requests and all scripts but our own, so that even a slip in escaping could do nothing.
+
+    Vega compiles its expressions, which needs 'unsafe-eval', and sets styles on elements.
+    """
+    hashes = [base64.b64encode(hashlib.sha256(program.encode()).digest()).decode() for program in programs]
+    allowed = " ".join(f"'sha256-{found}'" for found in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def colours() -> str:
+    """The page's colours as CSS variables, light and dark."""
+    light, dark = ("".join(f"--{name}:{value};" for name, value in theme.items()) for theme in (LIGHT, DARK))
+    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
+
+
+@functools.cache
+def bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one program, in the version that Altair writes for."""
+    major, minor, *_ = altair.SCHEMA_VERSION.lstrip("v").split(".")
+    return vl_convert.javascript_bundle(snippet=EXPOSED, vl_version=f"{major}.{minor}")
+
+
+def asset(name: str) -> str:
+    """A style or program that lies beside this module."""
+    return (resources.files("evenly.report") / name).read_text(encoding="utf-8")
+
+
+# A chart with its place on the page: title, controls, caption, legend.
+
+# Outlines of the shapes that the charts use, in a square from -1 to 1, in the order of `theme.SHAPES`.
+OUTLINES = (
+    "M0,-1A1,1 0 1 1 0,1A1,1 0 1 1 0,-1Z",
+    "M-.9,-.9H.9V.9H-.9Z",
+    "M0,-.95L1,.85H-1Z",
+    "M0,-1.1L.85,0L0,1.1L-.85,0Z",
+    "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
+    "M0,.95L1,-.85H-1Z",
+    "M.95,0L-.85,1V-1Z",
+    "M-.95,0L.85,1V-1Z",
+)
+
+
+class Figure(NamedTuple):
+    """A chart with its place on the page."""
+
+    identifier: str
+    chart: alt.LayerChart
+    caption: str
+    legend: tuple[str, ...] = ()
+    variants: Mapping[str, alt.LayerChart] = {}  # what can be shown instead, by a name that suits a file
+    filtered: bool = False  # whether the filter of methods applies to it
+    heading: str = ""  # on the page, where the chart's own title names one of its variants
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return _spec(self.chart)
+
+    @property
+    def specs(self) -> dict[str, dict[str, Any]]:
+        """The chart and its variants, as the page's script looks for them."""
+        others = {f"{self.identifier}@{name}": _spec(chart) for name, chart in self.variants.items()}
+        return {self.identifier: self.spec, **others}
+
+
+class Charts(NamedTuple):
+    """The chart sections, and the specifications that the page's script draws."""
+
+    sections: dict[str, Html]
+    specs: dict[str, dict[str, Any]]
+
+
+def _spec(chart: alt.LayerChart) -> dict[str, Any]:
+    spec = chart.to_dict(validate=False)  # checking takes a third of a page's time; tests check every kind of chart
+    spec.pop("config", None)  # the page brings its own
+    return spec
+
+
+def specs_of(figures: Iterable[Figure]) -> dict[str, dict[str, Any]]:
+    return {key: spec for figure in figures for key, spec in figure.specs.items()}
+
+
+def switch_html(text: str, figures: Sequence[Figure], titles: Mapping[str, str]) -> Html:
+    """A list of choices of what these figures show: name of a variant ("" for the chart itself) -> words."""
+    options = [element("option", {"value": name}, title) for name, title in titles.items()]
+    charts = " ".join(figure.identifier for figure in figures)
+    choice = element("select", {"data-charts": charts, "autocomplete": "off"}, *options)
+    return element("p", {"class": "controls chosen"}, element("label", None, f"{text} ", choice))
+
+
+def figure_html(figure: Figure, *controls: Html) -> Html:
+    """A figure; `controls` stand between its title and the chart."""
+    title = figure.heading or str(figure.chart.title)
+    save = [
+        element("button", {"type": "button", "data-save": kind, "aria-label": f"Save “{title}” as {kind.upper()}"}, kind.upper())
+        for kind in ("svg", "png")
+    ]
+    return element(
+        "figure",
+        {"aria-labelledby": f"{figure.identifier}-title"},
+        element(
+            "div", {"class": "head"}, element("h3", {"id": f"{figure.identifier}-title"}, title), element("span", {"class": "save"}, *save)
+        ),
+        *controls,
+        element("div", {"class": "chart", "id": figure.identifier, **({"data-filtered": ""} if figure.filtered else {})}),
+        element("figcaption", None, figure.caption),
+    )
+
+
+def legend_of(labels: Sequence[str], *, others: bool) -> Html:
+    items = [element("li", None, _swatch(OUTLINES[i], f"series-{i + 1}"), label) for i, label in enumerate(labels)]
+    grey = [element("li", None, _swatch(OUTLINES[0], "muted"), "all other methods")] if others else []
+    return element("ul", {"class": "legend", "aria-label": "Legend"}, *items, *grey)
+
+
+def _swatch(outline: str, colour: str) -> Html:
+    path = element("path", {"d": outline, "fill": f"var(--{colour})"})
+    return element("svg", {"viewBox": "-1.2 -1.2 2.4 2.4", "width": "12", "height": "12", "aria-hidden": "true"}, path)
+
+
+# Every chart of a report as a file of its own: PNG, SVG or PDF, drawn without a browser or a network.
+
+SCALE = 2.0  # of PNG: sharp on paper and on dense screens
+FORMATS = ("png", "svg", "pdf")
+
+
+def write_figures(specs: Mapping[str, dict[str, Any]], folder: Path, kind: str = "svg") -> list[Path]:
+    """Write the charts of a page (`specs` as in `page.build`) into a folder; the files are called as the charts are."""
+    if kind not in FORMATS:
+        raise ValueError(f"The format of figures must be one of {', '.join(FORMATS)}, got {kind!r}.")
+    return [_write(folder / f"{file_name(key)}.{kind}", drawn(spec, kind)) for key, spec in specs.items()]
+
+
+def drawn(spec: dict[str, Any], kind: str) -> bytes:
+    """One chart as it stands alone: with its title and legend, light colours and a fixed width."""
+    config = saved_config()
+    config["legend"] = config["legend"] | {"layout": {"top": {"margin": ROOM}}}  # between legends; Altair's schema has no word for it
+    found = _convert(kind)(vl_spec={**spec, "width": SAVED_WIDTH}, config=config, vl_version=_version())
+    return found.encode() if isinstance(found, str) else found
+
+
+def file_name(key: str) -> str:
+    """
+    >>> file_name("chart-rounds-average@bytes")
+    'rounds-average-bytes'
+    """
+    return re.sub(r"[^A-Za-z0-9.=]+", "-", key.removeprefix("chart-")).strip("-")
+
+
+def _write(path: Path, content: bytes) -> Path:
+    return write_whole(path, lambda file: file.write(content))
+
+
+def _convert(kind: str) -> Callable[..., str | bytes]:
+    png = functools.partial(vl_convert.vegalite_to_png, scale=SCALE)
+    return {"png": png, "svg": vl_convert.vegalite_to_svg, "pdf": vl_convert.vegalite_to_pdf}[kind]
+
+
+def _version() -> str:
+    """The version of Vega-Lite that Altair writes for."""
+    major, minor, *_ = altair.SCHEMA_VERSION.lstrip("v").split(".")
+    return f"{major}.{minor}"

@@ -1,0 +1,264 @@
+"""The sections on trust: who was left out and why, what clients reveal, and what is hidden."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+from evenly.algorithms import METHODS
+from evenly.experiment.deployment import UNKNOWN, Flagged, InForce, LeftOut
+from evenly.experiment.results import Comparison, Deployed, Incidents, Run
+from evenly.report.choice import Choice
+from evenly.report.disclosure import MANY, Hidden, hidden_clients, hidden_groups, hidden_words, withheld_client_metrics
+from evenly.report.group_values import groupings, rows_shown
+from evenly.report.html import Column, Html, element, grid, section, unbroken
+from evenly.report.values import SPLIT_WORDS
+
+# The section on who did not count in a deployment and why, and on who claimed more than the caps allow.
+
+MOST = 50  # rows of a table
+MOST_REASONS = 3
+PHASES = {"train": "training", "measure": "measuring", "evaluate": "evaluation", "census": "before the first round"}
+WHAT = {"loss": "its loss", "examples": "its rows", "coefficient": "its share of the weight", "norm": "the length of its update"}
+NO_PROOF = (
+    "A flag means that what a client claimed, or how much it would have counted, was outside the caps, and was brought back to them. "
+    "That is no proof of a lie: a client that the model really serves badly has a large loss, too."
+)
+NEVER = "Who is left out does not teach the model. Look after those that are left out often: the model can become unfair to them."
+
+T = TypeVar("T")
+
+
+def left_out_section(comparison: Comparison, choice: Choice) -> Html:
+    """Nothing for a simulation. Hidden clients are not named, and where anything is hidden no numbers are quoted."""
+    told = comparison.incidents
+    if told is None:
+        return Html("")
+    parts = [element("p", None, unbroken(_summary(comparison, told)))]
+    if told.left_out:
+        parts += [_left_out_table(comparison, choice, told.left_out), element("p", {"class": "soft"}, NEVER)]
+    if told.flagged:
+        parts += [element("h3", None, "Flagged"), element("p", None, NO_PROOF), _flag_table(comparison, choice, told.flagged)]
+    return section("left-out", "Who was left out", *parts)
+
+
+def _summary(comparison: Comparison, told: Incidents) -> str:
+    trained = [one for one in told.left_out if one.phase in ("train", "measure")]
+    clients = len({(one.client, one.node) for one in told.left_out})
+    if not told.left_out:
+        return f"Nobody: all of the {told.asked:,} updates that were asked for came and counted."
+    words = f"{len(trained):,} of the {told.asked:,} updates that were asked for did not come or did not count"
+    others = len(told.left_out) - len(trained)
+    words += f", and {others:,} further {'reply' if others == 1 else 'replies'}" if others else ""
+    words += f". That concerns {clients:,} of {comparison.federation.clients:,} clients."
+    last = int(comparison.runs[0].trace.rounds[-1])
+    silent = len({one.client for one in told.left_out if one.phase == "evaluate" and one.round == last})
+    older = f" In the last evaluation {silent:,} did not answer: what is shown of such a client is its last answer, if any."
+    return words + (older if silent else "")
+
+
+def _left_out_table(comparison: Comparison, choice: Choice, left_out: Sequence[LeftOut]) -> Html:
+    by_client = _grouped(left_out, lambda one: (one.client, one.node if one.client == UNKNOWN else UNKNOWN))
+    ordered = sorted(by_client, key=lambda own: -len(own))
+    rows = [[_name(comparison, choice, own[0]), f"{len(own):,}", _when(own), _why(own, choice)] for own in ordered[:MOST]]
+    caption = "Whose replies did not count, how often, in which rounds and why."
+    caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
+    return grid(caption, [Column("Client"), Column("Times"), Column("Rounds", words=True), Column("Why", words=True)], rows)
+
+
+def _name(comparison: Comparison, choice: Choice, one: LeftOut) -> str:
+    return f"node {one.node}" if one.client == UNKNOWN else _called(comparison, choice, one.client)
+
+
+def _called(comparison: Comparison, choice: Choice, client: int) -> str:
+    return "a client that is not named" if client in choice.hidden else comparison.federation.names[client]
+
+
+def _when(own: Sequence[LeftOut]) -> str:
+    phases = _grouped(own, lambda one: one.phase)
+    if len(phases) == 1 and own[0].phase == "train":
+        return spans(one.round for one in own)
+    told = [(PHASES.get(same[0].phase, same[0].phase), spans(one.round for one in same)) for same in phases]
+    return "; ".join(phase if rounds == "0" else f"{phase} {rounds}" for phase, rounds in told)
+
+
+def _why(own: Sequence[LeftOut], choice: Choice) -> str:
+    """Every kind of reason with how often, and of the most frequent the last sentence; sentences may quote numbers of people."""
+    kinds = sorted(_grouped(own, lambda one: one.kind), key=lambda same: -len(same))
+    several = len(kinds) > 1
+    words = []
+    for same in kinds[:MOST_REASONS]:
+        often = f" ({len(same):,} times)" if several and len(same) > 1 else ""
+        words.append(f"{same[0].kind}{often}" if choice.least > 1 else f"{same[-1].reason}{often}")
+    return "; ".join(words) + ("; and more" if len(kinds) > MOST_REASONS else "")
+
+
+def _flag_table(comparison: Comparison, choice: Choice, flagged: Sequence[Flagged]) -> Html:
+    by_client = _grouped(flagged, lambda one: (one.flag.client, one.flag.what))
+    ordered = sorted(by_client, key=lambda own: -len(own))
+    rows = []
+    for own in ordered[:MOST]:
+        flag = own[-1].flag
+        everybody = flag.client == UNKNOWN
+        name = "all who were left" if everybody else _called(comparison, choice, flag.client)
+        quiet = choice.least > 1 and flag.what == "examples"
+        said = "not shown" if quiet else _amount(flag.what, flag.said)
+        counted = "not shown" if quiet else _amount(flag.what, flag.counted)
+        what = f"the cap of {said} cannot hold for so few" if everybody else WHAT.get(flag.what, flag.what)
+        rows.append([name, what, _rounds(one.round for one in own), "" if everybody else said, counted])
+    caption = "Whom the caps changed; amounts are of the last time."
+    caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
+    columns = [Column("Client"), Column("What", words=True), Column("Rounds", words=True), Column("Claimed"), Column("Counted as")]
+    return grid(caption, columns, rows)
+
+
+def _rounds(numbers: Iterable[int]) -> str:
+    """Round 0 is what was said before the first one."""
+    found = sorted(set(numbers))
+    later = [spans(found[1:])] if len(found) > 1 else []
+    return ", ".join(["census", *later]) if found[0] == 0 else spans(found)
+
+
+def _amount(what: str, value: float) -> str:
+    if what == "examples":
+        return f"{value:,.0f}"
+    return f"{100 * value:.1f} %".replace(" %", "\u00a0%") if what == "coefficient" else f"{value:,.4g}"
+
+
+def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
+    found: dict[Hashable, list[T]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return list(found.values())
+
+
+def spans(rounds: Iterable[int]) -> str:
+    """Rounds in words.
+
+    >>> spans([5, 1, 2, 3, 9, 8])
+    '1–3, 5, 8–9'
+    """
+    ordered = sorted(set(rounds))
+    runs = [[n for _, n in own] for _, own in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0])]
+    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+# What each method makes its clients reveal besides their update.
+
+WORDS = {
+    "examples": "how many training rows it has",
+    "loss": "its loss: how badly the model it received fits its training rows",
+    "table": "counts of its training rows by group, label and prediction",
+    "valid_table": "counts of its validation rows by group, label and prediction",
+    "cell_loss": "its losses, summed by group and label",
+    "unprivileged": "how many of its training rows belong to unprivileged people",
+    "choice": "which of the models suits it best",
+    "gram": "its whole update: the server cannot work from a sum alone",
+    "square_norm": "how long its update is (one number; without masking the server sees it anyway)",
+}
+
+
+class Revealed(NamedTuple):
+    """What a client that takes part in a round sends under one method."""
+
+    label: str
+    title: str  # the method's name in words, "" if it is not registered
+    needs: tuple[str, ...] | None  # in the order of WORDS; None if not known
+    upload: float  # bytes
+    download: float
+
+    @property
+    def words(self) -> list[str]:
+        return [WORDS.get(name, name) for name in self.needs or ()]
+
+
+def revealed(comparison: Comparison, label: str) -> Revealed:
+    run = comparison.of(label)[0]
+    title = METHODS[run.algorithm].title if run.algorithm in METHODS else ""
+    return Revealed(label, title, needs_of(run), float(run.trace.upload), float(run.trace.download))
+
+
+def needs_of(run: Run) -> tuple[str, ...] | None:
+    """What a run's rule and sampling need of clients, in the order of WORDS; None if it is not known."""
+    return None if run.needs is None else tuple(name for name in WORDS if name in run.needs)
+
+
+# What clients of a deployment tell the server besides what the method needs: a census, evaluations, and updates one by one.
+
+CENSUS = (
+    "Census: before the first round, once, how many training rows a client has of each group and label and, where it says so, its name, "
+    "its number, the group that it belongs to as a whole, and what its labels and groups are called."
+)
+NO_CENSUS = "Census: none was asked for."
+ONE_PHASE = "Updates: what each client trained reaches the server one by one."
+IN_THE_CLEAR = (
+    "Updates: rounds have two phases, but without a function for a masked sum each client's update, times a coefficient that the server "
+    "knows, still reaches the server one by one."
+)
+GIVEN_SUM = (
+    "Updates: rounds have two phases, and a function that the server was given makes the sum of what clients send. Whether that hides "
+    "single updates depends on this function and on the clients' masks, which are not checked here."
+)
+NOT_KEPT = "Updates: of some rounds it was not kept whether a function for a masked sum was given; without one they come one by one."
+
+
+def deployed_words(comparison: Comparison) -> list[str]:
+    """One sentence each; nothing of a simulation."""
+    deployed = comparison.deployed
+    if deployed is None:
+        return []
+    grouped = len(comparison.federation.groups) > 1
+    return [CENSUS if deployed.census else NO_CENSUS, _evaluations(deployed, grouped=grouped), _updates(deployed.options)]
+
+
+def _evaluations(deployed: Deployed, *, grouped: bool) -> str:
+    counts = f"counts by {'group, ' if grouped else ''}label and prediction"
+    if deployed.tables:
+        found = counts + (", or from some clients an accuracy only" if deployed.accuracies else "")
+    else:
+        found = "its accuracy (counts by label and prediction, and by group, where a client sends them instead)"
+    *most, last = [SPLIT_WORDS[split] for split in deployed.evaluated] or ["test"]
+    rows = f"{', '.join(most)} and {last}" if most else last
+    return f"Evaluations: after each round in which a client evaluates, of its {rows} rows how many there are, its mean loss, and {found}."
+
+
+def _updates(options: tuple[InForce, ...]) -> str:
+    """By the least that was hidden in any round."""
+    if not options or options[0].since > 1:
+        return NOT_KEPT
+    least = min(options, key=lambda one: (one.two_phase, one.given_sum))
+    words = GIVEN_SUM if least.given_sum else IN_THE_CLEAR if least.two_phase else ONE_PHASE
+    changed = len({(one.two_phase, one.given_sum) for one in options}) > 1
+    return words + (" That holds for some of the rounds: see two_phase under Settings." if changed else "")
+
+
+# The section on what is not shown, and why.
+
+WHY = (
+    "What rests on fewer than {least} people is hidden, so that nobody's outcome can be read off a small number. Where a total would "
+    "give a hidden number away, the smallest other one is hidden too, and metrics made of hidden ones are withheld. Figures over clients "
+    "leave hidden clients out"
+)
+KEPT = f", unless more than {MANY} are hidden, as here: so many cannot be solved for."
+
+
+def hidden_section(comparison: Comparison, choice: Choice) -> Html:
+    """Nothing where nothing was asked to be hidden."""
+    if choice.least < 2:
+        return Html("")
+    items = [hidden_words([hidden_clients(comparison, choice.split, choice.least)], choice.least, what="client", whom="rows")]
+    if withheld := withheld_client_metrics(comparison, choice.split, choice.hidden, choice.least):
+        items.append(f"Withheld, because a hidden client could be read off: {', '.join(sorted(withheld))}.")
+    for grouping in groupings(comparison.federation):
+        found = hidden_groups(comparison, rows_shown(comparison), choice.least, grouping.attribute)
+        cells = Hidden(found.cells[:, 1:], found.small[:, 1:], {})
+        items.append(_of(grouping.title, hidden_words([Hidden(found.cells[:, 0], found.small[:, 0], {})], choice.least, what="group")))
+        items.append(_of(grouping.title, hidden_words([cells], choice.least, what="rate of a group by label")))
+        if found.withheld:
+            items.append(_of(grouping.title, f"withheld: {', '.join(sorted(found.withheld))}."))
+    told = [element("li", None, unbroken(text)) for text in items if text] or [element("li", None, "Nothing had to be hidden.")]
+    intro = element("p", None, WHY.format(least=choice.least) + (KEPT if len(choice.hidden) > MANY else "."))
+    return section("hidden", "What is not shown", intro, element("ul", {"class": "words"}, *told))
+
+
+def _of(title: str, words: str) -> str:
+    return f"By {title}: {words}" if words else ""

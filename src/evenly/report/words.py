@@ -1,0 +1,338 @@
+"""What was found, in plain words, and no more than the numbers allow; and the opening of the page."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from evenly.data.splits import CENTRAL
+from evenly.experiment.results import Comparison
+from evenly.metrics import METRICS, Spread
+from evenly.report.choice import Choice
+from evenly.report.disclosure import MANY
+from evenly.report.facts import divergence
+from evenly.report.group_values import rows_shown, with_groups
+from evenly.report.html import Html, element, join, unbroken
+from evenly.report.tables import title_of as title_of_metric
+from evenly.report.values import (
+    COLUMNS,
+    SPLIT_WORDS,
+    UNDEFINED,
+    Values,
+    difference,
+    format_value,
+    headline,
+    is_clear,
+    known_of,
+    over_seeds,
+    table_of,
+)
+from evenly.report.worst_served import sentences, whom_of, whom_table
+
+# What was found, in plain words, and no more than the numbers allow.
+
+NAMES = {
+    "variance": "the variance of {rows} accuracy between clients",
+    "worst10": "the accuracy of the worst-served 10 % of clients",
+    "average": "the average accuracy",
+    CENTRAL: "the accuracy on the central test set",
+}
+WITHOUT_UNIT = ("variance", "eod_abs")
+FEW_SEEDS = 5
+NOTABLE_NOISE = 0.05  # share of the variance from which on small test sets are worth a note
+
+
+class Summary(NamedTuple):
+    """The finding in one sentence, and what to bear in mind with it."""
+
+    finding: str
+    cautions: str
+
+
+def summarise(values: Values, choice: Choice) -> Summary:
+    """The leading method against the baseline."""
+    if not np.isfinite(over_seeds(values, choice.baseline, "average").mean):
+        return Summary(_untested(values, choice), "")
+    if choice.lead == choice.baseline:
+        return Summary(_single(values, choice), joined(_rows(choice), "There is no other method to compare it with."))
+    finding = against(values, choice.baseline, choice.lead, choice.split)
+    return Summary(finding, joined(_rows(choice), seeds_caution(values, choice.baseline, choice.lead, "average"), _chosen(values, choice)))
+
+
+def joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def _untested(values: Values, choice: Choice) -> str:
+    text = "No client has test rows, so nothing can be said about how evenly the clients are served."
+    if headline(values) != CENTRAL:
+        return text
+    reached = [f"{label} reaches {value_text(values, label, CENTRAL)} %" for label in dict.fromkeys((choice.baseline, choice.lead))]
+    return f"{text} On the central test set {' and '.join(reached)}."
+
+
+def _single(values: Values, choice: Choice) -> str:
+    label, first = choice.baseline, headline(values)
+    accuracy, worst, variance = (value_text(values, label, m) for m in (first, "worst10", "variance"))
+    what = f"an average {SPLIT_WORDS[choice.split]} accuracy of {accuracy} %"
+    what = what if first == "average" else f"{accuracy} % on the central test set"
+    return f"{label} reaches {what}; the worst-served 10 % of clients get {worst} %, and the variance between clients is {variance}."
+
+
+def _rows(choice: Choice) -> str:
+    return "" if choice.split == "test" else "No client has test rows of its own: clients are compared on their validation rows."
+
+
+def _chosen(values: Values, choice: Choice) -> str:
+    if not choice.chosen_on:
+        return ""
+    unseen = choice.chosen_on != choice.split
+    rows = "validation rows" if unseen else f"the {SPLIT_WORDS[choice.split]} rows themselves, which flatters it"
+    others = len(values) - 1
+    return (
+        f"{choice.lead} stands for the {others} methods compared with {choice.baseline}: no other serves the worst 10 % better on {rows}."
+    )
+
+
+def against(values: Values, baseline: str, label: str, split: str = "test") -> str:
+    """One method compared with the baseline, in a sentence. A verb is used only where the seeds bear it out."""
+    names = {metric: NAMES[metric].format(rows=SPLIT_WORDS[split]) for metric in ("variance", "worst10")}
+    clauses = [change_in(values, baseline, label, metric, name) for metric, name in names.items()]
+    return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {accuracy_change(values, baseline, label)}."
+
+
+def change_in(values: Values, baseline: str, label: str, metric: str, name: str) -> str:
+    """What a method does to a metric, called `name`, compared with the baseline: a verb and both numbers."""
+    before, after = value_text(values, baseline, metric), value_text(values, label, metric)
+    unit = "" if metric in WITHOUT_UNIT else " %"
+    span = f"from {before}{unit} to {after}{unit}"
+    change = difference(values, label, baseline, metric)
+    if not np.isfinite(change.mean) or UNDEFINED in (before, after):
+        return f"cannot be compared in {name}"
+    if before == after:
+        return f"leaves {name} at {after}{unit}"
+    if np.isfinite(change.half_width) and not is_clear(change):
+        return f"does not clearly change {name} ({span})"
+    return f"{'raises' if change.mean > 0 else 'lowers'} {name} {span}"
+
+
+def accuracy_change(values: Values, baseline: str, label: str) -> str:
+    """What a method costs or gains in accuracy, compared with the baseline."""
+    metric = headline(values)
+    change = difference(values, label, baseline, metric)
+    if not np.isfinite(change.mean):
+        return f"{NAMES[metric]} cannot be compared"
+    points = points_text(change)
+    if points.startswith("0.0"):
+        return f"{NAMES[metric]} stays the same"
+    unclear = ", which may be chance" if np.isfinite(change.half_width) and not is_clear(change) else ""
+    return f"{NAMES[metric]} changes by {points}{unclear}"
+
+
+def points_text(change: Spread) -> str:
+    """A change in percentage points, with its sign."""
+    shown = f"{change.mean:+.1f}".replace("-", "−")
+    return f"{'0.0' if shown in ('+0.0', '−0.0') else shown} points"
+
+
+def seeds_caution(values: Values, baseline: str, label: str, metric: str) -> str:
+    """What so few seeds mean for a comparison; nothing where there are enough."""
+    seeds = difference(values, label, baseline, metric).seeds
+    if seeds == 1:
+        return "This is a single seed: there is no interval, and small differences may be chance."
+    if seeds < FEW_SEEDS:
+        return f"With only {seeds} seeds the 95 % intervals are wide; more seeds would narrow them."
+    return ""
+
+
+def noise_note(values: Values, choice: Choice, rows: float) -> str:
+    """How much of the variance is only small test sets; empty where that is little."""
+    label, word = choice.baseline, SPLIT_WORDS[choice.split]
+    total, noise = over_seeds(values, label, "variance").mean, over_seeds(values, label, "variance_noise").mean
+    if not np.isfinite(total):
+        return ""
+    if not np.isfinite(noise):
+        return f"No client has two {word} rows, so it is not known how much of the variance is chance. Read it with care."
+    if total == 0 or noise / total < NOTABLE_NOISE:
+        return ""
+    below = "All of it" if noise >= total else f"About {100 * noise / total:.0f} % of it"
+    return (
+        f"Half of the clients have {rows:.0f} {word} rows or fewer. With so few rows, accuracies differ by chance even where all "
+        f"clients are served alike: that alone would cause a variance of about {format_value(noise, METRICS['variance_noise'])} "
+        f"under {label}, where {format_value(total, METRICS['variance'])} is seen. {below} can be chance and need not be unfairness. "
+        f"The column “{METRICS['variance_true'].title}” leaves that part out."
+    )
+
+
+def value_text(values: Values, label: str, metric: str) -> str:
+    return format_value(over_seeds(values, label, metric).mean, COLUMNS[metric])
+
+
+# What happens to groups, in plain words, and no more than the numbers allow.
+
+METRIC = "eod_abs"
+WHAT = "|EOD|, the gap between the true positive rates of the unprivileged and of the privileged,"
+MOST_NAMED = 3
+
+
+def summarise_groups(values: Values, choice: Choice, split: str) -> Summary:
+    """The leading method and the one with the least |EOD| against the baseline; nothing without groups.
+
+    `values` are of clients and groups; `split` are the rows that groups are measured on.
+    """
+    if not choice.alike:
+        return Summary("", "")
+    baseline, lead, alike = choice.baseline, choice.lead, choice.alike
+    if not np.isfinite(over_seeds(values, baseline, METRIC).mean):
+        return Summary(f"For the groups, {alike} has the least {WHAT} {value_text(values, alike, METRIC)}.", _group_rows(split))
+    sentences = [f"For the groups, {WHAT} is {value_text(values, baseline, METRIC)} under {baseline}."]
+    if lead not in (baseline, alike):
+        sentences.append(f"{_sentence(values, baseline, lead)}.")
+    if alike != baseline:
+        sentences.append(f"{_sentence(values, baseline, alike)}{_rank(values)}; {accuracy_change(values, baseline, alike)}.")
+    elif len(values) > 1:
+        sentences.append("No other method has a smaller one.")
+    return Summary(joined(*sentences), joined(_group_rows(split), _chosen_groups(values, choice), _seeds(values, choice)))
+
+
+def _sentence(values: Values, baseline: str, label: str) -> str:
+    return f"{label} {change_in(values, baseline, label, METRIC, 'it')}"
+
+
+def _rank(values: Values) -> str:
+    return ", the least of all methods" if len(values) > 2 else ""
+
+
+def _group_rows(split: str) -> str:
+    rows = "the central test set" if split == CENTRAL else f"the {SPLIT_WORDS[split]} rows of all clients together"
+    return f"Groups are compared on {rows}."
+
+
+def _chosen_groups(values: Values, choice: Choice) -> str:
+    """How much it means that a method has the least |EOD|: it was chosen on these rows, and others may be as good."""
+    if len(values) < 3:
+        return ""
+    near = [row.label for row in table_of(values, metrics=(METRIC,)).rows if row.cells[METRIC].near]
+    flattered = "" if choice.alike == choice.baseline else f"They also picked {choice.alike}, which flatters it."
+    if not near:
+        return flattered
+    named = ", ".join(near) if len(near) <= MOST_NAMED else f"{len(near)} of the {len(values) - 1} others"
+    return joined(flattered, f"Over these seeds not clearly worse than {choice.alike}: {named}.")
+
+
+def _seeds(values: Values, choice: Choice) -> str:
+    """Only where the words about clients, which warn of few seeds, have nothing to compare."""
+    silent = choice.alike == choice.baseline or np.isfinite(over_seeds(values, choice.baseline, "average").mean)
+    return "" if silent else seeds_caution(values, choice.baseline, choice.alike, METRIC)
+
+
+# The top of the page: whom the model serves worst, what the compared methods change, and the three numbers that matter most.
+
+KICKER = "how evenly a federated model serves its clients"
+NOTES = "As planned; how this page's results were made is under Settings and Data."
+WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a metric's title
+
+
+def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
+    """Title, whom the first method serves worst, what the others change, and what the experiment's file says about it."""
+    whom = whom_of(comparison, values, choice)
+    lead = [] if whom is None else [*lead_of(sentences(whom)), whom_table(whom)]
+    header = element(
+        "header",
+        None,
+        element("p", {"class": "kicker"}, f"evenly · {comparison.name if comparison.title else KICKER}"),
+        element("h1", None, title_of(comparison)),
+        *lead[:-1],
+        *_diverged(comparison),
+        *lead[-1:],
+        *_without_some(comparison.federation.clients, len(choice.hidden)),
+        *_changes(comparison, values, choice, single=whom is not None),
+    )
+    return join([header, *_notes(comparison.notes)])  # the header is a page of its own on paper
+
+
+def title_of(comparison: Comparison) -> str:
+    """The experiment's own title or, where it has none, the data and the question."""
+    methods, data = comparison.labels, comparison.federation.name
+    question = (
+        f"which of {len(methods)} methods serves clients most evenly?" if len(methods) > 1 else f"whom does {methods[0]} serve worst?"
+    )
+    return comparison.title or f"{data[:1].upper()}{data[1:]}: {question}"
+
+
+def lead_of(said: Sequence[str]) -> list[Html]:
+    """The first sentence stands out; whom the model serves worst follows in the same breath."""
+    first, *rest = said
+    return [
+        element("p", {"class": "lead"}, unbroken(first)),
+        *([element("p", {"class": "next"}, unbroken(" ".join(rest)))] if rest else []),
+    ]
+
+
+def _diverged(comparison: Comparison) -> list[Html]:
+    found = divergence(comparison)
+    return [element("aside", None, *(element("p", None, unbroken(text)) for text in found))] if found else []
+
+
+def _changes(comparison: Comparison, values: Values, choice: Choice, *, single: bool) -> list[Html]:
+    """What the compared methods change, for clients and for groups, in words and in numbers."""
+    summary = summarise(values, choice)
+    known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
+    tiles = [element("div", {"class": "tiles"}, *(_tile(values, choice, metric) for metric in known))] if known else []
+    groups = summarise_groups(with_groups(comparison, values, choice.least), choice, rows_shown(comparison))
+    words = {"next": summary.finding, "soft": summary.cautions}, {"next": groups.finding, "soft": groups.cautions}
+    head = "What the methods change" if len(values) > 1 else "How evenly it serves them"
+    said = [element("p", {"class": kind}, unbroken(text)) for pair in words for kind, text in pair.items() if text]
+    return [*([element("h2", None, head)] if single else []), *said, *tiles]
+
+
+def _without_some(clients: int, hidden: int) -> list[Html]:
+    """Small clients are often those that are served worst, so a page without them may look better than the results are."""
+    if not 0 < hidden <= MANY:
+        return []
+    link = element("a", {"href": "#hidden"}, "not shown")
+    text = f": figures and charts over clients are of the other {clients - hidden:,}, and can differ much from those over all."
+    return [element("aside", None, element("strong", None, f"{hidden:,} of {clients:,} clients"), " are ", link, text)]
+
+
+def _notes(notes: str) -> list[Html]:
+    paragraphs = [element("p", None, unbroken(text)) for text in map(str.strip, notes.split("\n\n")) if text]
+    head = element("summary", None, "About the experiment"), element("p", {"class": "soft"}, NOTES)
+    return [element("details", {"class": "later"}, *head, *paragraphs)] if paragraphs else []
+
+
+def _tile(values: Values, choice: Choice, name: str) -> Html:
+    metric = COLUMNS[name]
+    unit = "" if name == "variance" else " %"
+    before, after = (
+        _with_unit(format_value(over_seeds(values, label, name).mean, metric), unit) for label in (choice.baseline, choice.lead)
+    )
+    rows = "" if choice.split == "test" or name == CENTRAL else ", validation rows"
+    parts = [element("h2", None, f"{title_of_metric(metric.title)}{WHOSE.get(name, '')}{rows}")]
+    if choice.lead == choice.baseline:
+        return element("div", {"class": "tile"}, *parts, element("p", {"class": "number"}, after))
+    arrow = element("span", {"class": "soft"}, f"{before} ", element("span", {"aria-label": "to"}, "→"), " ")
+    change = difference(values, choice.lead, choice.baseline, name)
+    low, high = (_signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))
+    interval = (
+        f"change: {low} to {high} (95 % interval)"
+        if np.isfinite(change.half_width)
+        else f"change: {_signed(format_value(change.mean, metric))}"
+    )
+    return element(
+        "div",
+        {"class": "tile"},
+        *parts,
+        element("p", {"class": "number"}, arrow, element("strong", None, after)),
+        element("p", {"class": "soft"}, f"{choice.baseline} to {choice.lead}"),
+        element("p", {"class": "soft"}, interval),
+    )
+
+
+def _with_unit(text: str, unit: str) -> str:
+    return text if text == UNDEFINED else f"{text}{unit}"
+
+
+def _signed(text: str) -> str:
+    unsigned = text == UNDEFINED or not text.strip("0.")
+    return text.replace("-", "−") if unsigned or text.startswith("-") else f"+{text}"
