@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from evenly.experiment.config import Experiment, read_packaged
-from evenly.experiment.findings import findings
 from evenly.experiment.folder import Store
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
-from evenly.experiment.thesis import COLUMNS, FRACTIONS, SCORES, View, views
 from evenly.metrics import half_width, spread
+from evenly.papers.findings import findings
+from evenly.papers.thesis import COLUMNS, FRACTIONS, SCORES, View, views
 
 Kept = dict[str, Any]
 METRICS = (*COLUMNS.values(), *SCORES)

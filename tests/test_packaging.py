@@ -126,8 +126,8 @@ def try_it(folder: Path, work: Path) -> None:
     program, python = folder / "bin" / "evenly", folder / PYTHON
     found = json.loads(call(python, "-W", "error", "-c", OPEN_DATA, cwd=work))
     assert Path(found["home"]).is_relative_to(folder), "evenly must come from the wheel"
-    assert len(found["tomls"]) == len(list((SOURCE / "evenly" / "experiments").rglob("*.toml")))
-    assert set(found["rows"]) == {path.name for path in (SOURCE / "evenly" / "reference").glob("*.csv")}
+    assert len(found["tomls"]) == len(list((SOURCE / "evenly" / "papers" / "experiments").rglob("*.toml")))
+    assert set(found["rows"]) == {path.name for path in (SOURCE / "evenly" / "papers" / "reference").glob("*.csv")}
     assert min(found["rows"].values()) > 1
     assert {"page.css", "page.js"} <= set(found["assets"])
     assert call(program, "--version", cwd=work) == f"evenly {evenly.__version__}\n"

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_report_in_browser import DESK, PHONE, Visit, browser  # noqa: F401
 from tests.studies import METHODS, study
 
-from evenly.report.study import write_study_report
+from evenly.papers.study_page import write_study_report
 
 pytestmark = pytest.mark.browser
 

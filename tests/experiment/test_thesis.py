@@ -10,15 +10,28 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evenly.experiment.config import read_packaged
-from evenly.experiment.findings import findings
-from evenly.experiment.findings.finding import lead
-from evenly.experiment.findings.pairs import Tally, on_average, rank_correlation, ranks, tally
-from evenly.experiment.findings.weights import effective_clients, unprivileged_share
 from evenly.experiment.study import rows_of
-from evenly.experiment.thesis import Place, figures, named, place, study_rows, tidy_study, views
+from evenly.metrics.runs import effective_clients
+from evenly.papers.findings import findings
+from evenly.papers.influence import unprivileged_share
+from evenly.papers.thesis import (
+    Place,
+    Tally,
+    figures,
+    lead,
+    named,
+    on_average,
+    place,
+    rank_correlation,
+    ranks,
+    study_rows,
+    tally,
+    tidy_study,
+    views,
+)
 from tests.studies import METHODS, federation, people, study, trace
 
-REFERENCE = resources.files("evenly") / "reference" / "thesis_results.csv"
+REFERENCE = resources.files("evenly") / "papers" / "reference" / "thesis_results.csv"
 
 
 def reference() -> list[dict[str, str]]:

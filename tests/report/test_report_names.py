@@ -13,7 +13,8 @@ import evenly
 from evenly.commands import export, study, tune
 from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, Spread, spread
-from evenly.report import facts, study_table
+from evenly.papers import study_page
+from evenly.report import facts
 from evenly.report.charts.rounds import SHOWN as DEVELOPED
 from evenly.report.charts.rounds import convergence
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, measure_title
@@ -70,7 +71,7 @@ def test_plus_or_minus_is_half_of_the_interval_wherever_seeds_are_summed_up():
 
 
 def test_no_page_and_no_command_calls_plus_or_minus_anything_else():
-    said = [inspect.getsource(module) for module in (facts, study_table, export, study, tune)]
+    said = [inspect.getsource(module) for module in (facts, study_page, export, study, tune)]
     pages = [path.read_text() for path in Path(evenly.__file__).parent.rglob("*.py")]
     assert not [text for text in (*said, *pages) if re.search(r"± (a |the )?(standard deviation|95 % interval)", text)]
 

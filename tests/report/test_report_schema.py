@@ -12,8 +12,8 @@ from tests.studies import study
 from tests.tunings import searched
 
 import evenly
+from evenly.papers.study_page import render_study
 from evenly.report.page import render
-from evenly.report.study import render_study
 from evenly.report.tuning_page import render_tuning
 
 

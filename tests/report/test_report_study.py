@@ -6,7 +6,7 @@ import re
 import pytest
 from tests.studies import METHODS, study
 
-from evenly.report.study import render_study, write_study_report
+from evenly.papers.study_page import render_study, write_study_report
 
 MIB = 2**20
 

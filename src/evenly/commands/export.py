@@ -75,7 +75,7 @@ def _tidy(folder: Path) -> list[dict[str, Any]]:
     from evenly.experiment.reopen import open_results, open_study, read_plan
     from evenly.experiment.results import tidy
     from evenly.experiment.study import StudyPlan
-    from evenly.experiment.thesis import tidy_study
+    from evenly.papers.thesis import tidy_study
 
     if isinstance(read_plan(folder), StudyPlan):
         return list(tidy_study(open_study(folder)))

@@ -67,9 +67,8 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dic
     """Write the report of a study; its charts, and what to warn of."""
     from evenly.experiment.folder import Record, read_record
     from evenly.experiment.reopen import open_study
-    from evenly.experiment.thesis import views
-    from evenly.report.study import write_study_report
-    from evenly.report.study_figures import study_charts
+    from evenly.papers.study_page import study_charts, write_study_report
+    from evenly.papers.thesis import views
     from evenly.terminal import warnings_of
 
     if least > 1:

@@ -63,7 +63,7 @@ def _every_experiment(
     """Every experiment of a paper, each into its folder; one that cannot be run is named and the others go on."""
     from evenly.commands.study import findings_json, findings_text, write_joint_report
     from evenly.experiment.config import of_paper
-    from evenly.experiment.findings import findings
+    from evenly.papers.findings import findings
 
     # The options are in the name, so that the same command finds what it finished before.
     settings = [key if value is True else f"{key}{value}" for key, value in options.items() if value]

@@ -12,12 +12,11 @@ from evenly.commands.planned import show_plan
 from evenly.commands.running import How, working_in
 from evenly.experiment.estimate import refuse_large_models
 from evenly.experiment.execute import setting_of
-from evenly.experiment.findings import Finding, best, best_in_paper, findings
-from evenly.experiment.findings.finding import score
 from evenly.experiment.folder import Record, Store, begin, finish, write_csv, write_tidy
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
-from evenly.experiment.thesis import study_rows, tidy_study, views
-from evenly.report.study import write_study_report
+from evenly.papers.findings import Finding, best, best_in_paper, findings
+from evenly.papers.study_page import write_study_report
+from evenly.papers.thesis import score, study_rows, tidy_study, views
 from evenly.report.values import spread_words
 from evenly.terminal import progress, warnings_of
 

@@ -171,7 +171,7 @@ def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def packaged() -> list[str]:
     """Names of the experiments that come with the package, such as qffl/synthetic."""
-    root = resources.files("evenly") / "experiments"
+    root = resources.files("evenly") / "papers" / "experiments"
     return sorted(
         f"{paper.name}/{file.name[:-5]}"
         for paper in root.iterdir()
@@ -189,7 +189,7 @@ def of_paper(paper: str) -> list[str]:
 def read_packaged(name: str) -> Experiment:
     if name not in packaged():
         raise unknown("experiment", name, packaged())
-    text = (resources.files("evenly") / "experiments" / f"{name}.toml").read_text()
+    text = (resources.files("evenly") / "papers" / "experiments" / f"{name}.toml").read_text()
     return _checked(tomllib.loads(text), f"{name}.toml")
 
 

@@ -52,7 +52,7 @@ def lines_of(comparison: Comparison, folder: Path) -> list[Line]:
 
 
 def _figures(paper: Paper) -> list[dict[str, str]]:
-    with (resources.files("evenly") / "reference" / f"{paper.reference}.csv").open() as file:
+    with (resources.files("evenly") / "papers" / "reference" / f"{paper.reference}.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["dataset"] == paper.dataset and _mean(row)]
     return [row for row in rows if not paper.setting or row["setting"] == paper.setting]
 

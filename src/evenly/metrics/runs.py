@@ -201,3 +201,18 @@ def run_metrics(trace: Trace, client_group: Any) -> dict[str, float]:
     """Those of these metrics that the run has."""
     found = {m.name: m.function(trace, client_group) for m in RUN_METRICS.values()}
     return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def effective_clients(trace: Trace) -> float:
+    """1 / Σ a² of the normalised coefficients, averaged over rounds: K for equal weights, 1 if one client has them all.
+
+    Rounds in which nobody counted are left out; NaN if that is all of them.
+    """
+    clients = len(trace.excluded)
+    # A client that was drawn twice sits in two slots and counts with both.
+    found, at = np.unique(np.arange(len(trace.cohort))[:, None] * clients + trace.cohort, return_inverse=True)
+    held = np.bincount(at.ravel(), trace.weights.ravel())
+    total, square = (np.bincount(found // clients, power) for power in (held, held**2))
+    each = ratio(total**2, square)
+    each = each[np.isfinite(each)]
+    return float(each.mean()) if len(each) else float("nan")

@@ -9,7 +9,6 @@ import numpy as np
 
 from evenly.algorithms import METHODS
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.findings.weights import effective_clients
 from evenly.experiment.results import Comparison, Run, shown_split
 from evenly.metrics import (
     EVERY_METRIC,
@@ -25,6 +24,7 @@ from evenly.metrics import (
     seated,
     spread,
 )
+from evenly.metrics.runs import effective_clients
 from evenly.report.disclosure import fewest, hide
 
 # The results table as data: for every method and metric the mean over seeds, its spread, and which value is best.

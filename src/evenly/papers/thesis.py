@@ -1,8 +1,4 @@
-"""The comparative thesis: its names for our methods and partitions, its figures beside ours, and our results in its columns.
-
-Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Of its tables of results only
-A.1 to A.5 (Adult, Dirichlet) are among the reference figures; where there is no figure, none is shown.
-"""
+"""The thesis' tables beside ours: methods, places and views, pairs of methods, and how a finding is put into words."""
 
 import csv
 import json
@@ -11,12 +7,19 @@ from importlib import resources
 from math import isfinite
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evenly.data.splits import CENTRAL
 from evenly.experiment.plan import SCHEMA, Plan
 from evenly.experiment.results import Comparison, Run
 from evenly.experiment.study import PROTOCOLS, Outcome, Study, without
 from evenly.metrics import Spread, spread
 from evenly.notation import parse
+
+# The comparative thesis: its names for our methods and partitions, its figures beside ours, and our results in its columns.
+#
+# Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Of its tables of results only A.1 to A.5
+# (Adult, Dirichlet) are among the reference figures; where there is no figure, none is shown.
 
 # The thesis' columns and our metrics. Accuracies and precisions are fractions there and percentages here.
 COLUMNS = {
@@ -100,7 +103,7 @@ def place(plan: Plan, cell: str) -> Place:
 
 def figures(where: Place) -> dict[Method, dict[str, float]]:
     """The thesis' figures for a partition, by our names of metrics and in our units; nothing where they are not known."""
-    with (resources.files("evenly") / "reference" / "thesis_results.csv").open() as file:
+    with (resources.files("evenly") / "papers" / "reference" / "thesis_results.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["dataset"], row["partition"], row["partition_value"]) == where[1:]]
     found = {}
     for row in rows:
@@ -192,3 +195,154 @@ def _scores(values: dict[str, float]) -> dict[str, float]:
 
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# Pairs of methods on the same seeds: what one changes against the other, and whether the seeds decide it.
+
+
+class Pair(NamedTuple):
+    """A method, what it is compared with, and the change of each metric, seed by seed."""
+
+    view: View
+    method: Method
+    changed: Outcome
+    plain: Outcome
+
+    def change(self, metric: str) -> np.ndarray:
+        return self.changed.values[metric] - self.plain.values[metric]
+
+
+class Tally(NamedTuple):
+    """How many 95 % intervals lie below 0, hold it, and lie above it."""
+
+    lower: int
+    undecided: int
+    higher: int
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+    def __str__(self) -> str:
+        return f"{self.lower} / {self.undecided} / {self.higher}"
+
+
+def pairs(views: Sequence[View], protocol: str, part: str) -> list[Pair]:
+    """Every method with a part ("debias" or "parity") beside the same method without it."""
+    found = []
+    for view in views:
+        methods = view.outcomes[protocol]
+        for method, outcome in methods.items():
+            plain = method._replace(debias=False) if part == "debias" else method._replace(parity="")
+            if plain != method and plain in methods:
+                found.append(Pair(view, method, outcome, methods[plain]))
+    return found
+
+
+def against(views: Sequence[View], protocol: str, algorithm: str, other: str) -> list[Pair]:
+    """Every variant of one aggregation beside another aggregation with the same sampling and the same local work."""
+    found = []
+    for view in views:
+        methods = view.outcomes[protocol]
+        for method, outcome in methods.items():
+            plain = method._replace(algorithm=other, parameter="")
+            if method.algorithm == algorithm and plain in methods:
+                found.append(Pair(view, method, outcome, methods[plain]))
+    return found
+
+
+def verdict(change: Spread) -> int:
+    """-1 or 1 where the 95 % interval leaves out 0, else 0: also for a single seed, which has no interval."""
+    return int(np.sign(change.mean)) if abs(change.mean) > change.half_width else 0
+
+
+def tally(changes: Sequence[np.ndarray]) -> Tally:
+    """Count the verdicts.
+
+    >>> tally([np.array([-0.2, -0.21, -0.19]), np.array([-1.0, 1.0, 0.1])])
+    Tally(lower=1, undecided=1, higher=0)
+    """
+    found = [verdict(spread(change)) for change in changes]
+    return Tally(found.count(-1), found.count(0), found.count(1))
+
+
+def on_average(changes: Sequence[np.ndarray]) -> Spread:
+    """The mean of several changes with its interval: averaged within each seed first, because seeds are what varies."""
+    if not changes:
+        return spread(np.empty(0))
+    stacked = np.stack(changes)
+    known = np.isfinite(stacked)
+    counts = known.sum(0)
+    return spread(np.where(counts > 0, np.where(known, stacked, 0).sum(0) / np.maximum(counts, 1), np.nan))
+
+
+def ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """The place of each value, the lowest first; equal values share the mean of their places, undefined ones come last.
+
+    >>> ranks([0.3, 0.1, 0.3, float("nan")])
+    array([2.5, 1. , 2.5, 4. ])
+    """
+    found = np.where(np.isfinite(values), values, np.inf)
+    below, same = (found[None] < found[:, None]).sum(1), (found[None] == found[:, None]).sum(1)
+    return below + (same + 1) / 2
+
+
+def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Spearman's, over the entries that are defined in both; NaN if one side is constant or fewer than three are left."""
+    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    known = np.isfinite(a) & np.isfinite(b)
+    a, b = ranks(a[known]), ranks(b[known])
+    if len(a) < 3 or a.min() == a.max() or b.min() == b.max():
+        return float("nan")
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+# A question about the thesis, answered, and how its numbers are written.
+
+
+class Finding(NamedTuple):
+    """One question, answered."""
+
+    key: str
+    question: str
+    answer: str  # one sentence
+    thesis: str  # what the thesis says
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]  # the numbers
+
+
+def lead(counts: Tally) -> str:
+    """The first words of an answer to "is it lower?", no stronger than the counts.
+
+    >>> lead(Tally(lower=8, undecided=145, higher=7))
+    'Mostly undecided'
+    """
+    if counts.lower == counts.total:
+        return "Yes"
+    if counts.undecided * 2 > counts.total:
+        return "Mostly undecided"
+    if not counts.higher:
+        return "Where the seeds decide it, yes"
+    if not counts.lower:
+        return "No"
+    return "Mostly, but not always" if counts.lower > counts.higher else "Mostly not"
+
+
+def score(value: Spread) -> str:
+    """A value rather than a change: without a plus."""
+    return gap(value).removeprefix("+")
+
+
+def gap(value: Spread) -> str:
+    return _shown(value, 3)
+
+
+def points(value: Spread) -> str:
+    return _shown(value, 2)
+
+
+def _shown(value: Spread, digits: int) -> str:
+    if not np.isfinite(value.mean):
+        return "n/a"
+    half = f" ± {value.half_width:.{digits}f}" if np.isfinite(value.half_width) else ""
+    return f"{value.mean:+.{digits}f}{half}"

@@ -8,10 +8,10 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.findings.finding import Finding, gap
 from evenly.experiment.results import Run
-from evenly.experiment.thesis import Method, View
 from evenly.metrics import Spread, ratio, seated, sides, spread
+from evenly.metrics.runs import effective_clients
+from evenly.papers.thesis import Finding, Method, View, gap
 from evenly.types import Trace
 
 RATIO, COVERAGE, PLAIN = "FEDCVG-RATIO", "FEDCVG", "FEDAVG"
@@ -126,21 +126,6 @@ def whom_weights_favour(seen: list[View]) -> Finding | None:
         "On COMPAS clients with more men (unprivileged, but the majority) are said to be favoured; its formulas favour the minority, women."
     )
     return Finding("favoured", "Whom do FedCvg-Ratio and parity sampling favour?", answer, thesis, columns, tuple(rows))
-
-
-def effective_clients(trace: Trace) -> float:
-    """1 / Σ a² of the normalised coefficients, averaged over rounds: K for equal weights, 1 if one client has them all.
-
-    Rounds in which nobody counted are left out; NaN if that is all of them.
-    """
-    clients = len(trace.excluded)
-    # A client that was drawn twice sits in two slots and counts with both.
-    found, at = np.unique(np.arange(len(trace.cohort))[:, None] * clients + trace.cohort, return_inverse=True)
-    held = np.bincount(at.ravel(), trace.weights.ravel())
-    total, square = (np.bincount(found // clients, power) for power in (held, held**2))
-    each = ratio(total**2, square)
-    each = each[np.isfinite(each)]
-    return float(each.mean()) if len(each) else float("nan")
 
 
 def unprivileged_share(trace: Trace, data: Federation) -> float:
