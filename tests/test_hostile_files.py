@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evenly.algorithms import METHODS
-from evenly.auditing.doors import audit_file
+from evenly.auditing.measuring import audit_file
 from evenly.datasets.load import load as load_data
 from evenly.experiment.config import read
 from evenly.experiment.deployment import Deployment

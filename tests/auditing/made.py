@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from evenly.auditing.by_client import ClientView
-from evenly.auditing.by_group import GroupView
 from evenly.auditing.estimates import NOTHING, Estimate
 from evenly.auditing.hiding import Veil
 from evenly.auditing.result import About, Audit
+from evenly.auditing.views import ClientView, GroupView
 from evenly.metrics import METRICS
 from evenly.report.disclosure import Hidden
 

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from evenly.auditing.charts import OTHERS, SHORT, Dot, dots, histogram
-from evenly.auditing.estimates import Estimate
-from evenly.auditing.score_charts import calibration, thresholds
-from evenly.auditing.scores import BINS, THRESHOLDS, Curves
+from evenly.auditing.charts import OTHERS, SHORT, Dot, calibration, dots, histogram, thresholds
+from evenly.auditing.estimates import BINS, THRESHOLDS, Curves, Estimate
 from evenly.data.sensitive import FEW
 
 SURE, UNSURE = Estimate(70.0, 65.0, 74.0, 400), Estimate(40.0, 20.5, 61.0, FEW - 1)

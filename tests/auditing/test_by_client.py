@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from evenly.auditing import by_client
-from evenly.auditing.by_client import ClientView, client_view, with_rates
+from evenly.auditing import views
+from evenly.auditing.views import ClientView, client_view, with_rates
 from evenly.metrics import METRICS
 
 
@@ -69,7 +69,7 @@ def test_a_tenth_has_an_interval_where_it_is_more_than_one_client():
 
 def test_very_many_clients_are_drawn_less_often_and_at_last_not_at_all(monkeypatch: pytest.MonkeyPatch):
     for most, ranged in {100 * 12: True, 100 * 12 - 1: False}.items():
-        monkeypatch.setattr(by_client, "MOST_DRAWN", most)
+        monkeypatch.setattr(views, "MOST_DRAWN", most)
         assert seen([50 + 4 * k for k in range(12)], [100] * 12).summary["variance"].ranged == ranged
 
 

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from evenly.auditing.by_group import AGAINST, IMPACT, MOST_COMPARED, GroupView, group_view, intersections, overall, with_clients
 from evenly.auditing.hiding import veil
+from evenly.auditing.views import AGAINST, IMPACT, MOST_COMPARED, GroupView, group_view, intersections, overall, with_clients
 from evenly.metrics import rates
 from evenly.metrics.groups import view as of_sides
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.auditing.counting import Rows, counted
-from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe, rate_ends, resampled
+from evenly.auditing.estimates import NOTHING, Estimate, Rows, counted, estimates, newcombe, rate_ends, resampled_interval
 from evenly.metrics.statistics import MOST_BLOCKS
 from evenly.report.values import wilson
 
@@ -39,7 +38,7 @@ def share(tables: np.ndarray) -> np.ndarray:
 
 def test_ten_clients_are_resampled_and_nine_are_not():
     """The clients are all of one kind, so that drawing clients finds far wider intervals than drawing people."""
-    clients, people = (float(found.high[0] - found.low[0]) for found in (resampled(halves(n), share) for n in (10, 9)))
+    clients, people = (float(found.high[0] - found.low[0]) for found in (resampled_interval(halves(n), share) for n in (10, 9)))
     assert clients == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(10), rel=0.1)
     assert people == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(180), rel=0.1)
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenly
-from evenly.auditing.by_client import client_view
 from evenly.auditing.hiding import crossed, label_counts, veil
+from evenly.auditing.views import client_view
 from evenly.data.sensitive import Attribute
 from tests.auditing.invented import WHO, predictions
 

@@ -9,9 +9,8 @@ import pytest
 import scipy.optimize
 
 import evenly
-from evenly.auditing import inference
-from evenly.auditing.hiding import veils
-from evenly.auditing.inference import MOST_CELLS, Sum, recovered
+from evenly.auditing import hiding
+from evenly.auditing.hiding import MOST_INFERRED_CELLS, Sum, recovered, veils
 from evenly.data.sensitive import Attribute
 from tests.auditing.attack import Attack, Bound
 
@@ -104,7 +103,7 @@ def test_scores_of_0_and_1_do_not_tell_hidden_labels():
 
 
 def test_more_cells_than_can_be_solved_count_as_recovered():
-    counts, all_kinds = np.ones((MOST_CELLS + 1, 4), int), np.ones(4, bool)
+    counts, all_kinds = np.ones((MOST_INFERRED_CELLS + 1, 4), int), np.ones(4, bool)
     secret = Sum(np.arange(len(counts)) == 0, all_kinds)
     assert recovered(counts, [], [secret]) == [True]
     assert recovered(counts[:10], [], [Sum(secret.cells[:10], all_kinds)]) == [False]
@@ -131,7 +130,7 @@ def follows(counts: np.ndarray, shown: list[Sum], secrets: list[Sum], listed: np
 @pytest.mark.parametrize("probes", [0, 8])
 def test_a_secret_follows_exactly_where_all_tables_agree_on_it(probes: int, monkeypatch: pytest.MonkeyPatch):
     """Without probes, every secret is looked at by itself, from both sides."""
-    monkeypatch.setattr(inference, "PROBES", probes)
+    monkeypatch.setattr(hiding, "PROBES", probes)
     draw, told = np.random.default_rng(1), []
     for _ in range(25):
         shape = (int(draw.integers(2, 4)), 2)
@@ -159,8 +158,8 @@ def test_that_somebody_is_in_every_cell_tells_something():
 
 
 def test_as_many_cells_as_can_be_solved_are_decided():
-    counts, kind = np.full((MOST_CELLS, 1), 2), np.array([True])
-    assert recovered(counts, [], [Sum(np.arange(MOST_CELLS) == 0, kind)]) == [False]
+    counts, kind = np.full((MOST_INFERRED_CELLS, 1), 2), np.array([True])
+    assert recovered(counts, [], [Sum(np.arange(MOST_INFERRED_CELLS) == 0, kind)]) == [False]
 
 
 @pytest.mark.parametrize("solution", [None, [1.5, 1.5], [3.0, 3.0], [4.0, -1.0], [3.0, 0.0002]], ids=str)

@@ -6,10 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evenly.auditing.columns import MISSING, Coded, count, from_arrow, how_many, of_values, plain_array, row_words
-from evenly.auditing.labels import MOST_LABELS, Judged, favourable_of, judged, outcomes
-from evenly.auditing.people import known, named, people
-from evenly.auditing.reading import refuse_nested
+from evenly.auditing.people import MOST_LABELS, Judged, favourable_of, judged, known, named, outcomes, people
+from evenly.auditing.read import MISSING, Coded, count, from_arrow, how_many, of_values, plain_array, refuse_nested, row_words
 from evenly.data.sensitive import MOST_CLASSES, Sensitive
 
 

@@ -6,15 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from evenly.auditing.estimates import NOTHING, Estimate
+from evenly.auditing.estimates import BINS, NOTHING, THRESHOLDS, Curves, Estimate
 from evenly.auditing.page import render
-from evenly.auditing.page_clients import client_section
-from evenly.auditing.page_groups import group_section
-from evenly.auditing.page_parts import HIDDEN, Part, plain, rate
-from evenly.auditing.page_scores import score_section
 from evenly.auditing.result import Audit
-from evenly.auditing.scores import BINS, THRESHOLDS, Curves
-from evenly.auditing.within import Within
+from evenly.auditing.sections import HIDDEN, Part, client_section, group_section, plain, rate, score_section
+from evenly.auditing.views import Within
 from evenly.report.worst_served import Trivial
 from tests.auditing import made
 from tests.auditing.made import audit, client_view, group_view

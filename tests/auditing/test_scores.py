@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.auditing.scores import BINS, THRESHOLDS, Scored, at_thresholds, curves, score_figures, scored, scores
+from evenly.auditing.estimates import BINS, THRESHOLDS, Scored, at_thresholds, curves, score_figures, scored, scores
 
 GROUPS = 4
 Z = 1.96  # of a 95 % interval

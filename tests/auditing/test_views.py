@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import evenly
-from evenly.auditing.labels import Judged, outcomes
-from evenly.auditing.scores import at_thresholds, scored, scores
-from evenly.auditing.within import within
+from evenly.auditing.estimates import at_thresholds, scored, scores
+from evenly.auditing.people import Judged, outcomes
+from evenly.auditing.views import within
 from evenly.metrics import accuracy, examples, measure, rates
 from tests.auditing.invented import WHO, predictions
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from evenly.auditing.by_group import IMPACT
+from evenly.auditing.views import IMPACT
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, REGISTRIES, Metric, register
 from evenly.metrics.declaration import check_declaration
 from evenly.metrics.groups import View

@@ -9,7 +9,7 @@ from tests.auditing.invented import WHO, predictions
 from tests.pages import ROOT, blocks
 
 import evenly
-from evenly.auditing.by_client import client_view
+from evenly.auditing.views import client_view
 from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, Metric, Spread
 from evenly.report.disclosure import MANY, hidden_groups

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from evenly.experiment.observe import NAME, Live
-from evenly.watch.state import State
-from evenly.watch.tail import Tail
+from evenly.watch.state import State, Tail
 
 ABOUT = {"name": "test", "data": "tiny", "rounds": 20, "every": 10, "splits": ["test", "central"]}
 RUNS = [("fedavg", 0), ("fedavg", 1), ("q-fedavg(q=1)", 0), ("q-fedavg(q=1)", 1)]

@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from evenly.auditing.by_group import AGAINST, GroupView
-from evenly.auditing.page_clients import client_section
-from evenly.auditing.page_groups import group_section
-from evenly.auditing.page_parts import Part
-from evenly.auditing.page_scores import score_section
+from evenly.auditing.estimates import SCORES
 from evenly.auditing.result import Audit
-from evenly.auditing.scores import SCORES
+from evenly.auditing.sections import Part, client_section, group_section, score_section
+from evenly.auditing.views import AGAINST, GroupView
 from evenly.auditing.words import interval_words, protection_words, whom_of
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.report.html import Column, Html, contents, definitions, document, element, grid, join, section, unbroken

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.by_client import ClientView
-from evenly.auditing.by_group import AGAINST, GroupView
 from evenly.auditing.estimates import Estimate
+from evenly.auditing.views import AGAINST, ClientView, GroupView
 from evenly.metrics import EVERY_METRIC
 from evenly.report.worst_served import Trivial
 from evenly.writing import csv_cell, write_whole

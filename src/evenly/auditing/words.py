@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from evenly.auditing.by_client import MOST_LISTED, ClientView
-from evenly.auditing.by_group import GroupView
 from evenly.auditing.estimates import Estimate
 from evenly.auditing.people import NO_VALUE
 from evenly.auditing.result import Audit
+from evenly.auditing.views import MOST_LISTED, ClientView, GroupView
 from evenly.data.sensitive import FEW
 from evenly.metrics.clients import tenth
 from evenly.metrics.statistics import LEAST_CLIENTS

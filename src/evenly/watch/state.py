@@ -1,17 +1,250 @@
-"""What the page is told: how the experiment stands, in words and numbers, and the lines of one chart."""
+"""What `evenly watch` knows of an experiment: its files, found and read as they grow."""
 
 import os
 import shlex
 import socket
 import time
+from collections.abc import Iterator, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import slug
-from evenly.experiment.observe import NAME, is_running
-from evenly.watch.found import Found, shown
-from evenly.watch.tail import Tail, opened, read_object
+from evenly.experiment.observe import FORMAT, NAME, is_running
+from evenly.metrics import EVERY_METRIC
+from evenly.outside import check_kinds, fits, plain_json
+from evenly.report.values import SPLIT_WORDS, format_value
+
+# What the records of a live file say together: how far each run is, and each method's values so far.
+
+CLIENT_TITLES = {"average": "average accuracy (%)", "worst10": "worst 10 % (%)", "variance": "variance (%²)", "loss": "loss"}
+RECENT = 0.25  # share of the time so far from which the pace is taken
+
+
+class Values(NamedTuple):
+    """One metric of one method after some rounds, over the seeds that came so far."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+class Found:
+    """One execution of one plan, as far as it is."""
+
+    def __init__(self, records: Sequence[dict[str, Any]]) -> None:
+        self.head, told = records[0], records[1:]
+        self.runs = [(label, seed) for label, seed in self.head["runs"]]
+        self.labels = list(dict.fromkeys(label for label, _ in self.runs))
+        self.points: dict[str, dict[int, dict[int, dict[str, float]]]] = {label: {} for label in self.labels}  # label -> round -> seed
+        self._begun, self._failed, self._progress = set(), set(), []
+        self.end, self.error, self.last = "", "", self.head["time"]
+        for record in told:
+            self._take(record)
+            self.last = max(self.last, record.get("time", 0.0))
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if "round" in record and record["label"] in self.points:
+            values = {f"{split}:{m}": v for split, each in record["values"].items() for m, v in each.items() if _is_known(split, m)}
+            self.points[record["label"]].setdefault(record["round"], {})[record["seed"]] = values
+        elif "done" in record:
+            self._progress.append((record["time"], record["done"], record["total"]))
+        elif "started" in record or "failed" in record:
+            self._begun |= {tuple(run) for run in record.get("started", ())}
+            self._failed |= {tuple(run) for run in record.get("failed", ())}
+            self.error = record.get("error", self.error)
+        elif "end" in record:
+            self.end, self.error = record["end"], record.get("error", self.error)
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """Rounds of training, and how many there are over all programs; nothing known: 0 and 0."""
+        return self._progress[-1][1:] if self._progress else (0, 0)
+
+    def left(self) -> float | None:
+        """Seconds of training left at the pace of late, where there is one."""
+        if self.end or len(self._progress) < 2:
+            return None
+        time, done, total = self._progress[-1]
+        since = time - RECENT * (time - self.head["time"])
+        before = next((p for p in reversed(self._progress) if p[0] <= since), self._progress[0])
+        return (total - done) * (time - before[0]) / (done - before[1]) if done > before[1] else None
+
+    def state(self, label: str, seed: int, *, over: bool) -> str:
+        """finished, failed, running or waiting; stopped where it was running when everything was `over`."""
+        if seed in self.points[label].get(self.head["rounds"], {}):
+            return "finished"
+        if (label, seed) in self._failed:
+            return "failed"
+        seen = (label, seed) in self._begun or any(seed in seeds for seeds in self.points[label].values())
+        return ("stopped" if over else "running") if seen else "waiting"
+
+    def metrics(self) -> dict[str, str]:
+        """What there is to draw: `split:metric` and its title."""
+        seen = dict.fromkeys(m for rounds in self.points.values() for seeds in rounds.values() for values in seeds.values() for m in values)
+        return {name: title_of(*name.split(":")) for name in _ordered(list(seen))}
+
+    def values(self, label: str, metric: str) -> Iterator[tuple[int, Values]]:
+        """A metric after each number of rounds, over the seeds that have come so far."""
+        for done, seeds in sorted(self.points[label].items()):
+            known = [values[metric] for values in seeds.values() if metric in values]
+            if known:
+                yield done, Values(sum(known) / len(known), min(known), max(known), len(known))
+
+
+def _is_known(split: str, metric: str) -> bool:
+    """Whether there is a title for a metric: one of a later version, or of a plugin of whoever trains, cannot be shown."""
+    return (metric in CLIENT_TITLES or metric in EVERY_METRIC) and (split == CENTRAL or split in SPLIT_WORDS)
+
+
+def title_of(split: str, metric: str) -> str:
+    """What a metric is called on the page."""
+    name = CLIENT_TITLES.get(metric) or EVERY_METRIC[metric].title
+    where = "central test set" if split == CENTRAL else f"{SPLIT_WORDS[split]} rows"
+    return f"{name}, {where}"
+
+
+def shown(value: float, metric: str) -> str:
+    """A value as tables print it."""
+    name = metric.partition(":")[2]
+    return f"{value:.3f}" if name == "loss" else format_value(value, EVERY_METRIC[name])
+
+
+def _ordered(metrics: list[str]) -> list[str]:
+    """Clients' metrics first, then the groups'; those of the central test set stay together."""
+    order = [*CLIENT_TITLES, *EVERY_METRIC]
+    return sorted(metrics, key=lambda name: (name.startswith(CENTRAL), order.index(name.partition(":")[2])))
+
+
+# Reading a live file while it grows, and other files of a folder: plain files inside it only, with every record checked.
+
+LATEST = 1e11  # seconds, in the year 5138: a time beyond is none
+RUN = list[Any]  # a label and a seed
+HEAD = {
+    "live": int, "time": float, "pid": int, "host": str, "name": str, "data": str, "rounds": int, "splits": list[str], "runs": list[RUN],
+}  # fmt: skip
+NOTE = {
+    "time": float, "label": str, "seed": int, "round": int, "values": dict[str, dict[str, float]], "done": int, "total": int,
+    "started": list[RUN], "failed": list[RUN], "error": str, "end": str,
+}  # fmt: skip
+LARGEST = 2**53  # whole numbers beyond are not exact as floating-point numbers
+MOST = 1e300  # a value beyond is none
+TOGETHER = ({"label", "seed", "round", "values"}, {"done", "total"}, {"started"}, {"failed"}, {"end"})  # what a note is about
+
+
+def opened(folder: Path, path: Path) -> IO[bytes]:
+    """A plain file inside a folder. A link, or a file behind one, may be anybody's: it is treated as if it were not there."""
+    inside = path.resolve().is_relative_to(folder.resolve())
+    if not inside or path.is_symlink() or not path.is_file():
+        raise FileNotFoundError(path)
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+
+def read_object(folder: Path, name: str) -> dict[str, Any]:
+    """The JSON object in a file of a folder; an empty one where there is none."""
+    try:
+        with opened(folder, folder / name) as file:
+            found = plain_json(file.read())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class Tail:
+    """The records of a live file so far. Only what was added since the last time is read, a torn last line never."""
+
+    def __init__(self, folder: Path, path: Path) -> None:
+        self.folder, self.path = folder, path
+        self._records: list[dict[str, Any]] = []
+        self._file, self._offset = (0, 0), 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Every whole line, the head first; nothing where there is no file, or one of a later version."""
+        try:
+            with opened(self.folder, self.path) as file:
+                self._continue(file.fileno())
+                file.seek(self._offset)
+                added = file.read()
+        except OSError:
+            self._forget((0, 0))
+            return []
+        whole = added[: added.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.splitlines():
+            self._take(_parsed(line))
+        return self._records if self._records and self._records[0].get("live") == FORMAT else []
+
+    def _take(self, record: dict[str, Any] | None) -> None:
+        """Keep a record that can be used. The first line must be a head; without one, nothing else can be understood."""
+        if record is not None and (self._records or is_head(record)) and (not self._records or is_note(record)):
+            self._records.append(record)
+
+    def _continue(self, file: int) -> None:
+        """Begin again where another file has taken the place of the one that was read."""
+        found = os.fstat(file)
+        if (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset:
+            self._forget((found.st_dev, found.st_ino))
+
+    def _forget(self, file: tuple[int, int]) -> None:
+        self._records, self._file, self._offset = [], file, 0
+
+
+def is_head(record: dict[str, Any]) -> bool:
+    """Whether a record says what runs, in a version that is known."""
+    return (
+        HEAD.keys() <= record.keys()
+        and _kinds_fit(record, HEAD)
+        and 0 <= record["time"] < LATEST
+        and 0 < record["pid"] < 2**31
+        and all(_is_run(run) for run in record["runs"])
+    )
+
+
+def is_note(record: dict[str, Any]) -> bool:
+    """Whether a record is one of those that follow, whole and of the right kinds."""
+    return (
+        "time" in record
+        and _kinds_fit(record, NOTE)
+        and 0 <= record["time"] < LATEST
+        and any(names <= record.keys() for names in TOGETHER)
+        and not any(names & record.keys() and not names <= record.keys() for names in TOGETHER[:2])
+        and all(_is_run(run) for name in ("started", "failed") for run in record.get(name, ()))
+    )
+
+
+def _kinds_fit(record: dict[str, Any], kinds: dict[str, Any]) -> bool:
+    try:
+        check_kinds(record, kinds)
+    except ValueError:
+        return False
+    return all(abs(value) < LARGEST for value in record.values() if fits(value, int))
+
+
+def _is_run(run: list[Any]) -> bool:
+    return len(run) == 2 and fits(run[0], str) and fits(run[1], int) and abs(run[1]) < LARGEST
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = plain_json(line)
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    if isinstance(found.get("values"), dict):  # NaN and infinities cannot be drawn
+        found["values"] = {split: _finite(each) for split, each in found["values"].items()}
+    return found
+
+
+def _finite(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {name: value for name, value in values.items() if not fits(value, float) or (abs(value) < MOST and isfinite(value))}
+
+
+# What the page is told: how the experiment stands, in words and numbers, and the lines of one chart.
 
 STATES = ("finished", "running", "waiting", "stopped", "failed")
 OF_CLIENTS, OF_GROUPS = ("average", "worst10", "variance"), ("accuracy", "eod_abs", "spd_abs")  # the table's columns, where known

@@ -1,4 +1,4 @@
-"""How groups of people are served: rates of every group, every group against all others, and the best against the worst."""
+"""How clients and groups of people are served, and how groups are served within each client."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,18 +6,184 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.estimates import NOTHING, Estimate, estimates, newcombe, rate_ends, resampled
+from evenly.auditing.estimates import NOTHING, Curves, Estimate, estimates, newcombe, rate_ends, resampled_interval
 from evenly.auditing.hiding import FAVOURABLE, Veil, both_shown, label_counts, shown_rates
 from evenly.auditing.hiding import veil as veil_of
-from evenly.auditing.scores import Curves
-from evenly.auditing.within import Within, within
 from evenly.data.encoding import MISSING as NO_VALUE
 from evenly.data.sensitive import least_favoured
-from evenly.metrics import GROUP_METRICS, Metric, Rates, rates, ratio, rows_behind, sides
+from evenly.metrics import GROUP_METRICS, METRICS, Interval, Metric, Rates, accuracy, examples, measure, rates, ratio, rows_behind, sides
 from evenly.metrics.groups import View, view
-from evenly.metrics.tables import SIDES, Wholes
+from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval, resampled
+from evenly.metrics.tables import FEW_CLIENTS, SIDES, Wholes
+from evenly.randomness import generator
+from evenly.report.disclosure import Hidden, clients_behind, hide, is_told, small_cells
+from evenly.report.values import wilson
+
+# How evenly the clients are served: everybody's accuracy with an interval, and the client metrics of the package.
 
 Array = np.ndarray
+MOST_LISTED = 10_000  # clients that are listed one by one
+DRAWN = ("average", "average_devices", "worst10", "best10", "variance", "std", "gini")  # with intervals
+DRAWS, MOST_DRAWN = 1000, 4_000_000  # resamples, and clients drawn in all of them together
+
+
+class ClientView(NamedTuple):
+    """The clients of an audit, in the order of the table's names. Nothing is kept of those that are hidden."""
+
+    column: str
+    names: tuple[str, ...]  # [clients]
+    rows: Array  # [clients], 0 where hidden
+    accuracy: tuple[Estimate, ...]  # [clients] percent
+    hidden: Hidden
+    summary: dict[str, Estimate]  # every metric of `METRICS`
+    counted: int  # clients that the summary is of: all, or without the hidden ones where these could be solved for
+    few: int  # clients with fewer than 30 rows, of those that are shown
+    scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
+    worst_rates: Mapping[str, float] = {}  # true and false positive rate of the worst-served client, in percent
+
+    @property
+    def clients(self) -> int:
+        return len(self.names)
+
+    @property
+    def listed(self) -> bool:
+        return self.clients <= MOST_LISTED
+
+    def ordered(self) -> list[int]:
+        """The clients that are shown, the worst served first; among equals those with more rows."""
+        known = [k for k in range(self.clients) if self.accuracy[k].known]
+        return sorted(known, key=lambda k: (self.accuracy[k].value, -self.rows[k], k))
+
+
+def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: int, few: int, anonymous: bool) -> ClientView:
+    """From the clients' tables [clients, 1, labels, outcomes]; clients with fewer than `least` rows are hidden."""
+    shares, rows = accuracy(tables), examples(tables)
+    hidden = hide(rows, least, sums=[0])
+    low, high = wilson(shares, rows)
+    shown = np.where(hidden.cells, np.nan, shares)
+    # Hidden clients that are no more than the figures over all clients could be solved for, and are left out of these.
+    counts = ~hidden.cells if hidden.cells.sum() <= len(METRICS) else np.ones(len(rows), bool)
+    return ClientView(
+        column=column,
+        names=_numbered(rows) if anonymous else names,
+        rows=np.where(hidden.cells, 0, rows),
+        accuracy=estimates(100 * shown, 100 * low, 100 * high, rows),
+        hidden=hidden,
+        summary=_summary(shares[counts], rows[counts], hidden.cells[counts], least),
+        counted=int(counts.sum()),
+        few=int((~hidden.cells & (rows < few)).sum()),
+    )
+
+
+def with_rates(view: ClientView, tables: Array, least: int) -> ClientView:
+    """The view with the rates of the client that is served worst, from tables [clients, 1, labels, outcomes].
+
+    They tell how many of its people have each label, so these, and those of all other clients together, must not be few.
+    """
+    order = view.ordered()
+    if not view.listed or len(order) < 2:
+        return view
+    own, everybody = tables[order[0]], tables.sum(0)
+    if small_cells([label_counts(own), label_counts(everybody - own)], least).any():
+        return view
+    found = rates(own, FAVOURABLE)
+    return view._replace(worst_rates={"tpr": float(100 * found.tpr[0]), "fpr": float(100 * found.fpr[0])})
+
+
+def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str, Estimate]:
+    """All client metrics; those that rest on clients which may not be shown are left out."""
+    drawn = _resampled(shares, rows)
+    summary = {}
+    for name, value in measure(shares, rows).items():
+        kind = METRICS[name].rests_on
+        behind = clients_behind(kind, shares)
+        alone = kind in FEW_CLIENTS and len(behind) == 1  # whoever is drawn, nobody lies beyond the one client: that is no interval
+        low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN and not alone else (np.nan, np.nan)
+        shown = is_told(kind, shares, rows, hidden, least)
+        summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if shown else NOTHING
+    return summary
+
+
+def _resampled(shares: Array, rows: Array) -> Interval | None:
+    """95 % intervals of the main metrics from drawing clients anew; none where there are too few clients, or very many."""
+    clients = len(rows)
+    draws = min(DRAWS, MOST_DRAWN // max(1, clients))
+    if clients < LEAST_CLIENTS or draws < DRAWS // 10:
+        return None
+    chance = generator(0, "audit")
+    chosen = (chance.integers(clients, size=clients) for _ in range(draws))
+    found = np.array([[METRICS[name].function(shares[k], rows[k]) for name in DRAWN] for k in chosen])
+    return percentile_interval(found)
+
+
+def _numbered(rows: Array) -> tuple[str, ...]:
+    """Numbers instead of names, the client with the most rows first."""
+    place = np.empty(len(rows), int)
+    place[np.argsort(-rows, kind="stable")] = np.arange(len(rows))
+    width = len(str(len(rows)))
+    return tuple(f"client {number + 1:0{width}}" for number in place)
+
+
+# The gap between a group and all others within each client: a gap over all people can be there in every client, in a few, or only
+# because clients that serve everybody worse have more of the group's people.
+
+
+class Within(NamedTuple):
+    """The gaps of single clients, as fractions; nothing where a client has too few people on one side."""
+
+    spd: tuple[Estimate, ...]  # [clients] difference in selection rate
+    eod: tuple[Estimate, ...]  # [clients] difference in true positive rate
+    mean: Estimate  # of the differences in selection rate, every client counting by its people
+
+    @property
+    def clients(self) -> int:
+        """How many clients have enough people on both sides."""
+        return sum(gap.known for gap in self.spd)
+
+
+def within(pairs: Array, rest: Array, hidden: Array, least: int) -> Within:
+    """From tables of the group and of all others in each client [clients, 2, labels, outcomes]; `hidden` clients have none.
+
+    `rest` [clients, labels, outcomes] counts people on neither side, who would follow from their client's total.
+    """
+    seen = rates(pairs, FAVOURABLE)
+    counts = label_counts(np.concatenate([pairs, rest[:, None]], axis=1))  # [clients, sides and rest, labels]
+    shown = _told_apart(counts, hidden, least)
+    spd, eod = _gaps(seen.selection_rate, counts[:, :2].sum(-1), shown), _gaps(seen.tpr, counts[:, :2, FAVOURABLE], shown)
+    return Within(spd, eod, _mean(spd))
+
+
+def _told_apart(counts: Array, gone: Array, least: int) -> Array:
+    """Clients in which both sides may be shown: no side is small, nor has it few people with one label, nor does such a number
+    follow from the totals of clients and of groups.
+
+    The selection rates of both sides with the accuracy of their client could tell the labels, so these must not be hidden.
+    """
+    people = hide(counts.sum(-1), least, sums=[0, 1], also=gone[:, None]).cells
+    labels = hide(counts, least, sums=[0, 1, 2], also=people[..., None]).cells
+    return ~gone & ~labels.any((1, 2)) & (counts[:, :2].sum(-1) > 0).all(1)
+
+
+def _gaps(share: Array, rows: Array, shown: Array) -> tuple[Estimate, ...]:
+    """Differences of two shares with Newcombe's 95 % interval."""
+    return estimates(np.where(shown, share[:, 0] - share[:, 1], np.nan), *newcombe(share, rows), rows.sum(1))
+
+
+def _mean(gaps: tuple[Estimate, ...]) -> Estimate:
+    known = [gap for gap in gaps if gap.known]
+    if not known:
+        return NOTHING
+    parts = np.array([[gap.rows * gap.value, gap.rows] for gap in known])  # [clients, 2]
+    total, people = parts.sum(0)
+    if len(known) < LEAST_CLIENTS:
+        return Estimate(float(total / people), rows=int(people))
+    drawn = np.concatenate([ratio(part[:, 0], part[:, 1]) for part in resampled(parts, 1000, 0)])
+    interval = percentile_interval(drawn)
+    return Estimate(float(total / people), float(interval.low), float(interval.high), int(people))
+
+
+# How groups of people are served: rates of every group, every group against all others, and the best against the worst.
+
 RATES = {
     "accuracy": "Accuracy",
     "selection_rate": "Selection rate",
@@ -178,7 +344,7 @@ def _against(
 def _ends(pair: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
     """Ends of the intervals of a group against all others [units, 2, labels, outcomes]: of resampling and, for a difference of two
     rates, what chance allows with so many people, whichever is wider. Resampling alone finds no width where all went the same way."""
-    drawn = resampled(pair, partial(_measured, names=names))
+    drawn = resampled_interval(pair, partial(_measured, names=names))
     seen, behind = rates(pair.sum(0), FAVOURABLE), rows_behind(pair.sum(0), FAVOURABLE)
     low, high = np.array(drawn.low), np.array(drawn.high)
     for i, name in enumerate(names):
@@ -204,7 +370,7 @@ def _ranges(units: Array, shown: dict[str, Array], groups: Array) -> dict[str, E
     """The best of the shown groups against the worst, by the registry's own functions."""
     names = _names(RANGES, len(shown) > 1)
     value = _ranged(units.sum(0), names, shown)
-    interval = resampled(units, partial(_ranged, names=names, shown=shown))
+    interval = resampled_interval(units, partial(_ranged, names=names, shown=shown))
     rows = int(units[:, groups].sum())
     return {
         name: Estimate(float(v), float(low), float(high), rows) if np.isfinite(v) else NOTHING
