@@ -27,8 +27,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from evenly.cli import app
-from evenly.commands import compare, tune
+from evenly.cli import app, train, tune
 from evenly.datasets import DATASETS
 from evenly.datasets.load import is_table
 from evenly.experiment.config import of_paper, packaged, read_packaged
@@ -119,7 +118,7 @@ def plan(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         assert "path" in plan.data or plan.data["name"] in DATASETS
         raise Planned
 
-    monkeypatch.setattr(compare, "run_plan", stop)
+    monkeypatch.setattr(train, "run_plan", stop)
     monkeypatch.setattr(tune, "_searched", stop)
     result = CliRunner().invoke(app, words[1:])
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import evenly
 from evenly.cli import app
-from evenly.commands import checkup
+from evenly.cli import doctor as checkup
 from evenly.datasets import DATASETS
 from tests.oracles.run import Settings, run
 

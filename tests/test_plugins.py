@@ -13,9 +13,8 @@ from typer.testing import CliRunner, Result
 import evenly
 from evenly import plugins
 from evenly.algorithms import METHODS
-from evenly.cli import app
-from evenly.commands import compare, tune
-from evenly.commands.study import Reproduced
+from evenly.cli import app, train, tune
+from evenly.cli.experiment import Reproduced
 from evenly.datasets import DATASETS
 from evenly.experiment import execute, reopen, worker
 from evenly.experiment.config import read
@@ -67,9 +66,9 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(plan: Any, *_: Any, **__: Any) -> None:
         raise Planned(plan)
 
-    for module, name in ((compare, "run_plan"), (tune, "_searched")):
+    for module, name in ((train, "run_plan"), (tune, "_searched")):
         monkeypatch.setattr(module, name, stop)
-    monkeypatch.setattr("evenly.commands.experiment.run_experiment", stop)
+    monkeypatch.setattr("evenly.cli.experiment.run_experiment", stop)
 
 
 def planned(*words: str) -> Any:
@@ -153,7 +152,7 @@ def test_resume_loads_what_the_plan_names(begun: Path, plan: Plan, tmp_path: Pat
         done.append(plan)
         return Reproduced(out, [], [])
 
-    monkeypatch.setattr("evenly.commands.experiment.run_experiment", run)
+    monkeypatch.setattr("evenly.cli.experiment.run_experiment", run)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     found = call("resume", str(begun))
@@ -163,7 +162,7 @@ def test_resume_loads_what_the_plan_names(begun: Path, plan: Plan, tmp_path: Pat
 
 
 def test_resume_refuses_a_plugin_that_changed_or_is_gone(begun: Path, own: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("evenly.commands.experiment.run_experiment", lambda plan, *_, **__: Reproduced(begun, [], []))
+    monkeypatch.setattr("evenly.cli.experiment.run_experiment", lambda plan, *_, **__: Reproduced(begun, [], []))
     own.rename("moved.py")
     assert "There is no plugin file 'own.py'. The plan needs it; pass the same file with --plugin" in sentence(call("resume", str(begun)))
     own.write_text(REGISTERED + "# another line\n")

@@ -16,10 +16,10 @@ import pytest
 import evenly
 from evenly.algorithms import METHODS
 from evenly.algorithms.fedavg import METHOD
+from evenly.cli.tables import methods_table, reveals
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.simulate import simulate
-from evenly.terminal import methods_table, reveals
 from evenly.types import Trace
 from tests.tunings import DATA, Trainer
 

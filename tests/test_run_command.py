@@ -250,7 +250,7 @@ def test_a_study_of_ones_own_is_stopped_and_goes_on(tmp_path, monkeypatch):
 choose = {learning_rate = [0.1, 0.01]}\n"""
     text = 'title = "Mine"\nmethods = ["fedavg+full"]\nrounds = 2\nseeds = 2\nmodel = "logistic"\nsampling = "full"\n'
     (tmp_path / "mine.toml").write_text(text + made)
-    monkeypatch.setattr("evenly.commands.study.write_study_report", lambda *_: None)
+    monkeypatch.setattr("evenly.cli.experiment.write_study_report", lambda *_: None)
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "whole")
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "stopped")
     for path in (tmp_path / "stopped" / "cells").glob("0.8*/traces/*"):
@@ -382,7 +382,7 @@ def test_a_search_of_settings_is_continued_by_its_own_command(tmp_path):
 
 STUBBORN = """
 import os, signal, threading, time
-from evenly.commands.running import SAME_SECONDS, _said_at_once
+from evenly.cli.running import SAME_SECONDS, _said_at_once
 threading.Thread(target=time.sleep, args=(60,)).start()
 with _said_at_once():
     try:

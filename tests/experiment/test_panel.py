@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evenly.cli.tables import results_table
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
 from evenly.experiment.execute import execute, panel_of
@@ -13,7 +14,6 @@ from evenly.experiment.results import Comparison, tidy
 from evenly.metrics import seated
 from evenly.report.page import render
 from evenly.report.values import influence, mean_effective_clients
-from evenly.terminal import results_table
 from evenly.types import Trace
 
 PLAN = Plan(

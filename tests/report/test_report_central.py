@@ -9,13 +9,13 @@ import pytest
 from invented import comparison, federation, with_groups
 from rich.console import Console
 
+from evenly.cli.tables import results_table
 from evenly.data.splits import CENTRAL
 from evenly.records import replace
 from evenly.report.choice import choose
 from evenly.report.page import render
 from evenly.report.values import clients_split, final_values, headline, over_seeds
 from evenly.report.words import summarise
-from evenly.terminal import results_table
 
 
 def with_central(found, right=(90, 80)):

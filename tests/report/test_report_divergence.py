@@ -8,13 +8,13 @@ from tests.tunings import Trainer
 from typer.testing import CliRunner
 
 from evenly.cli import app
+from evenly.cli.tables import warnings_of
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import Comparison
 from evenly.experiment.study import Study
 from evenly.report.facts import divergence
 from evenly.report.html import Html
 from evenly.report.page import Built
-from evenly.terminal import warnings_of
 
 SAID = "Training diverged under fedavg in 2 of 2 seeds: 8 updates or losses of clients were not finite numbers and did not count."
 FILE = 'title = "T"\nmethods = ["fedavg"]\nrounds = 2\nseeds = 2\n[data]\nname = "synthetic"\nclients = 4\n'
@@ -41,8 +41,8 @@ def with_losses(*means: float, rounds: int = 0) -> Comparison:
 def trained(monkeypatch, tmp_path):
     """Commands get finished results instead of training: a folder without anything in it, and what diverged."""
     found = lambda *given, **options: (DIVERGED, tmp_path, [])  # noqa: E731
-    monkeypatch.setattr("evenly.commands.compare.run_plan", found)
-    monkeypatch.setattr("evenly.commands.experiment.run_plan", found)
+    monkeypatch.setattr("evenly.cli.train.run_plan", found)
+    monkeypatch.setattr("evenly.cli.experiment.run_plan", found)
     monkeypatch.setattr("evenly.experiment.reopen.open_results", lambda folder: DIVERGED)
     monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Built(Html(""), {}, {}))  # charts take seconds
     monkeypatch.chdir(tmp_path)

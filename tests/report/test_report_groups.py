@@ -9,6 +9,7 @@ import pytest
 from invented import RACE, SEX, comparison, federation, with_groups
 from rich.console import Console
 
+from evenly.cli.tables import results_table
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, measure_groups
 from evenly.records import replace
@@ -17,7 +18,6 @@ from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
 from evenly.report.group_section import FURTHER, MAIN
 from evenly.report.group_values import group_rates, group_values, groupings, metric_intervals, rows_shown
 from evenly.report.page import render
-from evenly.terminal import results_table
 
 
 @pytest.fixture(scope="module")

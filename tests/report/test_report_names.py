@@ -10,7 +10,9 @@ from invented import comparison, federation, with_groups
 from tests.auditing.invented import WHO, predictions
 
 import evenly
-from evenly.commands import export, study, tune
+from evenly.cli import experiment, tune
+from evenly.cli import results as export
+from evenly.cli.tables import main_table, results_table
 from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.papers import study_page
@@ -23,7 +25,6 @@ from evenly.report.group_section import group_section
 from evenly.report.sections import results
 from evenly.report.tables import latex
 from evenly.report.values import COLUMNS, final_values, format_spread, spread_words
-from evenly.terminal import main_table, results_table
 
 FOUND = comparison(data=federation(6), seeds=2)
 GROUPED = with_groups(FOUND)
@@ -71,7 +72,7 @@ def test_plus_or_minus_is_half_of_the_interval_wherever_seeds_are_summed_up():
 
 
 def test_no_page_and_no_command_calls_plus_or_minus_anything_else():
-    said = [inspect.getsource(module) for module in (facts, study_page, export, study, tune)]
+    said = [inspect.getsource(module) for module in (facts, study_page, export, experiment, tune)]
     pages = [path.read_text() for path in Path(evenly.__file__).parent.rglob("*.py")]
     assert not [text for text in (*said, *pages) if re.search(r"± (a |the )?(standard deviation|95 % interval)", text)]
 

@@ -10,13 +10,13 @@ from tests.pages import ROOT, blocks
 
 import evenly
 from evenly.auditing.views import client_view
+from evenly.cli.tables import main_table
 from evenly.experiment.paper import Line
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, Metric, Spread
 from evenly.report.disclosure import MANY, hidden_groups
 from evenly.report.html import Charts
 from evenly.report.page import build, render
 from evenly.report.values import COLUMNS, results_table
-from evenly.terminal import main_table
 
 LEAST = 10
 

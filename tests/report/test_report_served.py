@@ -5,11 +5,11 @@ import pytest
 from invented import comparison, federation
 
 from evenly.algorithms import variants
+from evenly.cli.tables import warnings_of
 from evenly.notation import parse
 from evenly.report.page import render
 from evenly.report.trust import WORDS, needs_of, revealed
 from evenly.report.values import idle, influence, mean_effective_clients, reported, served, wilson, worst_clients
-from evenly.terminal import warnings_of
 
 
 def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():

@@ -8,6 +8,7 @@ import pytest
 from invented import comparison, federation, with_groups
 
 import evenly
+from evenly.cli.tables import opening_of
 from evenly.experiment.deployment import UNKNOWN, About, Deployment, Evaluation, Round
 from evenly.experiment.reopen import comparison_of
 from evenly.experiment.results import Comparison, Incidents
@@ -16,7 +17,6 @@ from evenly.report.choice import choose
 from evenly.report.values import client_rates, clients_split, final_values
 from evenly.report.words import opening
 from evenly.report.worst_served import Part, Trivial, Whom, sentences, whom_of
-from evenly.terminal import opening_of
 
 NAMES = ("North", "Old Town", "Lakeside")
 # True label by prediction of each client, "no" and "yes": 90 + 60 + 50 people, of whom 138 are right and 132 labelled "no".

@@ -5,19 +5,20 @@ from typing import Annotated
 import typer
 
 from evenly import __version__
-from evenly.commands import Commands, audit, compare, data, diff, doctor, export, flower, listing, report, reproduce, run, tune, watch
+from evenly.cli import audit, data, doctor, flower, listing, results, train, tune
+from evenly.cli.running import Commands
 from evenly.compilation import set_flags
 
 app = Commands("Fair federated learning: train one model that works for every client, and see whom it fails.")
 
-app.command()(compare.compare)
-app.command()(run.run)
-app.command()(run.resume)
-app.command()(report.report)
-app.command()(export.export)
-app.command()(diff.diff)
-app.command()(watch.watch)
-app.command()(reproduce.reproduce)
+app.command()(train.compare)
+app.command()(train.run)
+app.command()(train.resume)
+app.command()(results.report)
+app.command()(results.export)
+app.command()(results.diff)
+app.command()(results.watch)
+app.command()(train.reproduce)
 app.command()(tune.tune)
 app.command("list")(listing.list_all)
 app.command()(listing.describe)

@@ -1,4 +1,4 @@
-"""What people see in a terminal: tables, progress with time left, and errors in one sentence."""
+"""Tables and progress bars in the terminal."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evenly.commands.options import (
+from evenly.cli.running import (
     BatchSize,
     Client,
     Data,
@@ -24,12 +24,14 @@ from evenly.commands.options import (
     Seeds,
     Sensitive,
     Unprivileged,
+    folder_of,
     plugin_records,
+    print_json,
+    sentences,
     source,
+    this_command,
+    working_in,
 )
-from evenly.commands.running import folder_of, this_command, working_in
-from evenly.commands.showing import print_json
-from evenly.mistakes import sentences
 
 if TYPE_CHECKING:
     from evenly.experiment.tuning import Tuning
@@ -133,7 +135,7 @@ def _searches(method: str, searches: list[str], grid: str) -> list[str]:
 
 def _show_data(plan: "TuningPlan") -> None:
     """What became of the columns of a table, before anything is trained."""
-    from evenly.commands.planned import facts_of, facts_table
+    from evenly.cli.experiment import facts_of, facts_table
     from evenly.datasets.load import load
 
     if "path" in plan.shared.data:
@@ -141,17 +143,17 @@ def _show_data(plan: "TuningPlan") -> None:
 
 
 def _searched(plan: "TuningPlan", number: int, folder: Path, force: bool) -> "Tuning":
+    from evenly.cli.tables import progress
     from evenly.experiment.tuning import search
-    from evenly.terminal import progress
 
     with progress(Console(stderr=True), f"trying {number} settings on {len(plan.shared.seeds)} seeds") as report:
         return search(plan, number, folder, force=force, progress=report, command=this_command())
 
 
 def _show(tuning: "Tuning", folder: Path, rows: list[dict[str, Any]], as_json: bool) -> None:
+    from evenly.cli.tables import opening_of, results_table, warnings_of
     from evenly.experiment.tuning import trial_rows
     from evenly.report.tuning_page import caution, finding, rule
-    from evenly.terminal import opening_of, results_table, warnings_of
 
     console = Console(stderr=as_json)
     console.print(_table(tuning))

@@ -8,9 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from evenly.commands import Commands
-from evenly.commands.options import Plugins
-from evenly.mistakes import sentences
+from evenly.cli.running import Commands, Plugins, sentences
 
 if TYPE_CHECKING:
     from evenly.data.federation import Federation

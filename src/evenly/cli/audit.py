@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from evenly.commands.options import Favourable, Json, Plugins, Unprivileged
-from evenly.commands.running import this_command
-from evenly.mistakes import sentences
+from evenly.cli.running import Favourable, Json, Plugins, Unprivileged, sentences, this_command
 
 if TYPE_CHECKING:
     from evenly.auditing import Audit

@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evenly.commands.options import Plugins
-from evenly.mistakes import sentences
+from evenly.cli.running import Plugins, sentences
 
 
 def list_all(plugin: Plugins = None) -> None:
     """List methods, samplings, models, data sets and metrics. Experiments of papers are listed too."""
     with sentences():
+        from evenly.cli.tables import methods_table
         from evenly.datasets import DATASETS
         from evenly.experiment.config import packaged
         from evenly.experiment.plan import ALL_MODELS
@@ -20,7 +20,6 @@ def list_all(plugin: Plugins = None) -> None:
         from evenly.parts.optimisers import optimiser_parts
         from evenly.parts.sampling import SAMPLINGS
         from evenly.parts.work import PREPARES
-        from evenly.terminal import methods_table
 
         console = Console()
         console.print(methods_table())
@@ -42,12 +41,12 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
     """Explain one method, sampling or metric. Shows the formula, the settings and what clients reveal."""
     with sentences():
         from evenly.algorithms import METHODS
+        from evenly.cli.tables import part_table, reveals, sampling_reveals, settings_table, trial
         from evenly.metrics import EVERY_METRIC
         from evenly.metrics.tables import RESTS_ON
         from evenly.notation import unknown
         from evenly.parts.sampling import SAMPLINGS
         from evenly.parts.work import PREPARES
-        from evenly.terminal import part_table, reveals, sampling_reveals, settings_table, trial
 
         console = Console()
         if name in METHODS:

@@ -12,10 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from evenly.commands import Commands
-from evenly.commands.options import Client, Drop, Favourable, Features, Label, Sensitive, Unprivileged
-from evenly.commands.running import this_command
-from evenly.mistakes import sentences
+from evenly.cli.running import Client, Commands, Drop, Favourable, Features, Label, Sensitive, Unprivileged, sentences, this_command
 
 if TYPE_CHECKING:
     from evenly.flower.deploy.local import App, Loopback, Stand
@@ -51,7 +48,7 @@ def new(
             _refuse(about)
             written = write_synthetic_app(folder, **({"method": method} if method else {}), rounds=rounds)
         else:
-            from evenly.commands.planned import facts_of
+            from evenly.cli.experiment import facts_of
             from evenly.datasets.load import load, table_source
 
             source = table_source(str(data), **about)
