@@ -1,0 +1,150 @@
+"""Count the house: files, lines, imports, names, and the files that a reader opens along three walks.
+
+    python -m tools.counts               # of this checkout
+    python -m tools.counts --walks       # also run the three walks (a minute)
+    python -m tools.counts --json out.json
+
+A walk is what happens between a call and its end: `evenly compare` to its report, one simulated round, one deployed round. The files of a
+walk are the modules of evenly in which a function is entered, as `sys.setprofile` sees it. Lines of code are lines without docstrings,
+comments and blank lines.
+"""
+
+import argparse
+import ast
+import io
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import tokenize
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "evenly"
+LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold code: no docstrings, comments or blank lines."""
+    tree, strings = ast.parse(text), set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in LAYOUT]
+    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - strings)
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.AST, modules: set[str]) -> set[str]:
+    """The modules of evenly that a module imports, wherever the statement stands."""
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {own if (own := f"{node.module}.{alias.name}") in modules else node.module for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & modules
+
+
+def counts() -> dict[str, Any]:
+    files = sorted(SOURCE.rglob("*.py"))
+    texts = {module_of(path): path.read_text() for path in files}
+    trees = {module: ast.parse(text) for module, text in texts.items()}
+    edges = {module: imported(tree, set(texts)) - {module} for module, tree in trees.items()}
+    importers = Counter(target for targets in edges.values() for target in targets)
+    classes = Counter(node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    stems = Counter(path.stem for path in files if path.stem not in ("__init__", "__main__"))
+    lines = {module: len(text.splitlines()) for module, text in texts.items()}
+    largest = max(lines, key=lines.__getitem__)
+    sys.path.insert(0, str(SOURCE.parent))
+    import evenly
+
+    return {
+        "files": len(files),
+        "lines": sum(lines.values()),
+        "lines of code": sum(map(code_lines, texts.values())),
+        "median lines of a file": statistics.median(lines.values()),
+        "largest file": f"{largest} ({lines[largest]} lines)",
+        "import edges": sum(map(len, edges.values())),
+        "modules with one importer": sum(count == 1 for count in importers.values()),
+        "repeated class names": sorted(name for name, count in classes.items() if count > 1),
+        "repeated module names": sorted(name for name, count in stems.items() if count > 1),
+        "most files in a folder": max(Counter(path.parent for path in files if path.parent.name != "algorithms").values()),
+        "public names of evenly": len(evenly.__all__),
+    }
+
+
+def entered(walk: Callable[[], Any]) -> list[str]:
+    """The modules of evenly in which a function is entered while something runs."""
+    seen = set[str]()
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(str(SOURCE)) and not frame.f_code.co_name.startswith("<"):
+            seen.add(name)
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        walk()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return sorted(module_of(Path(name)) for name in seen)
+
+
+def walks() -> dict[str, list[str]]:
+    """The three walks, each with what it needs imported and made before."""
+    from tests import federations
+    from tests.flower.grids import NODES, OneProcess
+    from tests.flower.small import SEEDS, algorithm_of, small, task_of
+    from tests.simulations import algorithms
+    from typer.testing import CliRunner
+
+    from evenly.cli import app
+    from evenly.flower import first_arrays, strategy
+    from evenly.flower.clients.jax import app as client_app
+    from evenly.models import Softmax
+    from evenly.simulate import simulate
+
+    text, tiny = "q-fedavg(q=1)", federations.tiny()
+    task, made = Softmax(features=tiny.x.shape[1], classes=len(tiny.labels)), algorithms(text)
+    server = strategy(algorithm_of(text), seeds=SEEDS, min_available_nodes=3, min_train_nodes=1, introduce=True)
+    grid, first = OneProcess(client_app(small(3), task_of(text)), NODES[:3]), first_arrays(algorithm_of(text), task_of(text), SEEDS)
+    with tempfile.TemporaryDirectory() as out:
+        words = ["compare", "--algorithms", f"fedavg,{text}", "--rounds", "2", "--seeds", "1", "--out", f"{out}/results"]
+        return {
+            "evenly compare": entered(lambda: CliRunner().invoke(app, words)),
+            "one simulated round": entered(lambda: simulate(task, tiny, made, 1)),
+            "one deployed round": entered(lambda: server.start(grid, first, num_rounds=1)),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--walks", action="store_true", help="also count the files along the three walks")
+    parser.add_argument("--json", type=Path, help="write everything into this file")
+    options = parser.parse_args()
+    found: dict[str, Any] = counts()
+    if options.walks:
+        found["walks"] = walks()
+    for name, value in found.items():
+        if name == "walks":
+            print(*(f"files along {walk}: {len(modules)}" for walk, modules in value.items()), sep="\n")
+        else:
+            print(f"{name}: {len(value)} ({', '.join(value)})" if isinstance(value, list) else f"{name}: {value}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
