@@ -69,7 +69,7 @@ COMMANDS = {
 }  # fmt: skip
 TEXT = {".csv", ".json", ".toml", ".txt", ".md", ".tex"}
 PASSING = re.compile(  # keys of JSON files and columns of tables that no two runs share
-    r"\b(seconds|started|ended|finished|when|time|date|host|folder|command|versions?|python|evenly|jax|numpy|source|id)\b"
+    r"\b(seconds|compiling|started|ended|finished|when|time|date|host|folder|command|versions?|python|evenly|jax|numpy|source|id)\b"
 )
 NUMBER = re.compile(r"[+\u2212-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 VOLATILE = re.compile(
@@ -211,7 +211,7 @@ def readable(path: Path) -> Any:
     """A file as something that can be compared: text without what differs from run to run."""
     if path.suffix == ".npz":
         with np.load(path) as arrays:
-            return {name: (arrays[name].dtype.str, arrays[name].shape, arrays[name].tobytes()) for name in arrays if name != "version"}
+            return {name: _steady(json.loads(arrays[name].tobytes())) if name == "header" else _bits(arrays[name]) for name in arrays}
     if path.suffix == ".html":
         text = path.read_text()
         return numbers(text), charts(text)
@@ -221,6 +221,10 @@ def readable(path: Path) -> Any:
     if path.suffix == ".json":
         return _steady(json.loads(path.read_text()))
     return path.read_bytes() if path.suffix in TEXT else None
+
+
+def _bits(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
+    return array.dtype.str, array.shape, array.tobytes()
 
 
 def _steady(value: Any) -> Any:
