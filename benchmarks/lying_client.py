@@ -183,7 +183,7 @@ def signals_of(made: Algorithm, room: Room, received: Tree) -> Signals:
     )
 
 
-def _sent(state: rounds.State, vectors: list[np.ndarray], k: int, lie: str) -> list[np.ndarray]:
+def _sent(state: rounds.ServerState, vectors: list[np.ndarray], k: int, lie: str) -> list[np.ndarray]:
     factor = LENGTH if lie == "update" and k == LIAR else 1.0
     return [old + np.float32(factor) * new[k] for old, new in zip(state.model, vectors, strict=True)]
 

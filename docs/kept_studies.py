@@ -13,7 +13,7 @@ from evenly.experiment.folder import Store
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
 from evenly.metrics import half_width, spread
 from evenly.papers.findings import findings
-from evenly.papers.thesis import COLUMNS, FRACTIONS, SCORES, View, views
+from evenly.papers.thesis import COLUMNS, FRACTIONS, SCORES, StudyView, views
 
 Kept = dict[str, Any]
 METRICS = (*COLUMNS.values(), *SCORES)
@@ -61,7 +61,7 @@ def kept(study: Study, record: Kept, experiment: Experiment) -> Kept:
     }
 
 
-def _partition(view: View) -> Kept:
+def _partition(view: StudyView) -> Kept:
     methods = {}
     for method in view.outcomes["honest"]:
         methods[str(method)] = {who: _ours(view.outcomes[who][method]) for who in view.outcomes}

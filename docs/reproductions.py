@@ -4,7 +4,7 @@ from typing import Any
 
 import kept_inference
 
-from evenly.experiment.paper import Line, as_rows
+from evenly.experiment.paper import PaperLine, as_rows
 from evenly.metrics import Spread, half_width
 from evenly.report.facts import SPREADS, WHO, figures, title
 from evenly.report.values import COLUMNS, format_spread, is_clear
@@ -72,6 +72,6 @@ def _wanted(name: str, chosen: tuple[str, ...]) -> bool:
     return not chosen or name in chosen
 
 
-def _line(kept: Kept, seeds: int) -> Line:
+def _line(kept: Kept, seeds: int) -> PaperLine:
     ours = Spread(kept["ours"], kept["deviation"], half_width(kept["deviation"], seeds), seeds)
-    return Line(kept["table"], kept["split"], kept["label"], kept["metric"], kept["paper"], kept["paper_deviation"], ours)
+    return PaperLine(kept["table"], kept["split"], kept["label"], kept["metric"], kept["paper"], kept["paper_deviation"], ours)

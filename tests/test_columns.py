@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenly.data.columns import Choice, Fact, column_facts, feature_columns, is_id_name, option_text, refuse_unfit
+from evenly.data.columns import ColumnChoice, Fact, column_facts, feature_columns, is_id_name, option_text, refuse_unfit
 from evenly.data.encoding import MISSING, fit_encoder
 from evenly.data.federation import Federation
 from evenly.datasets.load import column_names
@@ -63,15 +63,15 @@ def test_identifiers_are_refused_and_measurements_are_not():
 def test_all_columns_are_named_at_once_with_the_option_to_add():
     frame = pd.DataFrame({"who, id": [f"p{i}" for i in range(40)], "x": 1.0, "left": map(str, DAYS), "came": pd.to_datetime(DAYS)})
     with pytest.raises(ValueError, match=r"^3 columns of the table cannot be features: ") as raised:
-        feature_columns(frame.assign(seen=1), {}, Choice(drop=["seen"]))
+        feature_columns(frame.assign(seen=1), {}, ColumnChoice(drop=["seen"]))
     for column in ("'who, id' looks like an identifier", "'left' holds dates or times as text", "'came' holds dates or times"):
         assert column in str(raised.value)
     option = str(raised.value).partition("--drop ")[2].partition(" (in Python")[0]
     (argument,) = shlex.split(option)
     assert column_names(argument) == ["seen", "who, id", "left", "came"]
     assert 'drop = ["seen", "who, id", "left", "came"]' in str(raised.value)
-    assert feature_columns(frame, {}, Choice(drop=column_names(argument)[1:])) == ["x"]
-    assert feature_columns(frame, {}, Choice(features=["x", "left", "x"])) == ["x", "left"]  # listed by a person: taken as they are
+    assert feature_columns(frame, {}, ColumnChoice(drop=column_names(argument)[1:])) == ["x"]
+    assert feature_columns(frame, {}, ColumnChoice(features=["x", "left", "x"])) == ["x", "left"]  # listed by a person: taken as they are
 
 
 @pytest.mark.parametrize("names", [["a"], ["a b", "c"], ["a,b", 'c"d', "e'f"], [" a"]])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.data.encoding import MISSING, Categorical, Column, Encoder, fit_encoder
+from evenly.data.encoding import MISSING, Categorical, Encoder, TableColumn, fit_encoder
 
 
 def fitted(frame: pd.DataFrame, training: list[int] | None = None) -> Encoder:
@@ -170,7 +170,7 @@ def test_a_table_is_required() -> None:
 )
 def test_classes_are_sorted_as_numbers_if_all_are(values: list[Any], names: tuple[str, ...]) -> None:
     for kind in (list, np.array, pd.Series):
-        found, codes = Column.of("y", kind(values)).classes()
+        found, codes = TableColumn.of("y", kind(values)).classes()
         assert found == names
         assert [found[c] for c in codes] == [str(int(v)) if type(v) is float else str(v) for v in values]
 
@@ -178,7 +178,7 @@ def test_classes_are_sorted_as_numbers_if_all_are(values: list[Any], names: tupl
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NA, pd.NaT])
 def test_every_kind_of_gap_is_seen(gap: Any) -> None:
     for values in (["a", gap], pd.Series(["a", gap], dtype=object), np.array(["a", gap], dtype=object)):
-        assert Column.of("y", values).missing().tolist() == [False, True]
+        assert TableColumn.of("y", values).missing().tolist() == [False, True]
 
 
 numbers = st.one_of(st.floats(allow_infinity=False), st.integers(-(2**60), 2**60).map(float), st.sampled_from([5e-324, 1.7e308, -1.7e308]))
@@ -208,6 +208,6 @@ def test_row_order_does_not_change_the_features_of_the_same_training_rows(order:
 @pytest.mark.parametrize("values", [[2.0**53, 1.0], pd.Series([2.0**60, None]), [1e300, "a"]])
 def test_floats_too_large_to_tell_apart_are_refused(values: Any) -> None:
     with pytest.raises(ValueError, match="it holds whole numbers of at least 9,007,199,254,740,992 as floating"):
-        Column.of("Column 'site'", values).refuse_rounded()
+        TableColumn.of("Column 'site'", values).refuse_rounded()
     for exact in ([2**60, 1], ["1e300"], [2.0**53 - 1], pd.Series([2**60, None], dtype="Int64")):
-        Column.of("site", exact).refuse_rounded()
+        TableColumn.of("site", exact).refuse_rounded()

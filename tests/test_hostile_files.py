@@ -37,7 +37,7 @@ from evenly.models.task import skeleton
 from evenly.notation import parse, parse_list
 from evenly.parts.sampling import SAMPLINGS
 from evenly.saving import Model, load, save
-from evenly.watch.state import State
+from evenly.watch.state import WatchState
 
 HOSTILE = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], derandomize=True)
 NUMBERS = st.one_of(st.integers(-3, 3), st.sampled_from([2**31, 2**63, 10**30, -(10**30)]), st.floats(), st.booleans())
@@ -333,7 +333,7 @@ def test_live_files(tmp_path: Path, data: st.DataObject):
     whole[at] = data.draw(changed(whole[at]))
     (tmp_path / NAME).write_text("".join(json.dumps(line) + "\n" for line in whole))
     (tmp_path / "plan.json").write_text(json.dumps(data.draw(changed(PLANS[1]))) if data.draw(st.booleans()) else "[" * 5000)
-    json.dumps(State(tmp_path).look(), allow_nan=False)
+    json.dumps(WatchState(tmp_path).look(), allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_live_files(tmp_path: Path, data: st.DataObject):
 )
 def test_a_live_file_with_a_head_that_is_not_whole(tmp_path: Path, line: Any):
     (tmp_path / NAME).write_text(json.dumps(line) + "\n")
-    assert State(tmp_path).look()["status"] == "waiting"
+    assert WatchState(tmp_path).look()["status"] == "waiting"
 
 
 # Tables

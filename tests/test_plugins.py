@@ -135,12 +135,12 @@ def plan(own: Path) -> Plan:
 @pytest.fixture
 def begun(plan: Plan) -> Path:
     """A folder of results, looked at from elsewhere than where it was begun."""
-    from evenly.experiment.folder import Record, begin
+    from evenly.experiment.folder import RunRecord, begin
 
     into = Path("results") / "begun"
     into.mkdir(parents=True)
     (into / "plan.json").write_text(plan.to_json())
-    begin(into, Record(command="evenly compare"))
+    begin(into, RunRecord(command="evenly compare"))
     return into.resolve()
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.data.federation import Shard
-from evenly.parts.work import Local, LocalTraining
+from evenly.parts.work import LocalState, LocalTraining
 from evenly.records import record, static
 from tests.oracles import client
 from tests.simulations import Simulated, flat, same_bits
@@ -36,7 +36,7 @@ def one_step(v: float, w: float, rate: float, mu: float) -> float:
         batch = Shard(jnp.zeros((3, 1)), jnp.zeros(3, int), jnp.zeros(3, int), jnp.ones(3), jnp.ones(3))
         work = LocalTraining(learning_rate=rate, mu=mu)
         started = work.start(Slope(), jnp.asarray(w), None)
-        moved = work.step(Slope(), jnp.asarray(w), Local(jnp.asarray(v), started.optimiser), batch)
+        moved = work.step(Slope(), jnp.asarray(w), LocalState(jnp.asarray(v), started.optimiser), batch)
         return float(moved.model)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from evenly.auditing.estimates import NOTHING, Estimate
 from evenly.auditing.hiding import Veil
-from evenly.auditing.result import About, Audit
+from evenly.auditing.result import Audit, AuditFacts
 from evenly.auditing.views import ClientView, GroupView
 from evenly.metrics import METRICS
 from evenly.report.disclosure import Hidden
@@ -74,7 +74,7 @@ def client_view(
 def audit(*groups: GroupView, favourable: str | None = "1", **more) -> Audit:
     """An audit of 1,000 people of whom 80 % are predicted right."""
     rates = ("accuracy", "selection_rate", "tpr", "fpr", "base_rate") if favourable else ("accuracy",)
-    about = About("people.csv", 1000, {"Label": "y", "Prediction": "p"}, ("0", "1"), favourable, 10, False)
+    about = AuditFacts("people.csv", 1000, {"Label": "y", "Prediction": "p"}, ("0", "1"), favourable, 10, False)
     return Audit(
         about=about._replace(**more.pop("about", {})),
         whole=more.pop("whole", dict.fromkeys(rates, rate(80.0, 1000, 2.5))),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.auditing.estimates import NOTHING, Estimate, Rows, counted, estimates, newcombe, rate_ends, resampled_interval
+from evenly.auditing.estimates import NOTHING, AuditRows, Estimate, counted, estimates, newcombe, rate_ends, resampled_interval
 from evenly.metrics.statistics import MOST_BLOCKS
 from evenly.report.values import wilson
 
@@ -84,7 +84,7 @@ def test_rows_are_counted_by_client_or_block_of_clients(clients: int, grouped: b
     client = draw.integers(0, clients, rows)
     client[:3] = 0, 1, clients - 1
     group, label, outcome = (draw.integers(0, n, rows) for n in (4, 3, 3))
-    found = counted(Rows(client, group if grouped else None, label, outcome), clients=clients, groups=4 if grouped else 1, kinds=3)
+    found = counted(AuditRows(client, group if grouped else None, label, outcome), clients=clients, groups=4 if grouped else 1, kinds=3)
     own, none = group if grouped else np.zeros(rows, int), np.zeros(rows, int)
     units = min(clients, MOST_BLOCKS)
     np.testing.assert_array_equal(found.units, looped([client % units, own, label, outcome], (units, 4 if grouped else 1, 3, 3)))
@@ -94,7 +94,7 @@ def test_rows_are_counted_by_client_or_block_of_clients(clients: int, grouped: b
 
 def test_without_clients_there_is_one_unit_and_no_client():
     label, outcome, group = np.array([0, 1, 1]), np.array([0, 1, 0]), np.array([1, 1, 0])
-    found = counted(Rows(None, group, label, outcome), clients=0, groups=2, kinds=2)
+    found = counted(AuditRows(None, group, label, outcome), clients=0, groups=2, kinds=2)
     assert found.clients.shape == (0, 1, 2, 2)
     assert found.units.tolist() == [[[[0, 0], [1, 0]], [[1, 0], [0, 1]]]]
     assert found.groups.tolist() == found.units[0].tolist()

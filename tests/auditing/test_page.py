@@ -9,7 +9,7 @@ import pytest
 from evenly.auditing.estimates import BINS, NOTHING, THRESHOLDS, Curves, Estimate
 from evenly.auditing.page import render
 from evenly.auditing.result import Audit
-from evenly.auditing.sections import HIDDEN, Part, client_section, group_section, plain, rate, score_section
+from evenly.auditing.sections import HIDDEN, PagePart, client_section, group_section, plain, rate, score_section
 from evenly.auditing.views import Within
 from evenly.report.worst_served import Trivial
 from tests.auditing import made
@@ -34,7 +34,7 @@ def head(markup: str, caption: str) -> list[str]:
     return [text(cell) for cell in re.findall(r"<th .*?</th>", table.partition("</thead>")[0], re.S)]
 
 
-def rows_of(part: Part, identifier: str) -> list[dict]:
+def rows_of(part: PagePart, identifier: str) -> list[dict]:
     """The data of a chart's points."""
     spec = part.specs[identifier]
     return spec["datasets"][spec["layer"][1]["data"]["name"]]
@@ -277,7 +277,7 @@ def test_no_gaps_within_clients_are_no_table():
 # Clients
 
 
-def clients_of(number: int, **more) -> Part:
+def clients_of(number: int, **more) -> PagePart:
     """Clients of which each is served a little better than the next."""
     return client_section(audit(clients=client_view([made.rate(90.0 - k / 200) for k in range(number)], **more)))
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import evenly
-from evenly.auditing.hiding import Gap, Places, Veil, Veils, both_shown, gaps_expose, label_counts, shown_rates, veil, veils
+from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, both_shown, gaps_expose, label_counts, shown_rates, veil, veils
 from evenly.data.sensitive import Attribute
 from evenly.report.disclosure import Hidden, hide
 
@@ -86,7 +86,7 @@ def test_the_gaps_within_clients_are_weighed_with_the_rates_of_a_client():
 
     def exposed(shown: list[int], rated: tuple[int, ...] = ()) -> bool:
         gap = Gap(own, ~own, np.isin(np.arange(3), shown))
-        return gaps_expose(units, (sex,), Veils((single,)), Places(nobody, rated), [gap], 4)
+        return gaps_expose(units, (sex,), Veils((single,)), HiddenClients(nobody, rated), [gap], 4)
 
     assert [exposed([0], rated) for rated in ((), (0,), (1,), (2,))] == [False, False, True, True]
     assert exposed([1])  # the gap itself tells the two women

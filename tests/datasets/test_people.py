@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from evenly.data.partition_coverage import Sides, quota
+from evenly.data.partition_coverage import SideCounts, quota
 from evenly.data.splits import SPLITS
 from evenly.datasets import DATASETS, DataError, Sizes, adult_sex, compas
 from evenly.datasets.adult import SEXES, read_people
@@ -93,7 +93,7 @@ def test_adult_coverages_of_the_study_are_feasible_for_every_seed(coverage, clie
     for seed in SEEDS:
         kept = np.ones(len(women), bool)
         kept[draw_central(len(women), 0.2, seed)] = False
-        assert quota(Sides.of(women[kept]), clients, coverage, dealt_share=kept.mean()).good == good
+        assert quota(SideCounts.of(women[kept]), clients, coverage, dealt_share=kept.mean()).good == good
     assert adult_sex("cov-same-size", coverage=coverage).clients == clients
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from evenly.experiment import folder as folders
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import Record, Store, add_training, begin, finish, held, read_record, sweep, timed
+from evenly.experiment.folder import RunRecord, Store, add_training, begin, finish, held, read_record, sweep, timed
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import open_results, open_study, read_plan, where_it_began
 from evenly.experiment.results import Comparison
@@ -26,7 +26,7 @@ PLAN = Plan(
     seeds=(0, 1),
     sampling="weighted(clients=2)",
 )
-RECORD = Record(command="evenly run test.toml", title="A test", notes="Nothing.")
+RECORD = RunRecord(command="evenly run test.toml", title="A test", notes="Nothing.")
 
 
 @pytest.fixture(scope="module")
@@ -231,10 +231,10 @@ def test_results_of_several_versions_say_so(tmp_path, monkeypatch):
     assert read_record(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}
 
 
-@pytest.mark.parametrize("first", [lambda out: begin(out, Record()), lambda out: add_training(out, 1.0)])
+@pytest.mark.parametrize("first", [lambda out: begin(out, RunRecord()), lambda out: add_training(out, 1.0)])
 def test_where_a_run_began_is_kept_also_without_a_command(tmp_path, monkeypatch, first):
     """As a Python program, or a machine with only the core packages, begins it."""
     monkeypatch.chdir(tmp_path)
     first(Path("out"))
-    assert begin(Path("out"), Record(command="evenly resume out")).started_in == ".."
+    assert begin(Path("out"), RunRecord(command="evenly resume out")).started_in == ".."
     assert read_record(Path("out")).command == "evenly resume out"

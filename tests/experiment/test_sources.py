@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evenly.data.encoding import Column
+from evenly.data.encoding import TableColumn
 from evenly.datasets.load import load, read_table, table_source
 from evenly.experiment.plan import Plan
 
@@ -56,7 +56,11 @@ def test_clients_and_groups_are_told_apart_as_they_are_written(tmp_path):
     gap = written(tmp_path, "site,y\n1.0,a\n,b\n2.0,c\n")
     assert read_table(gap, ["site"])["site"].fillna("none").tolist() == ["1", "none", "2"]  # as a program writes whole numbers beside gaps
     pq.write_table(pa.table({"site": pa.array([2**60, None, 2**60 + 1])}), tmp_path / "own.parquet")
-    assert Column.of("site", read_table(tmp_path / "own.parquet")["site"]).words().tolist() == [str(2**60), "(missing)", str(2**60 + 1)]
+    assert TableColumn.of("site", read_table(tmp_path / "own.parquet")["site"]).words().tolist() == [
+        str(2**60),
+        "(missing)",
+        str(2**60 + 1),
+    ]
 
 
 def test_features_and_dropped_columns_are_kept_in_the_plan(tmp_path):

@@ -18,7 +18,7 @@ from evenly.experiment.execute import execute
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
 from evenly.experiment.results import over_seeds
-from evenly.experiment.tuning import Study, choose, trial_rows, tune, write_trials
+from evenly.experiment.tuning import TrialDatabase, choose, trial_rows, tune, write_trials
 from evenly.experiment.tuning_space import planned
 from tests.tunings import DATA, Trainer, searched
 
@@ -93,7 +93,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(monkeypatch, tm
 
 def test_a_batch_that_was_only_half_written_down_is_finished_as_it_was_planned(monkeypatch, tmp_path):
     whole, _ = searched(monkeypatch, RANGES, trials=8, batch=4)
-    kept = module.Study.keep
+    kept = module.TrialDatabase.keep
     calls = []
 
     def interrupted(self, settings, seen):
@@ -102,11 +102,11 @@ def test_a_batch_that_was_only_half_written_down_is_finished_as_it_was_planned(m
             raise KeyboardInterrupt
         kept(self, settings, seen)
 
-    monkeypatch.setattr(module.Study, "keep", interrupted)
+    monkeypatch.setattr(module.TrialDatabase, "keep", interrupted)
     monkeypatch.setattr(module, "shutil", type("", (), {"rmtree": staticmethod(lambda *_, **__: None)}))  # as a kill would leave it
     with pytest.raises(KeyboardInterrupt):
         searched(monkeypatch, RANGES, tmp_path, trials=8, batch=4)
-    monkeypatch.setattr(module.Study, "keep", kept)
+    monkeypatch.setattr(module.TrialDatabase, "keep", kept)
     found, trainer = searched(monkeypatch, RANGES, tmp_path, trials=8, batch=4)
     assert found.trials == whole.trials
     assert trainer.batches[0].methods == tuple(labels(whole)[4:])  # the same program, so the same bits
@@ -237,7 +237,7 @@ def test_the_journal_of_a_search_that_was_replaced_is_not_played_into_the_new_on
     (tmp_path / "study.db").unlink()
     (tmp_path / "study.db-journal").write_bytes(journal)
     plan, _ = planned(RANGES, DATA, rounds=1)
-    Study(plan, tmp_path / "study.db")
+    TrialDatabase(plan, tmp_path / "study.db")
     with closing(sqlite3.connect(tmp_path / "study.db")) as new:
         tables = [name for (name,) in new.execute("select name from sqlite_master")]
     assert "trials" in tables
@@ -263,7 +263,7 @@ def test_a_damaged_database_is_named_in_a_sentence(monkeypatch, tmp_path, left):
 
 def test_a_trial_that_cannot_be_kept_is_told_in_a_sentence(monkeypatch, tmp_path):
     plan, _ = planned(RANGES, DATA, rounds=1)
-    study = Study(plan, tmp_path / "study.db")
+    study = TrialDatabase(plan, tmp_path / "study.db")
     study.keep_baseline({"variance": [1.0], "average": [1.0]})
     with closing(sqlite3.connect(tmp_path / "study.db")) as database:
         database.execute("create trigger full before insert on trials begin select raise(abort, 'database or disk is full'); end")

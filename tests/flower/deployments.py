@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from evenly.algorithms import algorithm
-from evenly.experiment.deployment import About, Deployment, Flag, InForce, LeftOut
+from evenly.experiment.deployment import Deployment, DeploymentFacts, Flag, InForce, LeftOut
 from evenly.flower.lifecycle import claim
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import Evaluated
@@ -20,9 +20,9 @@ def deployment(text: str = "q-fedavg(q=1)", seeds: Seeds | None = None, **more) 
     return deployment_of(algorithm(text), seeds or Seeds(), ARRAYS, notation=f"{text}+full", name="hospitals", **more)
 
 
-def about(*, groups: bool = True) -> About:
+def about(*, groups: bool = True) -> DeploymentFacts:
     named = {"labels": ("no", "yes"), "groups": ("women", "men")} if groups else {}
-    return About(NAMES, tuple(range(100, 100 + CLIENTS)), **named)
+    return DeploymentFacts(NAMES, tuple(range(100, 100 + CLIENTS)), **named)
 
 
 def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done: int = 0, options: InForce | None = None) -> Recorder:

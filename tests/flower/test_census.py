@@ -9,7 +9,7 @@ import pytest
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
 from evenly.flower.checks import Expected, read_or_left_out
-from evenly.flower.replies import Introduction, Told, agreeing, told_by
+from evenly.flower.replies import CensusReply, Introduction, agreeing, told_by
 from evenly.flower.roster import introduced
 
 ABOUT = {"labels": ["no", "yes"], "groups": ["men", "women"], "unprivileged": [1], "favourable": 1}
@@ -21,10 +21,10 @@ def said(node: int, metrics: dict[str, Any] | None = None, **about: Any) -> Intr
     return Introduction(node, own | (metrics or {}), {**ABOUT, "name": f"ward {node}", **about})
 
 
-def checked(answers: list[Introduction]) -> tuple[list[Told], list[LeftOut]]:
+def checked(answers: list[Introduction]) -> tuple[list[CensusReply], list[LeftOut]]:
     """Those who can be clients together, and who was left out."""
     read = [read_or_left_out(Expected(one.node, -1, 0, phase="census"), partial(told_by, one)) for one in answers]
-    agreed, strange = agreeing(sorted((one for one in read if isinstance(one, Told)), key=lambda one: one.node))
+    agreed, strange = agreeing(sorted((one for one in read if isinstance(one, CensusReply)), key=lambda one: one.node))
     return agreed, [one for one in read if isinstance(one, LeftOut)] + strange
 
 

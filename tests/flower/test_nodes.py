@@ -9,7 +9,7 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.flower import roster
-from evenly.flower.replies import Told
+from evenly.flower.replies import CensusReply
 from evenly.flower.roster import grown, grows, introduced, present, unknown_clients
 
 
@@ -39,9 +39,9 @@ def test_it_is_told_at_once_and_then_every_ten_seconds_who_is_waited_for(monkeyp
     assert present(Slow(2), 2) == [0, 1]
 
 
-def told(node: int, client: int | None = None, **more: Any) -> Told:
+def told(node: int, client: int | None = None, **more: Any) -> CensusReply:
     given = {"name": None, "labels": (), "groups": (), "unprivileged": None, "favourable": None, "client_group": None, **more}
-    return Told(node, 3, np.array([[1, 2]]), client, **given)
+    return CensusReply(node, 3, np.array([[1, 2]]), client, **given)
 
 
 def test_who_says_nothing_has_the_first_group_unprivileged_and_the_second_label_favourable():

@@ -19,7 +19,7 @@ from evenly.report.choice import choose
 from evenly.report.page import render
 from evenly.report.trust import left_out_section
 from evenly.report.values import clients_split, final_values
-from evenly.watch.state import State
+from evenly.watch.state import WatchState
 from tests.flower.deployments import CLIENTS, NAMES, one_round, recorder
 
 
@@ -147,17 +147,17 @@ def test_resume_says_to_start_the_server_again(folder):
 
 
 def test_watch_follows_it(folder, tmp_path):
-    told = State(folder).look()
+    told = WatchState(folder).look()
     assert told["status"] == "finished"
     assert told["methods"][0]["round"] == 4
     running = recorder(tmp_path / "run")
-    assert State(tmp_path / "run").look()["sentence"] == "The first round is under way."
+    assert WatchState(tmp_path / "run").look()["sentence"] == "The first round is under way."
     one_round(running, 1)
-    told = State(tmp_path / "run").look()
+    told = WatchState(tmp_path / "run").look()
     assert told["status"] == "running"
     assert (told["progress"]["done"], told["progress"]["total"]) == (1, 4)
     running.end("failed", "too few clients")
-    told = State(tmp_path / "run").look()
+    told = WatchState(tmp_path / "run").look()
     assert told["status"] == "failed"
     assert "go on with starting the server again with this folder" in told["sentence"]
 

@@ -33,7 +33,7 @@ def alike(a, b) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
-def fresh(text: str) -> rounds.State:
+def fresh(text: str) -> rounds.ServerState:
     made = algorithm(text)
     groups = made.rule.groups if isinstance(made.rule, Several) and made.rule.apart else 0
     model = [np.ones((*([groups] if groups else []), 4, 2), np.float32), np.zeros((*([groups] if groups else []), 2), np.float32)]

@@ -8,7 +8,7 @@ from evenly.algorithms import algorithm
 from evenly.data.federation import Census
 from evenly.flower import rounds
 from evenly.flower.caps import Caps
-from evenly.flower.rounds import State, one_round
+from evenly.flower.rounds import ServerState, one_round
 from evenly.parts.ranking import elect, tally
 from evenly.types import Signals
 
@@ -103,7 +103,7 @@ def test_a_round_in_which_nobody_counts_changes_nothing():
 
 def test_inner_products_are_those_of_the_whole_vectors():
     flat = np.stack([np.concatenate([(a - b).ravel() for a, b in zip(own, MODEL, strict=True)]).astype(np.float64) for own in TRAINED])
-    found = rounds.inner_products(State(MODEL, (), ()), [*TRAINED[:3], None, TRAINED[4]])
+    found = rounds.inner_products(ServerState(MODEL, (), ()), [*TRAINED[:3], None, TRAINED[4]])
     expected = flat @ flat.T
     expected[3], expected[:, 3] = 0, 0
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)

@@ -20,12 +20,22 @@ from evenly.data import (
 )
 from evenly.data.federation import Federation
 from evenly.data.partition import check_clients, deal_counts, draw_counts, draw_once, draw_shares, numbered
-from evenly.data.partition_coverage import Quota, Sides, _shrunk, count_clients, draw_sizes, draw_unprivileged, fit_shares, quota, whole
+from evenly.data.partition_coverage import (
+    Quota,
+    SideCounts,
+    _shrunk,
+    count_clients,
+    draw_sizes,
+    draw_unprivileged,
+    fit_shares,
+    quota,
+    whole,
+)
 from evenly.randomness import Draws
 from tests.partitions.test_partitions import all_rows, client_sets, same, some_rows
 
-ADULT = Sides(16192, 32650)  # counted in the files
-COMPAS = Sides(4997, 1175)
+ADULT = SideCounts(16192, 32650)  # counted in the files
+COMPAS = SideCounts(4997, 1175)
 COVERAGES = {"adult": (ADULT, (4497, 2570, 1999)), "compas": (COMPAS, (1067, 610, 474))}
 DRAWN = (dirichlet_attribute, dirichlet_label_attribute, ratio_dirichlet)
 COVERED = (cov_same_size, cov_diff_size)
@@ -163,7 +173,7 @@ def test_quotas_of_the_study():
     assert [(q.good, q.good_rows, q.bad_rows, q.size) for q in adult] == [(3, 4797, 450, 6977), (6, 2398, 257, 3756), (8, 1824, 200, 3052)]
     compas = ((5, 1067), (8, 610), (11, 474))
     assert [quota(COMPAS, clients, coverage).good for clients, coverage in compas] == [4, 7, 9]
-    training = Sides(3998, 940)  # 80 % of each side, the coverage left as it is
+    training = SideCounts(3998, 940)  # 80 % of each side, the coverage left as it is
     found = [quota(training, clients, coverage) for clients, coverage in compas]
     assert [(q.good, q.good_rows) for q in found] == [(4, 972), (7, 562), (9, 433)]
 
@@ -194,7 +204,7 @@ def test_a_limit_is_named_in_the_users_terms():
 
 @given(unprivileged=st.integers(60, 200), privileged=st.integers(60, 300), coverage=st.integers(5, 60), seed=st.integers(0, 99))
 def test_coverage_partitions_keep_their_promises(unprivileged, privileged, coverage, seed):
-    rows, sides = people(unprivileged, privileged), Sides(unprivileged, privileged)
+    rows, sides = people(unprivileged, privileged), SideCounts(unprivileged, privileged)
     try:
         expected = quota(sides, count_clients(sides, coverage, "table"), coverage)
     except ValueError:
@@ -366,24 +376,24 @@ def test_unless_told_otherwise_seeds_are_0_and_nothing_is_central(partition):
     ],
 )
 def test_quotas_by_hand(sides, clients, coverage, settings, expected):
-    assert quota(Sides(*sides), clients, coverage, **settings) == expected
+    assert quota(SideCounts(*sides), clients, coverage, **settings) == expected
 
 
 def test_a_quota_that_cannot_be_met_names_the_limit():
     with pytest.raises(ValueError, match=r"coverage=4: 2 clients.* 1 or more .* at least 4 .* others with 0, .* The limit is coverage=3\."):
-        quota(Sides(7, 3), 2, 4, tolerance=0)
+        quota(SideCounts(7, 3), 2, 4, tolerance=0)
     with pytest.raises(ValueError, match=r"8 unprivileged and 11 privileged rows\. The limit is coverage=8\."):
-        quota(Sides(8, 11), 1, 10)  # 9 are needed; a coverage of 8 asks for 7.2, and 9 would ask for 8.1
+        quota(SideCounts(8, 11), 1, 10)  # 9 are needed; a coverage of 8 asks for 7.2, and 9 would ask for 8.1
     with pytest.raises(ValueError, match=r"The limit is coverage=1\."):
-        quota(Sides(1, 5), 1, 2, tolerance=0)
+        quota(SideCounts(1, 5), 1, 2, tolerance=0)
     with pytest.raises(ValueError, match="No coverage works"):
-        quota(Sides(1, 5), 2, 2, tolerance=0, good_share=1)
+        quota(SideCounts(1, 5), 2, 2, tolerance=0, good_share=1)
 
 
 def test_there_is_at_least_one_client_and_the_share_of_good_ones_divides():
-    assert count_clients(Sides(2, 3), 10, "table") == count_clients(Sides(2, 3), 10, "text") == 1
-    assert count_clients(Sides(40, 16), 10, "table") == 4  # the larger side, whichever it is
-    assert [count_clients(Sides(29, 3), 10, "text", share) for share in (1, 0.5, 0.25)] == [2, 4, 8]
+    assert count_clients(SideCounts(2, 3), 10, "table") == count_clients(SideCounts(2, 3), 10, "text") == 1
+    assert count_clients(SideCounts(40, 16), 10, "table") == 4  # the larger side, whichever it is
+    assert [count_clients(SideCounts(29, 3), 10, "text", share) for share in (1, 0.5, 0.25)] == [2, 4, 8]
 
 
 @pytest.mark.parametrize(

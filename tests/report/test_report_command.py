@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import Record, Store, begin, finish, timed
+from evenly.experiment.folder import RunRecord, Store, begin, finish, timed
 from evenly.experiment.plan import Plan
 from evenly.report.html import file_name, write_figures
 from evenly.report.page import build, write_report
@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     """Finished results, with the report that was written when they were made."""
     found = tmp_path_factory.mktemp("results") / "out"
     store = Store(found, PLAN)
-    begin(found, Record(command="evenly run test.toml", title="A test"))
+    begin(found, RunRecord(command="evenly run test.toml", title="A test"))
     with timed(found, found / "traces"):
         execute(PLAN, store)
     finish(found)

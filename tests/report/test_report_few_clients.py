@@ -12,7 +12,7 @@ from evenly.experiment import tuning
 from evenly.experiment.results import Comparison
 from evenly.report.chart_sections import charts
 from evenly.report.charts import named_accuracy, named_influence
-from evenly.report.choice import Choice, choose
+from evenly.report.choice import MethodChoice, choose
 from evenly.report.disclosure import client_groups, without_clients
 from evenly.report.group_section import group_section
 from evenly.report.html import Charts
@@ -27,7 +27,7 @@ def few(clients: int = 8, **options: object) -> Comparison:
     return comparison(data=federation(clients, names=HOSPITALS[:clients] if clients <= 8 else (), rows=(40, 10, 30)), seeds=2, **options)
 
 
-def drawn(found: Comparison, least: int = 0) -> tuple[Charts, Choice]:
+def drawn(found: Comparison, least: int = 0) -> tuple[Charts, MethodChoice]:
     values = final_values(found)
     choice = choose(found, values, least)
     return charts(found, without_clients(found, choice.hidden), values, choice), choice

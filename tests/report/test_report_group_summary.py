@@ -3,7 +3,7 @@
 import pytest
 from invented import comparison, federation, with_groups
 
-from evenly.report.choice import MOST_COLOURED, Choice, choose
+from evenly.report.choice import MOST_COLOURED, MethodChoice, choose
 from evenly.report.page import render
 from evenly.report.values import final_values
 from evenly.report.words import summarise_groups
@@ -16,8 +16,8 @@ def measured(**metrics: list[float]) -> dict[int, dict[str, float]]:
     return {s: {name: metrics[name][s] for name in metrics} for s in range(seeds)}
 
 
-def choice(values: dict, *, lead: str, alike: str) -> Choice:
-    return Choice("fedavg", lead, "", tuple(values), alike=alike)
+def choice(values: dict, *, lead: str, alike: str) -> MethodChoice:
+    return MethodChoice("fedavg", lead, "", tuple(values), alike=alike)
 
 
 def three(eod: list[float], average: list[float], third: list[float] | None = None) -> dict:

@@ -9,7 +9,7 @@ from invented import RACE, comparison, federation, with_groups
 
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS
-from evenly.experiment.paper import Line
+from evenly.experiment.paper import PaperLine
 from evenly.metrics import Spread, by_attribute, pooled
 from evenly.records import replace
 from evenly.report.charts import lorenz, weight_history
@@ -127,7 +127,7 @@ def test_few_training_rows_hide_a_client_too():
 
 def test_the_papers_figures_of_small_clients_are_left_out():
     found = comparison(data=federation(4, rows=(40, 10, 6)), seeds=1)
-    lines = [Line("Table 1", "test", "fedavg", f"client:client {k}", 50.0, None, Spread(50.0, 0.0, 0.0, 1)) for k in (0, 3)]
+    lines = [PaperLine("Table 1", "test", "fedavg", f"client:client {k}", 50.0, None, Spread(50.0, 0.0, 0.0, 1)) for k in (0, 3)]
     text = words(render(found, lines, least=LEAST))
     assert "client 3" in text
     assert "client 0" not in text
@@ -175,7 +175,7 @@ def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
 
 def test_the_papers_figures_tell_nothing_that_is_withheld(found):
     lines = [
-        Line("Table 1", "test", "fedavg", metric, 0.5, None, Spread(0.1234, 0.0, 0.0, 1))
+        PaperLine("Table 1", "test", "fedavg", metric, 0.5, None, Spread(0.1234, 0.0, 0.0, 1))
         for metric in ("variance", "acc_range", "accuracy")
     ]
     text = words(render(found, lines, least=LEAST)).split('<section id="paper"')[1].split("</section>")[0]

@@ -13,7 +13,7 @@ import evenly
 from evenly.cli import experiment, tune
 from evenly.cli import results as export
 from evenly.cli.tables import main_table, results_table
-from evenly.experiment.paper import Line
+from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.papers import study_page
 from evenly.report import facts
@@ -65,7 +65,7 @@ def test_plus_or_minus_is_half_of_the_interval_wherever_seeds_are_summed_up():
     seen = spread(np.array([70.0, 71.0, 75.0]))
     half = f"72.0 ± {seen.half_width:.1f}"
     assert format_spread(seen, EVERY_METRIC["average"]) == half
-    line = Line("1", "test", "fedavg", "average", 70.0, 2.0, seen)
+    line = PaperLine("1", "test", "fedavg", "average", 70.0, 2.0, seen)
     assert facts.figures(line) == ("70.0 (sd 2.0)", half, "+2.0")  # a paper's deviation is not written with ±
     assert facts.figures(line._replace(ours=Spread(72.0, np.nan, np.nan, 1)))[1] == "72.0"
     assert spread_words(3) == "mean ± half of the 95 % interval over 3 seeds"

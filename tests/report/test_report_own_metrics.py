@@ -11,7 +11,7 @@ from tests.pages import ROOT, blocks
 import evenly
 from evenly.auditing.views import client_view
 from evenly.cli.tables import main_table
-from evenly.experiment.paper import Line
+from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, Metric, Spread
 from evenly.report.disclosure import MANY, hidden_groups
 from evenly.report.html import Charts
@@ -103,7 +103,7 @@ def test_no_single_client_is_read_off_where_very_many_are_hidden(registries: Non
 
 
 def test_figures_of_groups_of_clients_are_not_set_beside_a_paper_where_clients_are_hidden(found):
-    lines = [Line("1", "test", "fedavg", metric, 50.0, 1.0, Spread(51.0, 1.0, 1.0, 2)) for metric in ("group_average", "upload")]
+    lines = [PaperLine("1", "test", "fedavg", metric, 50.0, 1.0, Spread(51.0, 1.0, 1.0, 2)) for metric in ("group_average", "upload")]
     shown = build(found, lines, least=LEAST).sections["paper"]
     assert "upload" in shown
     assert "average (groups)" not in shown

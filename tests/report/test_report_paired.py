@@ -11,7 +11,7 @@ from evenly.metrics import METRICS, Paired
 from evenly.report.choice import choose
 from evenly.report.group_values import with_groups as values_with_groups
 from evenly.report.page import render
-from evenly.report.paired_section import Line, compare_all, p_text, paired_section, power_words, verdict
+from evenly.report.paired_section import PairedLine, compare_all, p_text, paired_section, power_words, verdict
 from evenly.report.values import final_values
 
 
@@ -79,11 +79,11 @@ def test_a_single_method_has_no_such_section():
     ],
 )
 def test_verdicts_need_no_colour(difference, p, corrected, words):
-    assert verdict(METRICS["worst10"], Line("a", Paired(difference, 0.5, p, 2.0, 5), corrected)) == words
+    assert verdict(METRICS["worst10"], PairedLine("a", Paired(difference, 0.5, p, 2.0, 5), corrected)) == words
 
 
 def test_lower_is_better_where_it_is():
-    assert verdict(METRICS["variance"], Line("a", Paired(-3.0, 0.5, 1e-5, 2.0, 5), 1e-4)) == "clearly lower: better"
+    assert verdict(METRICS["variance"], PairedLine("a", Paired(-3.0, 0.5, 1e-5, 2.0, 5), 1e-4)) == "clearly lower: better"
 
 
 @pytest.mark.parametrize(("p", "text"), [(0.5, "0.50"), (0.0312, "0.031"), (0.0005, "0.0005"), (0.0, "< 0.0001"), (np.nan, "n/a")])

@@ -3,7 +3,7 @@
 import pytest
 from invented import comparison, federation
 
-from evenly.report.choice import MOST_COLOURED, Choice, best_of, choose
+from evenly.report.choice import MOST_COLOURED, MethodChoice, best_of, choose
 from evenly.report.values import final_values
 from evenly.report.words import against, noise_note, summarise
 
@@ -15,9 +15,9 @@ def measured(**metrics: list[float]) -> dict[int, dict[str, float]]:
     return {s: {name: metrics[name][s] for name in metrics} for s in range(seeds)}
 
 
-def pair(before: dict[str, list[float]], after: dict[str, list[float]]) -> tuple[dict, Choice]:
+def pair(before: dict[str, list[float]], after: dict[str, list[float]]) -> tuple[dict, MethodChoice]:
     values = {"fedavg": measured(**before), "fair": measured(**after)}
-    return values, Choice("fedavg", "fair", "", ("fedavg", "fair"))
+    return values, MethodChoice("fedavg", "fair", "", ("fedavg", "fair"))
 
 
 def test_a_clear_gain_is_stated_with_both_numbers():
@@ -65,7 +65,7 @@ def test_a_single_seed_is_named_as_such():
 
 def test_one_method_is_described_without_a_comparison():
     values = {"fedavg": measured(variance=[500], worst10=[10], average=[80])}
-    summary = summarise(values, Choice("fedavg", "fedavg", "", ("fedavg",)))
+    summary = summarise(values, MethodChoice("fedavg", "fedavg", "", ("fedavg",)))
     assert summary.finding.startswith("fedavg reaches an average test accuracy of 80.0 %")
     assert summary.cautions == "There is no other method to compare it with."
 
@@ -82,7 +82,7 @@ def test_without_test_rows_nothing_is_claimed():
 )
 def test_the_noise_note_says_how_much_is_chance(noise, words):
     values = {"fedavg": measured(variance=[500.0], variance_noise=[noise])}
-    text = noise_note(values, Choice("fedavg", "fedavg", "", ("fedavg",)), 11)
+    text = noise_note(values, MethodChoice("fedavg", "fedavg", "", ("fedavg",)), 11)
     assert words in text
     assert bool(text) == bool(words)
 

@@ -9,14 +9,14 @@ from invented import comparison, federation, with_groups
 
 import evenly
 from evenly.cli.tables import opening_of
-from evenly.experiment.deployment import UNKNOWN, About, Deployment, Evaluation, Round
+from evenly.experiment.deployment import UNKNOWN, Deployment, DeploymentFacts, Evaluation, Round
 from evenly.experiment.reopen import comparison_of
 from evenly.experiment.results import Comparison, Incidents
 from evenly.records import replace
 from evenly.report.choice import choose
 from evenly.report.values import client_rates, clients_split, final_values
 from evenly.report.words import opening
-from evenly.report.worst_served import Part, Trivial, Whom, sentences, whom_of
+from evenly.report.worst_served import ServedPart, Trivial, Whom, sentences, whom_of
 
 NAMES = ("North", "Old Town", "Lakeside")
 # True label by prediction of each client, "no" and "yes": 90 + 60 + 50 people, of whom 138 are right and 132 labelled "no".
@@ -175,7 +175,7 @@ def deployed(*, tables: bool) -> Comparison:
     seen = Evaluation(np.arange(clients), rows, correct, losses, sent, choice)
     done = Round(1, np.arange(clients), np.full(clients, 1 / 3, np.float32), np.full(clients, 100), evaluation=seen)
     plan = Deployment(name="hospitals", method="fedavg", algorithm="fedavg", settings={}, seeds={"cohort": 0}, arrays=[])
-    return comparison_of(plan, About(NAMES, labels=("no", "yes") if tables else ()), [done], Incidents())
+    return comparison_of(plan, DeploymentFacts(NAMES, labels=("no", "yes") if tables else ()), [done], Incidents())
 
 
 def test_a_deployments_report_opens_the_same_way():
@@ -217,7 +217,11 @@ def test_an_audit_shows_no_score_of_a_trivial_model_that_would_tell_of_few_peopl
 def test_words_for_one_part_say_above_and_alike_too():
     trivial = Trivial("no", True, 60.0)
     made = Whom(
-        "m", Part("", 100, 70.0), trivial, client=Part("a", 50, 70.0, average=70.0), group=Part("b", 50, 75.0, 70.0, 80.0, average=70.0)
+        "m",
+        ServedPart("", 100, 70.0),
+        trivial,
+        client=ServedPart("a", 50, 70.0, average=70.0),
+        group=ServedPart("b", 50, 75.0, 70.0, 80.0, average=70.0),
     )
     assert sentences(made)[1:] == [
         "Of the clients, it serves a worst: right for 70.0 % of 50 rows, as on average.",

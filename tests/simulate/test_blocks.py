@@ -10,7 +10,7 @@ from evenly.models import MLP
 from evenly.parts.sampling import Full
 from evenly.simulate import advance, run, schedule, simulate
 from evenly.simulate.layout import Shape
-from evenly.simulate.program import Record
+from evenly.simulate.program import RoundRecord
 from evenly.simulate.schedule import Planner
 from evenly.simulate.traces import Collected
 from evenly.types import Seeds
@@ -116,7 +116,7 @@ def test_what_is_kept_of_a_short_block_is_no_more_than_its_rounds(simulated: Sim
     )
     collected = Collected([], [], [], [], [], [], [])
     weights, nothing = jnp.zeros((50, 6, 1)), jnp.zeros(0)
-    collected.add_rounds(block, Record(weights, nothing, nothing, None), 1)
+    collected.add_rounds(block, RoundRecord(weights, nothing, nothing, None), 1)
     for (kept,) in (collected.cohort, collected.weights):
         assert len(kept) == 1
         assert kept.base is None

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.watch import Watch
-from evenly.watch.state import State
+from evenly.watch.state import WatchState
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +162,6 @@ def test_a_folder_behind_a_link_is_not_followed(tmp_path: Path):
     folder.mkdir()
     head = {"live": 1, "time": 1.0, "pid": 1, "host": "h", "name": "n", "data": "d", "rounds": 1, "splits": [], "runs": [["fedavg", 0]]}
     (away / "part" / "live.jsonl").write_text(json.dumps(head) + "\n")
-    assert State(away).look()["status"] != "waiting"
+    assert WatchState(away).look()["status"] != "waiting"
     (folder / "part").symlink_to(away / "part")
-    assert State(folder).look()["status"] == "waiting"
+    assert WatchState(folder).look()["status"] == "waiting"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evenly.experiment.observe import NAME, Live
-from evenly.watch.state import State, Tail
+from evenly.watch.state import Tail, WatchState
 
 ABOUT = {"name": "test", "data": "tiny", "rounds": 20, "every": 10, "splits": ["test", "central"]}
 RUNS = [("fedavg", 0), ("fedavg", 1), ("q-fedavg(q=1)", 0), ("q-fedavg(q=1)", 1)]
@@ -26,7 +26,7 @@ def begun(folder: Path) -> Live:
 
 
 def told(folder: Path, **asked: str) -> dict:
-    found = State(folder).look(**asked)
+    found = WatchState(folder).look(**asked)
     json.dumps(found, allow_nan=False)
     return found
 

@@ -40,7 +40,7 @@ from evenly.types import Array, Effort, Signals, Tree
 METRICS = ("eod", "spd", "accuracy")
 
 
-class Standing(NamedTuple):
+class FairFedState(NamedTuple):
     """What the server keeps."""
 
     raw: Array  # [clients] weights before they are divided by their sum
@@ -82,13 +82,13 @@ class FairFed:
     def counts_sizes(self) -> bool:
         return self.weights == "size"
 
-    def init(self, census: Census) -> Standing:
+    def init(self, census: Census) -> FairFedState:
         sizes = jnp.asarray(census.examples if self.counts_sizes else np.ones(len(census.examples)), float)
         favourable = np.arange(census.cells.shape[2]) == census.favourable
         two = jnp.asarray(sides(census, "FairFed"), float)
-        return Standing(sizes / sizes.sum(), jnp.zeros((), jnp.int32), two, jnp.asarray(favourable, float))
+        return FairFedState(sizes / sizes.sum(), jnp.zeros((), jnp.int32), two, jnp.asarray(favourable, float))
 
-    def weigh(self, state: Standing, signals: Signals) -> tuple[Array, Standing]:
+    def weigh(self, state: FairFedState, signals: Signals) -> tuple[Array, FairFedState]:
         returned = signals.returned
         gap, stood_in = self._gaps(state, signals)
         state = state._replace(fallbacks=state.fallbacks + (stood_in & returned).sum().astype(state.fallbacks.dtype))
@@ -103,7 +103,7 @@ class FairFed:
         at = jnp.where(returned, signals.client, state.raw.shape[0])  # who did not return is written nowhere
         return weights, state._replace(raw=state.raw.at[at].set(carried, mode="drop"))
 
-    def _gaps(self, state: Standing, signals: Signals) -> tuple[Array, Array]:
+    def _gaps(self, state: FairFedState, signals: Signals) -> tuple[Array, Array]:
         """How far each client is from everyone, and whether accuracy had to stand in. [K], bool [K]"""
         table = jnp.asarray(signals.table if self.measured_on == "train" else signals.valid_table, state.raw.dtype)
         everyone = jnp.where(signals.returned[:, None, None, None], table, 0.0).sum(0)
@@ -116,14 +116,14 @@ class FairFed:
         there = signals.returned & (table.sum((1, 2, 3)) > 0)
         return jnp.where(there, gap, jnp.where(there, gap, 0.0).sum() / jnp.maximum(there.sum(), 1)), ~defined & there
 
-    def step(self, state: Standing, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Standing]:
+    def step(self, state: FairFedState, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, FairFedState]:
         return total, state
 
-    def report(self, state: Standing) -> dict[str, Array]:
+    def report(self, state: FairFedState) -> dict[str, Array]:
         return {"fallbacks": state.fallbacks}
 
 
-def difference(metric: str, table: Array, state: Standing) -> tuple[Array, Array]:
+def difference(metric: str, table: Array, state: FairFedState) -> tuple[Array, Array]:
     """The rate of the unprivileged minus that of the privileged, and whether both exist; from counts [..., groups, labels, outcomes]."""
     favourable = state.favourable
     if metric == "accuracy":

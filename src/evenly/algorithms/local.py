@@ -15,7 +15,7 @@ from evenly.types import Array, Effort, Signals, Tree
 
 
 @record
-class Local:
+class LocalRule:
     """Count nobody: the shared model stays what it was."""
 
     @property
@@ -41,7 +41,7 @@ METHOD = Method(
     title="local training",
     reference="Mozaffari and Houmansadr, E2FL: Equal and Equitable Federated Learning, 2022, as a baseline",
     formula="wₖ ← wₖ − η∇Fₖ(wₖ);  nothing is shared",
-    rule=Local,
+    rule=LocalRule,
     work=TrainingAlone,
     fixed_server=True,
 )

@@ -90,7 +90,7 @@ class Counts(NamedTuple):
         return self.units.sum(0)
 
 
-class Rows(NamedTuple):
+class AuditRows(NamedTuple):
     """What is known of every row, as numbers."""
 
     client: Array | None  # [rows]
@@ -99,7 +99,7 @@ class Rows(NamedTuple):
     outcome: Array  # [rows]
 
 
-def counted(rows: Rows, *, clients: int, groups: int, kinds: int) -> Counts:
+def counted(rows: AuditRows, *, clients: int, groups: int, kinds: int) -> Counts:
     """Count all rows; `kinds` is how many labels and outcomes are told apart.
 
     Beyond MOST_BLOCKS clients, groups are counted by block of clients, the very blocks that resampling would form: so the counts

@@ -122,7 +122,7 @@ class Veils(NamedTuple):
     solvable: bool = False  # whether intersections are left out because they would give hidden counts away
 
 
-class _View(NamedTuple):
+class _HidingView(NamedTuple):
     """Groups that are shown: which of them each of the smallest cells belongs to, and what is hidden."""
 
     group: Array  # [cells]
@@ -200,7 +200,7 @@ def veils(tables: Array, attributes: Sequence[Attribute], least: int, *, wanted:
         return found
     single = [_alone(by_attribute(tables, a), least, wanted) for a in attributes]
     if cross and wanted and len(tables) <= MOST_INFERRED_CELLS:
-        views = [_View(np.array(a.of_group), own) for a, own in zip(attributes, single, strict=True)]
+        views = [_HidingView(np.array(a.of_group), own) for a, own in zip(attributes, single, strict=True)]
         if any(each.any() for each in _exposed(tables, [*views, _unseen(tables, least)], wanted, listed=False)):
             single = [Veil(own.groups, own.labels._replace(cells=np.ones_like(own.labels.cells))) for own in single]
     return Veils(tuple(single), solvable=cross)
@@ -214,7 +214,7 @@ def _alone(tables: Array, least: int, wanted: bool) -> Veil:
     gone = np.zeros(len(tables), bool)
     while True:
         own = veil(tables, least, gone)
-        (exposed,) = _exposed(tables, [_View(np.arange(len(tables)), own)], wanted)
+        (exposed,) = _exposed(tables, [_HidingView(np.arange(len(tables)), own)], wanted)
         if not (exposed & ~own.groups.cells).any():
             return own
         gone |= exposed
@@ -226,8 +226,8 @@ def _together(tables: Array, attributes: Sequence[Attribute], least: int, wanted
     while True:
         single = [veil(by_attribute(tables, a), least, hidden) for a, hidden in zip(attributes, gone[:-1], strict=True)]
         both = crossed(tables, attributes, single, least, gone[-1])
-        views = [_View(np.array(a.of_group), own) for a, own in zip(attributes, single, strict=True)]
-        views.append(_View(np.arange(len(tables)), both))
+        views = [_HidingView(np.array(a.of_group), own) for a, own in zip(attributes, single, strict=True)]
+        views.append(_HidingView(np.arange(len(tables)), both))
         exposed = _exposed(tables, views, wanted)
         if not any(each.any() for each in exposed):
             return Veils(tuple(single), both)
@@ -247,14 +247,16 @@ class Gap(NamedTuple):
     shown: Array  # bool [clients]
 
 
-class Places(NamedTuple):
+class HiddenClients(NamedTuple):
     """What is shown of clients besides their accuracy."""
 
     hidden: Hidden  # [clients]
     rated: Sequence[int] = ()  # clients whose true and false positive rates are shown
 
 
-def gaps_expose(units: Array, attributes: Sequence[Attribute], found: Veils, clients: Places, gaps: Sequence[Gap], least: int) -> bool:
+def gaps_expose(
+    units: Array, attributes: Sequence[Attribute], found: Veils, clients: HiddenClients, gaps: Sequence[Gap], least: int
+) -> bool:
     """Whether a small count follows from gaps within clients together with everything else, from tables [clients, groups, ...].
 
     Asked only as long as integer programming can decide it; of more people in more cells, exact numbers hardly follow from rates.
@@ -263,9 +265,9 @@ def gaps_expose(units: Array, attributes: Sequence[Attribute], found: Veils, cli
     if not any(gap.shown.any() for gap in gaps) or len(client) > MOST_INFERRED_CELLS:
         return False
     tables, kinds, cells = units[client, group], _kinds(units.shape[-1]), np.arange(len(client))
-    views = [_View(np.array(a.of_group)[group], own) for a, own in zip(attributes, found.single, strict=True)]
-    views += [] if found.crossed is None else [_View(group, found.crossed)]
-    places = _View(client, Veil(clients.hidden, clients.hidden))  # of clients, nothing is shown by label unless they are rated
+    views = [_HidingView(np.array(a.of_group)[group], own) for a, own in zip(attributes, found.single, strict=True)]
+    views += [] if found.crossed is None else [_HidingView(group, found.crossed)]
+    places = _HidingView(client, Veil(clients.hidden, clients.hidden))  # of clients, nothing is shown by label unless they are rated
     shown = [each for view in (_everybody(len(client)), *views) for each in _told(view, cells, kinds, True)]
     shown += _told(places, cells, kinds, False)
     shown += [Sum(client == k, kinds[kind]) for k in clients.rated for kind in ("favourable", "tpr", "fpr")]
@@ -281,7 +283,7 @@ def gaps_expose(units: Array, attributes: Sequence[Attribute], found: Veils, cli
     return any(recovered(counts, shown, secrets, group if found.crossed is not None else np.zeros(len(client), int)))
 
 
-def _exposed(tables: Array, views: Sequence[_View], wanted: bool, *, listed: bool = True) -> list[Array]:
+def _exposed(tables: Array, views: Sequence[_HidingView], wanted: bool, *, listed: bool = True) -> list[Array]:
     """Groups of each view of which a small count follows from everything that the views show. The last view has the smallest cells.
 
     `listed` says whether the reader knows which of these hold somebody.
@@ -313,7 +315,7 @@ PARTS = ("rows", "favourable", "unfavourable")
 BEHIND = {"tpr": "favourable", "fpr": "unfavourable"}  # who a rate is a share of, if not all rows
 
 
-def _told(view: _View, unknown: Array, kinds: dict[str, Array], wanted: bool) -> Iterator[Sum]:
+def _told(view: _HidingView, unknown: Array, kinds: dict[str, Array], wanted: bool) -> Iterator[Sum]:
     """The counts that the rates of a view tell, of cells that are not known anyway."""
     for rate, mask in shown_rates(view.veil, wanted).items():
         for g in np.intersect1d(np.flatnonzero(mask), view.group[unknown]):
@@ -322,7 +324,7 @@ def _told(view: _View, unknown: Array, kinds: dict[str, Array], wanted: bool) ->
             yield Sum(cells, kinds[BEHIND.get(rate, "rows")])
 
 
-def _secrets(view: _View, unknown: Array, kinds: dict[str, Array], wanted: bool) -> Iterator[tuple[int, Sum]]:
+def _secrets(view: _HidingView, unknown: Array, kinds: dict[str, Array], wanted: bool) -> Iterator[tuple[int, Sum]]:
     """The small counts of a view with the group that each is of."""
     small = {"rows": view.veil.groups.small}
     small |= {"unfavourable": view.veil.labels.small[:, 0], "favourable": view.veil.labels.small[:, 1]} if wanted else {}
@@ -330,17 +332,17 @@ def _secrets(view: _View, unknown: Array, kinds: dict[str, Array], wanted: bool)
         yield from ((int(g), Sum(view.group[unknown] == g, kinds[kind])) for g in np.flatnonzero(mask))
 
 
-def _everybody(cells: int) -> _View:
+def _everybody(cells: int) -> _HidingView:
     nothing = np.zeros((1, 2), bool)
-    return _View(np.zeros(cells, int), Veil(Hidden(nothing[:, 0], nothing[:, 0], {}), Hidden(nothing, nothing, {})))
+    return _HidingView(np.zeros(cells, int), Veil(Hidden(nothing[:, 0], nothing[:, 0], {}), Hidden(nothing, nothing, {})))
 
 
-def _unseen(tables: Array, least: int) -> _View:
+def _unseen(tables: Array, least: int) -> _HidingView:
     """Groups that are not shown at all."""
     counts = label_counts(tables)
     groups, labels = small_cells(counts.sum(-1), least), small_cells(counts, least)
     veil = Veil(Hidden(np.ones_like(groups), groups, {}), Hidden(np.ones_like(labels), labels, {}))
-    return _View(np.arange(len(tables)), veil)
+    return _HidingView(np.arange(len(tables)), veil)
 
 
 def _both(cells: Array) -> Array:

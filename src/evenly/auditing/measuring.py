@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.auditing.estimates import Counts, Estimate, Rows, Scores, counted, curves, score_figures, scored, scores
-from evenly.auditing.hiding import Gap, Places, Veil, Veils, both_shown, can_cross, gaps_expose, label_counts, veils
+from evenly.auditing.estimates import AuditRows, Counts, Estimate, Scores, counted, curves, score_figures, scored, scores
+from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, both_shown, can_cross, gaps_expose, label_counts, veils
 from evenly.auditing.people import NO_VALUE, Judged, People, favourable_of, judged, named, outcomes, people
 from evenly.auditing.read import Coded, check_columns, from_arrow, from_pandas, plain_array, read
-from evenly.auditing.result import About, Audit
+from evenly.auditing.result import Audit, AuditFacts
 from evenly.auditing.views import (
     ClientView,
     GroupView,
@@ -32,7 +32,7 @@ from evenly.report.worst_served import Trivial, gap_half_width
 Array = np.ndarray
 
 
-class Table(NamedTuple):
+class PredictionTable(NamedTuple):
     """The columns of an audit."""
 
     label: Coded
@@ -42,7 +42,7 @@ class Table(NamedTuple):
     score: tuple[str, Array] | None  # its name and the numbers
 
 
-class Wanted(NamedTuple):
+class AuditRequest(NamedTuple):
     """What an audit is asked to look for and to hide."""
 
     favourable: Any = None
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
 class Prepared(NamedTuple):
     """Everything that the views are made from."""
 
-    rows: Rows
+    rows: AuditRows
     counts: Counts
     people: People
     scores: Scores | None
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
     least: int
 
 
-def measure(table: Table, wanted: Wanted, source: str) -> Audit:
+def measure(table: PredictionTable, wanted: AuditRequest, source: str) -> Audit:
     """Audit the columns of a table."""
     _check(table, wanted)
     judgement, who = judged(table.label, table.prediction, wanted.least), people(table.sensitive, wanted.least)
@@ -75,7 +75,7 @@ def measure(table: Table, wanted: Wanted, source: str) -> Audit:
     columns = [_column(made, a, own, sides.get(a.name), clients) for a, own in zip(attributes, hidden.single, strict=True)]
     whole = overall(made.counts.units.sum(1, keepdims=True), wanted=made.wanted, least=made.least)
     return Audit(
-        about=About(
+        about=AuditFacts(
             source=source,
             rows=len(made.rows.label),
             columns=_roles(table),
@@ -114,7 +114,7 @@ def _trivial(rows: Judged, favourable: int | None, least: int) -> Trivial | None
     return Trivial(rows.labels[chosen], False, float(100 * counts[chosen] / people), half, chosen == favourable)
 
 
-def _check(table: Table, wanted: Wanted) -> None:
+def _check(table: PredictionTable, wanted: AuditRequest) -> None:
     rows = len(table.label.codes)
     if rows == 0:
         raise ValueError("The table must have at least one row; it is empty.")
@@ -130,9 +130,9 @@ def _check(table: Table, wanted: Wanted) -> None:
         table.client.filled("Fill or drop such rows, or give people without a client a word of their own.")
 
 
-def _prepared(table: Table, judgement: Judged, who: People, favourable: int | None, least: int) -> Prepared:
+def _prepared(table: PredictionTable, judgement: Judged, who: People, favourable: int | None, least: int) -> Prepared:
     label, outcome, kinds = outcomes(judgement, favourable)
-    rows = Rows(None if table.client is None else table.client.codes, who.groups.group, label, outcome)
+    rows = AuditRows(None if table.client is None else table.client.codes, who.groups.group, label, outcome)
     clients = 0 if table.client is None else len(table.client.words)
     counts = counted(rows, clients=clients, groups=len(who.groups.names), kinds=kinds)
     if table.score is not None and favourable is None:
@@ -186,7 +186,7 @@ def _guarded(made: Prepared, views: Sequence[GroupView], hidden: Veils, clients:
             gaps.append(Gap(own, others[of_group] & ~own, np.array([gap.known for gap in view.within.spd])))
     if clients is None:
         return tuple(views)
-    places = Places(clients.hidden, clients.ordered()[:1] if clients.worst_rates else ())
+    places = HiddenClients(clients.hidden, clients.ordered()[:1] if clients.worst_rates else ())
     if not gaps_expose(made.counts.units, attributes, hidden, places, gaps, made.least):
         return tuple(views)
     return tuple(view._replace(within=None) for view in views)
@@ -210,7 +210,7 @@ def _whole_scores(made: Prepared) -> dict[str, Estimate]:
     return {name: found[0] for name, found in score_figures(scored(made.scores, None, 1), np.ones(1, bool), made.least).items()}
 
 
-def _roles(table: Table) -> dict[str, str]:
+def _roles(table: PredictionTable) -> dict[str, str]:
     sensitive = ", ".join(column.name for column in table.sensitive)
     found = {
         "Label": table.label.name,
@@ -222,7 +222,7 @@ def _roles(table: Table) -> dict[str, str]:
     return {role: name for role, name in found.items() if name}
 
 
-def _favourable_notes(wanted: Wanted, judgement: Judged, favourable: int | None, who: People) -> list[str]:
+def _favourable_notes(wanted: AuditRequest, judgement: Judged, favourable: int | None, who: People) -> list[str]:
     """What was assumed of the label that people want to get."""
     if wanted.favourable is not None:
         return []
@@ -297,7 +297,7 @@ def audit(
     check_columns("The table", list(frame.columns), [*roles.words, *([score] if score else [])])
     columns = {each: from_pandas(frame, each) for each in roles.words}
     numbers = None if score is None else _numbers(frame, score)
-    return measure(_table(roles, columns, numbers), Wanted(favourable, unprivileged, min_cell, anonymous), name)
+    return measure(_table(roles, columns, numbers), AuditRequest(favourable, unprivileged, min_cell, anonymous), name)
 
 
 def audit_file(
@@ -318,7 +318,7 @@ def audit_file(
     table = read(file, roles.words, [score] if score else [])
     columns = {each: from_arrow(table, each) for each in roles.words}
     numbers = None if score is None else _floats(table, score)
-    return measure(_table(roles, columns, numbers), Wanted(favourable, unprivileged, min_cell, anonymous), file.name)
+    return measure(_table(roles, columns, numbers), AuditRequest(favourable, unprivileged, min_cell, anonymous), file.name)
 
 
 def _named_roles(label: str, prediction: str, client: str | None, score: str | None, sensitive: str | Sequence[str]) -> Roles:
@@ -330,8 +330,8 @@ def _named_roles(label: str, prediction: str, client: str | None, score: str | N
     return roles
 
 
-def _table(roles: Roles, columns: Mapping[str, Coded], numbers: np.ndarray | None) -> Table:
-    return Table(
+def _table(roles: Roles, columns: Mapping[str, Coded], numbers: np.ndarray | None) -> PredictionTable:
+    return PredictionTable(
         label=columns[roles.label],
         prediction=columns[roles.prediction],
         client=None if roles.client is None else columns[roles.client],

@@ -4,7 +4,7 @@ from typing import Any
 
 from evenly.auditing.estimates import SCORES
 from evenly.auditing.result import Audit
-from evenly.auditing.sections import Part, client_section, group_section, score_section
+from evenly.auditing.sections import PagePart, client_section, group_section, score_section
 from evenly.auditing.views import AGAINST, GroupView
 from evenly.auditing.words import interval_words, protection_words, whom_of
 from evenly.metrics import GROUP_METRICS, METRICS
@@ -24,7 +24,7 @@ def render(audit: Audit) -> str:
         "clients": client_section(audit) if audit.clients is not None else None,
         "groups": group_section(audit) if audit.groups else None,
         "scores": score_section(audit) if "auc" in audit.whole else None,
-        "about": Part(_about(audit), {}),
+        "about": PagePart(_about(audit), {}),
     }
     shown = {key: part for key, part in parts.items() if part is not None}
     specs: dict[str, Any] = {}

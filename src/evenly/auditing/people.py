@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.auditing.read import Coded, how_many
 from evenly.data.encoding import MISSING as NO_VALUE
-from evenly.data.encoding import Column
+from evenly.data.encoding import TableColumn
 from evenly.data.sensitive import MOST_CLASSES, Groups, Sensitive, cross, unnamed_favourable, usual_favourable
 from evenly.notation import unknown
 from evenly.records import require
@@ -52,7 +52,7 @@ def judged(label: Coded, prediction: Coded, least: int) -> Judged:
             "Write predictions in the words of the labels."
         )
     words = [*dict.fromkeys([*own, *predicted])]
-    names, places = Column.of("label", words).classes()
+    names, places = TableColumn.of("label", words).classes()
     place = dict(zip(words, places.tolist(), strict=True))
     strange = [word for word in dict.fromkeys(predicted) if word not in set(own)]
     if strange:
@@ -70,7 +70,7 @@ def favourable_of(value: object, rows: Judged, *, needed: bool = False) -> int |
         if usual is None and needed and len(rows.true) == 2:
             raise unnamed_favourable(rows.true)
         return None if usual is None else rows.labels.index(rows.true[usual])
-    word = str(Column.of("label", [value]).words()[0]).strip()
+    word = str(TableColumn.of("label", [value]).words()[0]).strip()
     found = next((form for form in (word, _number(word), TRUTH.get(word.lower())) if form in rows.labels), None)
     if found is None:
         raise unknown("label", word, rows.labels)
@@ -220,7 +220,7 @@ def named(unprivileged: Any, parts: Sequence[Sensitive]) -> dict[str, int]:
 
 
 def _place(part: Sensitive, value: Any) -> int:
-    word = str(Column.of(part.name, [value]).words()[0]).strip()
+    word = str(TableColumn.of(part.name, [value]).words()[0]).strip()
     if word not in part.values or word == NO_VALUE:
         raise unknown("value", word, known(part), f" in column {part.name!r}")
     return part.values.index(word)

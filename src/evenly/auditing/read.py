@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.encoding import Column, whole_words
+from evenly.data.encoding import TableColumn, whole_words
 from evenly.notation import unknown
 from evenly.outside import shortened
 
@@ -50,7 +50,7 @@ def of_values(name: str, values: Any, codes: np.ndarray) -> Coded:
     >>> of_values("sex", [" f", "m ", "f", ""], np.array([0, 1, 2, 3, -1]))
     Coded(name='sex', words=('f', 'm'), codes=array([ 0,  1,  0, -1, -1], dtype=int32))
     """
-    column = Column.of(f"Column {name!r}", list(values))
+    column = TableColumn.of(f"Column {name!r}", list(values))
     try:
         column.holds_numbers()  # refuses dates and lists
     except TypeError as error:
@@ -60,7 +60,7 @@ def of_values(name: str, values: Any, codes: np.ndarray) -> Coded:
     raw = [str(word).strip() for word in column.words()]
     empty = gone | np.array([not word for word in raw], bool)
     known = whole_words([word for word, without in zip(raw, empty, strict=True) if not without])
-    words, places = Column.of(column.what, known).classes() if known else ((), np.zeros(0, np.int32))
+    words, places = TableColumn.of(column.what, known).classes() if known else ((), np.zeros(0, np.int32))
     table = np.full(len(raw) + 1, MISSING, np.int32)  # the last entry serves rows without a value
     table[np.flatnonzero(~empty)] = places
     return Coded(name, words, table[np.where(codes < 0, len(raw), codes)])

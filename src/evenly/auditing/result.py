@@ -35,7 +35,7 @@ class Figure(NamedTuple):
     unit: str
 
 
-class About(NamedTuple):
+class AuditFacts(NamedTuple):
     """What was audited, and how."""
 
     source: str
@@ -51,7 +51,7 @@ class About(NamedTuple):
 class Audit(NamedTuple):
     """What an audit found. Everything in it may be shown: what rests on too few people was left out when it was measured."""
 
-    about: About
+    about: AuditFacts
     whole: dict[str, Estimate]  # rates of everybody, in percent; scores as fractions
     clients: ClientView | None
     groups: tuple[GroupView, ...]  # one per sensitive column

@@ -14,7 +14,7 @@ from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.metrics.clients import tenth
 from evenly.report.disclosure import hidden_words
-from evenly.report.html import Column, Entry, Figure, Html, element, figure_html, grid, join, legend_of, section, unbroken
+from evenly.report.html import ChartFigure, Column, Entry, Html, element, figure_html, grid, join, legend_of, section, unbroken
 from evenly.report.tables import dash, folded, title_of
 from evenly.report.values import NAMED
 
@@ -23,19 +23,19 @@ from evenly.report.values import NAMED
 HIDDEN = "hidden: it rests on too few people, or would give such a figure away"
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """A section of the page and the specifications of its charts."""
 
     html: Html
     specs: dict[str, Any]
 
 
-def figures(found: Sequence[Figure]) -> Html:
+def figures(found: Sequence[ChartFigure]) -> Html:
     """Charts side by side."""
     return element("div", {"class": f"figures of-{len(found)} later"}, *map(figure_html, found))
 
 
-def specs(found: Sequence[Figure]) -> dict[str, Any]:
+def specs(found: Sequence[ChartFigure]) -> dict[str, Any]:
     return {figure.identifier: figure.spec for figure in found}
 
 
@@ -87,7 +87,7 @@ WORST_CLIENTS = 10
 MOST_ROWS = 500  # of the table of all clients; audit.csv has more
 
 
-def client_section(audit: Audit) -> Part:
+def client_section(audit: Audit) -> PagePart:
     view = audit.clients
     if view is None:
         raise ValueError("The table names no clients, so there is no section on them.")
@@ -97,7 +97,7 @@ def client_section(audit: Audit) -> Part:
     parts += _tables(view)
     further = [name for name in METRICS if name not in MAIN]
     parts.append(folded("More client metrics", _metrics(view, further, "Further measures of how evenly the clients are served.")))
-    return Part(section("clients", f"How are the clients served, by {view.column}?", *parts), specs(drawn))
+    return PagePart(section("clients", f"How are the clients served, by {view.column}?", *parts), specs(drawn))
 
 
 def _metrics(view: ClientView, names: list[str] | tuple[str, ...], caption: str) -> Html:
@@ -123,7 +123,7 @@ def _hidden(view: ClientView, least: int) -> list[Html]:
     return [element("p", {"class": "soft"}, words, part if view.counted < view.clients else whole)] if words else []
 
 
-def _client_figures(view: ClientView, audit: Audit) -> list[Figure]:
+def _client_figures(view: ClientView, audit: Audit) -> list[ChartFigure]:
     order = view.ordered()
     found = []
     if len(order) >= NAMED:
@@ -131,7 +131,7 @@ def _client_figures(view: ClientView, audit: Audit) -> list[Figure]:
         chart = histogram([view.accuracy[k].value for k in order], mean=summary["average_devices"].value, worst=summary["worst10"].value)
         worst = ", the dashed one that of the worst-served tenth" if summary["worst10"].known else ""
         caption = f"The solid line is the mean of all clients{worst}."
-        found.append(Figure(identifier("clients", "spread"), chart, caption))
+        found.append(ChartFigure(identifier("clients", "spread"), chart, caption))
     if view.listed and len(order) > 1:
         few = tenth(view.counted)
         chosen = [Dot(view.names[k], view.accuracy[k], marked=i < few) for i, k in enumerate(order[:DRAWN])]
@@ -142,7 +142,7 @@ def _client_figures(view: ClientView, audit: Audit) -> list[Figure]:
         part = f"The {DRAWN} that are served worst of {len(order):,}. " if len(order) > DRAWN else ""
         colour = f"In colour: the worst-served tenth. Hollow: fewer than {FEW} people."
         caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. {colour}"
-        found.append(Figure(identifier("clients", "each"), chart, unbroken(caption)))
+        found.append(ChartFigure(identifier("clients", "each"), chart, unbroken(caption)))
     return found
 
 
@@ -183,14 +183,14 @@ WORST_GROUPS = ("worst_accuracy", "worst_tpr")
 HINTS = {"selection_rate": "predicted favourable", "tpr": "of those labelled so", "fpr": "of those labelled otherwise"}
 
 
-def group_section(audit: Audit) -> Part:
+def group_section(audit: Audit) -> PagePart:
     views = [*audit.groups, *([audit.crossed] if audit.crossed is not None else [])]
     parts, found = [_key(audit)], []
     for number, view in enumerate(views):
         drawn = _group_figures(view, audit, number)
         parts += _view(view, drawn, audit)
         found += drawn
-    return Part(section("groups", "How are groups of people served?", *parts), specs(found))
+    return PagePart(section("groups", "How are groups of people served?", *parts), specs(found))
 
 
 def _key(audit: Audit) -> Html:
@@ -203,7 +203,7 @@ def _key(audit: Audit) -> Html:
     return element("p", {"class": "soft"}, unbroken(text))
 
 
-def _view(view: GroupView, drawn: list[Figure], audit: Audit) -> list[Html]:
+def _view(view: GroupView, drawn: list[ChartFigure], audit: Audit) -> list[Html]:
     crossed = view is audit.crossed
     title = f"Intersections of {view.title}" if crossed else f"By {view.title}"
     parts = [element("h3", {"class": "later"}, title)]
@@ -226,7 +226,7 @@ def _order(view: GroupView, most: int) -> list[int]:
     return sorted(largest.tolist())
 
 
-def _group_figures(view: GroupView, audit: Audit, number: int) -> list[Figure]:
+def _group_figures(view: GroupView, audit: Audit, number: int) -> list[ChartFigure]:
     order = [g for g in _order(view, MOST_DRAWN) if view.rows[g]]
     marked = "" if view.unprivileged is None else view.names[view.unprivileged]
     found = []
@@ -238,7 +238,7 @@ def _group_figures(view: GroupView, audit: Audit, number: int) -> list[Figure]:
         chart = dots(chosen, title=title, unit=f"{RATES[name]} (%)", middle=audit.whole[name].value, what="Group", marked=marked)
         more = f" The {MOST_DRAWN} largest groups." if len(view.names) > MOST_DRAWN else ""
         caption = f"{_caption(name, audit.about.favourable)} The dashed line is everybody.{more}"
-        found.append(Figure(identifier("groups", str(number), name.replace("_", "-")), chart, caption))
+        found.append(ChartFigure(identifier("groups", str(number), name.replace("_", "-")), chart, caption))
     return found
 
 
@@ -320,7 +320,7 @@ SCORE_HINTS = {"auc": "1 is best, 0.5 is chance", "ece": "lower is better", "bia
 GAPS = ("SPD", "EOD")
 
 
-def score_section(audit: Audit) -> Part:
+def score_section(audit: Audit) -> PagePart:
     tables = [_table(audit, [(view, f"{view.title}=") for view in audit.groups], everybody=True)]
     if audit.crossed is not None:
         tables.append(folded("Scores of intersections", _table(audit, [(audit.crossed, "")], everybody=False)))
@@ -331,7 +331,7 @@ def score_section(audit: Audit) -> Part:
             side_by_side = [element("div", None, legend_of(figure.legend, others=False), figure_html(figure)) for figure in drawn]
             parts += [element("h3", {"class": "later"}, f"By {view.title}"), element("div", {"class": "figures of-2"}, *side_by_side)]
         found += drawn
-    return Part(section("scores", "How good are the scores?", *parts), specs(found))
+    return PagePart(section("scores", "How good are the scores?", *parts), specs(found))
 
 
 def _table(audit: Audit, views: Sequence[tuple[GroupView, str]], *, everybody: bool) -> Html:
@@ -354,7 +354,7 @@ def _drawn(view: GroupView) -> list[int]:
     return sorted(order[:MOST_LINES])
 
 
-def _calibration(view: GroupView, number: int) -> list[Figure]:
+def _calibration(view: GroupView, number: int) -> list[ChartFigure]:
     chosen = _drawn(view)
     if view.curves is None or not chosen:
         return []
@@ -362,16 +362,16 @@ def _calibration(view: GroupView, number: int) -> list[Figure]:
         "Above the dashed line people have the favourable label more often than their scores say. Bins with too few people are left out."
     )
     return [
-        Figure(
+        ChartFigure(
             identifier("scores", str(number)), calibration(view.names, chosen, view.curves), caption, tuple(view.names[g] for g in chosen)
         )
     ]
 
 
-def _thresholds(view: GroupView, number: int) -> list[Figure]:
+def _thresholds(view: GroupView, number: int) -> list[ChartFigure]:
     g = view.unprivileged
     if view.curves is None or g is None or not np.isfinite(view.curves.spd[g]).any():
         return []
     chart = thresholds(view.names[g], view.curves.spd[g], view.curves.eod[g])
     caption = f"If everybody from a score on were selected: how much more often “{view.names[g]}” would be than all others."
-    return [Figure(identifier("thresholds", str(number)), chart, caption, GAPS)]
+    return [ChartFigure(identifier("thresholds", str(number)), chart, caption, GAPS)]

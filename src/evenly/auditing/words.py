@@ -11,7 +11,7 @@ from evenly.metrics.clients import tenth
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import Hidden, hidden_words
 from evenly.report.words import NOTABLE_NOISE
-from evenly.report.worst_served import CHANCE, SHOWN, Part, Whom, sentences
+from evenly.report.worst_served import CHANCE, SHOWN, ServedPart, Whom, sentences
 
 FOUR_FIFTHS = 0.8
 CLEARLY_OFF = 0.02  # of a mean score, from which on it is worth a sentence
@@ -96,11 +96,11 @@ def whom_of(audit: Audit) -> Whom:
     )
 
 
-def _part(name: str, found: Estimate, average: float, tpr: float = np.nan, fpr: float = np.nan, *, among: str = "") -> Part:
-    return Part(name, found.rows, found.value, found.low, found.high, tpr, fpr, average, among=among)
+def _part(name: str, found: Estimate, average: float, tpr: float = np.nan, fpr: float = np.nan, *, among: str = "") -> ServedPart:
+    return ServedPart(name, found.rows, found.value, found.low, found.high, tpr, fpr, average, among=among)
 
 
-def _client(view: ClientView, average: float) -> Part | None:
+def _client(view: ClientView, average: float) -> ServedPart | None:
     order = view.ordered()
     if not view.listed or len(order) < 2:
         return None
@@ -110,7 +110,7 @@ def _client(view: ClientView, average: float) -> Part | None:
     return _part(name, view.accuracy[order[0]], average, found.get("tpr", np.nan), found.get("fpr", np.nan), among=among)
 
 
-def _group(groups: list[tuple[str, GroupView, int]], average: float) -> Part | None:
+def _group(groups: list[tuple[str, GroupView, int]], average: float) -> ServedPart | None:
     """The worst served of these groups: name, view and number. Groups of few people come last, since chance makes them extreme."""
     known = [(name, view, g) for name, view, g in groups if view.rates["accuracy"][g].known and NO_VALUE not in view.names[g]]
     if len(known) < 2:

@@ -117,7 +117,7 @@ TOLERANCE = 1e-3  # GPUs multiply with 10 bits by default
 SELF_CHECK = "q-fedavg(q=1, learning_rate=0.03)+weighted(clients=4)"
 
 
-class Findings(NamedTuple):
+class Checkup(NamedTuple):
     """What does not work, and what may surprise."""
 
     problems: list[str]
@@ -189,7 +189,7 @@ def self_check() -> dict[str, Any]:
     return {"expected": KNOWN_LENGTH, "found": found, "passed": abs(found / KNOWN_LENGTH - 1) < TOLERANCE, "error": None}
 
 
-def findings(facts: dict[str, Any], environment: dict[str, str] | None = None) -> Findings:
+def findings(facts: dict[str, Any], environment: dict[str, str] | None = None) -> Checkup:
     """Judge the facts, one sentence each; pure, so that every combination can be tried."""
     environment = dict(os.environ) if environment is None else environment
     problems, warnings = [], []
@@ -214,7 +214,7 @@ def findings(facts: dict[str, Any], environment: dict[str, str] | None = None) -
     if not check["passed"]:
         seen = check["error"] or f"its length was {check['found']:.6g}"
         problems.append(f"The self-check failed: the model's length must be {check['expected']:.6g}, but {seen}. Please report it.")
-    return Findings(problems, warnings)
+    return Checkup(problems, warnings)
 
 
 def minor(version: str | None) -> str | None:

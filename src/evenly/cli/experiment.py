@@ -17,9 +17,9 @@ from evenly.data.columns import Fact, column_facts
 from evenly.data.federation import Federation, side_facts
 from evenly.datasets.load import ASSUMED, available, size
 from evenly.experiment.config import Experiment
-from evenly.experiment.estimate import Estimate, estimate, refuse_large_models
-from evenly.experiment.execute import Setting, setting_of
-from evenly.experiment.folder import Record, Store, begin, finish, read_record, slug, write_csv, write_tidy
+from evenly.experiment.estimate import PlanEstimate, estimate, refuse_large_models
+from evenly.experiment.execute import SeedSetting, setting_of
+from evenly.experiment.folder import RunRecord, Store, begin, finish, read_record, slug, write_csv, write_tidy
 from evenly.experiment.paper import lines_of
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
@@ -32,7 +32,7 @@ from evenly.report.values import spread_words
 # The plan that is shown before a long run, and alone by `--plan`.
 
 
-def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: Setting) -> None:
+def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: SeedSetting) -> None:
     """What will be trained, of which how much is done, and what it takes; `plans` are the partitions of a study, or one plan.
 
     Partitions of a study share data and methods, so the first, which is loaded, stands for all.
@@ -73,14 +73,14 @@ def _add(table: Table, facts: Sequence[Fact]) -> None:
         table.add_row(fact.about, Text(fact.text, style="yellow" if fact.warning else ""))
 
 
-def _programs(parts: list[Estimate], done: int, total: int) -> str:
+def _programs(parts: list[PlanEstimate], done: int, total: int) -> str:
     if done == total:
         return f"all {total} are finished"
     compiled = max(part.compiled for part in parts)  # partitions of the same rows share them
     return f"{total - done:,} to run, {compiled:,} to compile" + (f"; {done:,} of {total:,} are finished" if done else "")
 
 
-def _memory(one: Estimate) -> str:
+def _memory(one: PlanEstimate) -> str:
     each = f" for each of {one.at_once} seeds at once" if one.at_once > 1 else ""
     parts = f"data {size(one.data_bytes)} and models {size(one.state_bytes)}{each}"
     return f"about {size(one.bytes)}, and what batches need: {parts}; {size(available())} are free"
@@ -122,7 +122,7 @@ class Reproduced(NamedTuple):
     found: tuple[Finding, ...] = ()
 
 
-def run_study(plan: StudyPlan, about: Record, folder: Path, force: bool, again: Path | None, how: How | None = None) -> Reproduced:
+def run_study(plan: StudyPlan, about: RunRecord, folder: Path, force: bool, again: Path | None, how: How | None = None) -> Reproduced:
     """Execute a study: runs under cells/, study.csv in the thesis' columns, tidy rows and the report."""
     for own in plan.cells.values():
         own.variants()  # mistakes are reported before anything is written
@@ -188,9 +188,9 @@ def write_joint_report(studies: list[Study], folder: Path, name: str) -> Path:
 # An experiment as `reproduce`, `run` and `resume` do it: a comparison, or a study of several partitions.
 
 
-def about(experiment: Experiment, *, short: bool) -> Record:
+def about(experiment: Experiment, *, short: bool) -> RunRecord:
     """What an experiment's folder says of it besides the plan."""
-    return Record(
+    return RunRecord(
         command=this_command(),
         title=f"{experiment.title} (short version)" if short else experiment.title,
         notes=experiment.notes,
@@ -200,7 +200,7 @@ def about(experiment: Experiment, *, short: bool) -> Record:
 
 
 def run_experiment(
-    plan: Plan | StudyPlan, known: Record, out: Path | None, force: bool, again: Path | None = None, how: How | None = None
+    plan: Plan | StudyPlan, known: RunRecord, out: Path | None, force: bool, again: Path | None = None, how: How | None = None
 ) -> Reproduced:
     """Run it into its folder, or finish what is there. `again` is as in `working_in`."""
     if isinstance(plan, StudyPlan):

@@ -72,7 +72,7 @@ def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], l
 def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dict[str, Any], list[Text]]:
     """Write the report of a study; its charts, and what to warn of."""
     from evenly.cli.tables import warnings_of
-    from evenly.experiment.folder import Record, read_record
+    from evenly.experiment.folder import RunRecord, read_record
     from evenly.experiment.reopen import open_study
     from evenly.papers.study_page import study_charts, write_study_report
     from evenly.papers.thesis import views
@@ -82,7 +82,7 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dic
             f"--min-cell is for the report of one comparison, but {str(folder)!r} holds a study of {len(plan.cells)} partitions, whose "
             "report shows figures of all clients together. Leave --min-cell out."
         )
-    study, known = open_study(folder), read_record(folder) or Record()
+    study, known = open_study(folder), read_record(folder) or RunRecord()
     write_study_report([study], path, known.title or plan.name, known.notes)
     return study_charts(views([study])).specs, [words for name, own in study.cells.items() for words in warnings_of(own, name)]
 

@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from evenly.experiment.execute import Where
-    from evenly.experiment.folder import Record
+    from evenly.experiment.folder import RunRecord
     from evenly.experiment.plan import Plan
     from evenly.experiment.results import Comparison
 
@@ -37,7 +37,7 @@ def this_command() -> str:
     return shlex.join(["evenly", *sys.argv[1:]])
 
 
-class Named(Protocol):
+class AnyPlan(Protocol):
     """A plan of any kind."""
 
     @property
@@ -45,7 +45,7 @@ class Named(Protocol):
     def fingerprint(self) -> str: ...
 
 
-def folder_of(plan: Named) -> Path:
+def folder_of(plan: AnyPlan) -> Path:
     """Where a plan's results go, unless the user says."""
     return Path("results") / f"{plan.name.replace('/', '-')}-{plan.fingerprint()[:8]}"
 
@@ -121,14 +121,14 @@ class How(NamedTuple):
 
 
 def run_plan(
-    plan: "Plan", out: Path | None, force: bool, about: "Record | None" = None, again: Path | None = None, how: How | None = None
+    plan: "Plan", out: Path | None, force: bool, about: "RunRecord | None" = None, again: Path | None = None, how: How | None = None
 ) -> "tuple[Comparison, Path, list[dict[str, Any]]]":
     """Execute a plan into its folder: traces, rows, models and the report, which says what experiment it is of, if any."""
     from evenly.cli.experiment import show_plan
     from evenly.cli.tables import progress
     from evenly.experiment.estimate import refuse_large_models
     from evenly.experiment.execute import execute, refuse_unfit, setting_of
-    from evenly.experiment.folder import Record, Store, begin, finish, timed, with_record, write_rows
+    from evenly.experiment.folder import RunRecord, Store, begin, finish, timed, with_record, write_rows
     from evenly.experiment.paper import lines_of
     from evenly.report.page import write_report
 
@@ -139,7 +139,7 @@ def run_plan(
         refuse_unfit(plan, first)
         refuse_large_models(plan, first)
         store = Store(folder, plan, force=force)
-        begin(folder, about or Record(command=this_command()))
+        begin(folder, about or RunRecord(command=this_command()))
         show_plan(console, {"": plan}, folder, first)
         what = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
         given = (how or How()).given(folder)

@@ -12,7 +12,7 @@ from evenly.algorithms import METHODS, Method, settings_of
 from evenly.data.federation import unprivileged_words
 from evenly.data.splits import CENTRAL
 from evenly.experiment.execute import Progress as Report
-from evenly.experiment.paper import Line, as_rows
+from evenly.experiment.paper import PaperLine, as_rows
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.notation import unknown
@@ -128,7 +128,7 @@ def _how_many(comparison: Comparison) -> str:
     return f"{evaluated:,}" if evaluated == everyone else f"{evaluated:,} of {everyone:,}"
 
 
-def reproduction_table(lines: list[Line], title: str) -> Table:
+def reproduction_table(lines: list[PaperLine], title: str) -> Table:
     """Paper, ours and the difference: three rows per method and split, one column per main metric."""
     main = [line for line in lines if line.metric in MAIN or line.metric.startswith("client:")]
     metrics, rows = as_rows(main or lines)

@@ -156,12 +156,12 @@ def resume(
         from evenly.cli.experiment import run_experiment
         from evenly.cli.running import this_command
         from evenly.experiment.deployment import Deployment
-        from evenly.experiment.folder import Record, read_record
+        from evenly.experiment.folder import RunRecord, read_record
         from evenly.experiment.reopen import read_plan, where_it_began
         from evenly.experiment.study import StudyPlan
         from evenly.plugins import load_planned
 
-        plan, known = read_plan(folder), read_record(folder) or Record(command=this_command())
+        plan, known = read_plan(folder), read_record(folder) or RunRecord(command=this_command())
         if isinstance(plan, Deployment):
             raise ValueError(f"{str(folder)!r} is of a deployment: start its server again with the same folder, and it goes on.")
         plans = plan.cells.values() if isinstance(plan, StudyPlan) else [plan]

@@ -23,9 +23,9 @@ from evenly.data.encoding import (
     MISSING,
     MOST_CATEGORIES,
     Categorical,
-    Column,
     Encoder,
     Numeric,
+    TableColumn,
     check_table,
     column_of,
 )
@@ -53,14 +53,14 @@ ID_NAME = re.compile(
 )
 
 
-class Choice(NamedTuple):
+class ColumnChoice(NamedTuple):
     """What the user says about features."""
 
     features: Sequence[Any] | None = None  # these and no others; None: every column without another meaning
     drop: Sequence[Any] = ()  # columns that are no features
 
 
-def feature_columns(frame: Any, roles: Mapping[Any, str], choice: Choice) -> list[Any]:
+def feature_columns(frame: Any, roles: Mapping[Any, str], choice: ColumnChoice) -> list[Any]:
     """The columns of a table that become features; `roles` says what the client, label, sensitive and split columns are.
 
     Raises ValueError if a column is not there, has another meaning, or cannot be a feature.
@@ -97,7 +97,7 @@ def refuse_unfit(frame: Any, names: Sequence[Any], dropped: Sequence[Any] = ()) 
     )
 
 
-def _unfit(name: Any, column: Column) -> str:
+def _unfit(name: Any, column: TableColumn) -> str:
     """Why a column cannot be a feature; nothing where it can."""
     if column.holds_dates():
         return "holds dates or times"

@@ -33,20 +33,20 @@ WHOLE = re.compile(r"-?\d+\.0+")
 FARTHEST = 1e6  # deviations from the mean; values beyond are cut there, so that float32 cannot overflow
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """Values, one per row, and what a message calls them."""
 
     what: str
     values: Any
 
     @staticmethod
-    def of(what: str, values: Any) -> "Column":
+    def of(what: str, values: Any) -> "TableColumn":
         if not _is_pandas(values):
             # A list goes through objects: NumPy would turn the NaN of ["a", NaN] into the word "nan".
             values = np.asarray(values, dtype=object) if isinstance(values, list | tuple) else np.asarray(values)
         if values.ndim != 1:
             raise ValueError(f"{what} must have one value per row, got an array of shape {tuple(values.shape)}.")
-        return Column(what, values)
+        return TableColumn(what, values)
 
     def missing(self) -> np.ndarray:
         if _is_pandas(self.values):
@@ -130,7 +130,7 @@ class Column(NamedTuple):
         values, inverse = self.values, np.arange(len(self.values))
         if not _is_pandas(values) and values.dtype.kind in "iufbUS":
             values, inverse = np.unique(values, return_inverse=True)
-        words = Column(self.what, values).words()
+        words = TableColumn(self.what, values).words()
         names = sorted(set(words), key=_sort_key(set(words)))
         places = {name: i for i, name in enumerate(names)}
         return tuple(names), np.array([places[w] for w in words], np.int32)[inverse]
@@ -149,7 +149,7 @@ class Numeric:
     def features(self) -> tuple[str, ...]:
         return (str(self.name), f"{self.name} is missing") if self.flag_missing else (str(self.name),)
 
-    def encode(self, column: Column) -> np.ndarray:
+    def encode(self, column: TableColumn) -> np.ndarray:
         raw = column.numbers()
         gone = np.isnan(raw)
         with np.errstate(over="ignore"):
@@ -168,7 +168,7 @@ class Categorical:
     def features(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={c}" for c in self.categories)
 
-    def encode(self, column: Column) -> np.ndarray:
+    def encode(self, column: TableColumn) -> np.ndarray:
         column.holds_numbers()  # refuses dates and lists
         places = {c: i for i, c in enumerate(self.categories)}
         found = np.array([places.get(w, -1) for w in column.words()], np.int64)
@@ -200,8 +200,8 @@ def fit_encoder(frame: Any, names: Sequence[Any], training: np.ndarray, unused: 
     return Encoder(columns=tuple(_fit_column(name, column_of(frame, name), training) for name in names), unused=tuple(unused))
 
 
-def column_of(frame: Any, name: Any) -> Column:
-    return Column.of(f"Column {name!r}", frame[name])
+def column_of(frame: Any, name: Any) -> TableColumn:
+    return TableColumn.of(f"Column {name!r}", frame[name])
 
 
 def check_table(frame: Any, names: Sequence[Any]) -> None:
@@ -218,7 +218,7 @@ def check_table(frame: Any, names: Sequence[Any]) -> None:
             raise ValueError(f"Column names must be different, but {name!r} occurs {columns.count(name)} times. Rename or drop one.")
 
 
-def _fit_column(name: Any, column: Column, training: np.ndarray) -> Numeric | Categorical:
+def _fit_column(name: Any, column: TableColumn, training: np.ndarray) -> Numeric | Categorical:
     if not column.holds_numbers():
         categories = tuple(sorted(set(column.words()[training])))
         if len(categories) > MOST_CATEGORIES:

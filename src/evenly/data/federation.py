@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.columns import Choice, Fact, feature_columns, many_categories
-from evenly.data.encoding import Column, Encoder, check_table, column_of, fit_encoder
+from evenly.data.columns import ColumnChoice, Fact, feature_columns, many_categories
+from evenly.data.encoding import Encoder, TableColumn, check_table, column_of, fit_encoder
 from evenly.data.sensitive import MOST_CLASSES, Attribute, Training, favourable_label, groups_of, refuse_measurement, refuse_quantity
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
 from evenly.records import record, replace, require, static
@@ -118,12 +118,12 @@ class Federation:
         """
         x = as_features(x)
         sides = Sides(
-            label=Column.of("y", y),
-            client=Column.of("client", client),
+            label=TableColumn.of("y", y),
+            client=TableColumn.of("client", client),
             sensitive=_sensitive(group),
-            split=None if split is None else Column.of("split", split),
+            split=None if split is None else TableColumn.of("split", split),
         )
-        wanted = Wanted(favourable, unprivileged, in_order=True)
+        wanted = FairnessChoice(favourable, unprivileged, in_order=True)
         return _federation(sides, x=x, wanted=wanted, shares=shares, seed=seed, name=name)
 
     @staticmethod
@@ -157,8 +157,8 @@ class Federation:
         own unprivileged value; the first column that is named, else the first of all, decides which groups are unprivileged.
         """
         source = Source(frame, client, label, tuple(_listed(sensitive)), split)
-        choice = Choice(None if features is None else _listed(features), _listed(drop))
-        federation = source.federation(choice, Wanted(favourable, unprivileged), shares=shares, seed=seed, name=name)
+        choice = ColumnChoice(None if features is None else _listed(features), _listed(drop))
+        federation = source.federation(choice, FairnessChoice(favourable, unprivileged), shares=shares, seed=seed, name=name)
         for sentence in many_categories(federation.encoder) if federation.encoder else ():
             warnings.warn(sentence, stacklevel=2)
         return federation
@@ -178,7 +178,9 @@ class Source(NamedTuple):
         split = {} if self.split is None else {self.split: "split"}
         return {**dict.fromkeys(self.sensitive, "sensitive"), self.client: "client", self.label: "label", **split}
 
-    def federation(self, choice: Choice, wanted: "Wanted", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
+    def federation(
+        self, choice: ColumnChoice, wanted: "FairnessChoice", *, shares: tuple[float, float], seed: int, name: str
+    ) -> Federation:
         """The federation of the table; see `Federation.from_frame`."""
         try:
             made = self.without_features(wanted, shares=shares, seed=seed, name=name)
@@ -189,7 +191,7 @@ class Source(NamedTuple):
         encoder = fit_encoder(self.frame, names, made.train.rows, unused)
         return replace(made, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}")
 
-    def _with_others(self, error: ValueError, choice: Choice) -> ValueError:
+    def _with_others(self, error: ValueError, choice: ColumnChoice) -> ValueError:
         """A mistake about labels, clients or groups together with one about features: both can then be corrected at once."""
         try:
             feature_columns(self.frame, self.roles, choice)
@@ -197,7 +199,7 @@ class Source(NamedTuple):
             return error if str(other) == str(error) else ValueError(f"{error} {other}")
         return error
 
-    def without_features(self, wanted: "Wanted", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
+    def without_features(self, wanted: "FairnessChoice", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
         """The same clients, labels and groups with one feature that says nothing."""
         check_table(self.frame, list(self.roles))
         _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
@@ -220,13 +222,13 @@ class Source(NamedTuple):
 class Sides(NamedTuple):
     """What is known of every row besides its features."""
 
-    label: Column
-    client: Column
-    sensitive: dict[Any, Column]
-    split: Column | None
+    label: TableColumn
+    client: TableColumn
+    sensitive: dict[Any, TableColumn]
+    split: TableColumn | None
 
 
-class Wanted(NamedTuple):
+class FairnessChoice(NamedTuple):
     """Which label and which people fairness is about; None: those that the labels and the training rows suggest."""
 
     favourable: Any = None
@@ -234,13 +236,13 @@ class Wanted(NamedTuple):
     in_order: bool = False  # what is not named is label number 1 and group number 0, whatever they are
 
 
-def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[float, float], seed: int, name: str) -> Federation:
+def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: tuple[float, float], seed: int, name: str) -> Federation:
     _check_lengths(x, sides)
     labels, y = _labels(sides.label)
     kept = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
     sides.client.refuse_missing(kept)
     sides.client.refuse_rounded()
-    names, codes = Column(sides.client.what, sides.client.values[kept]).classes()
+    names, codes = TableColumn(sides.client.what, sides.client.values[kept]).classes()
     owner = np.full(len(y), -1)
     owner[kept] = codes
     if sides.split is None:
@@ -269,11 +271,11 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: Wanted, shares: tuple[fl
     )
 
 
-def _sensitive(group: Any) -> dict[Any, Column]:
+def _sensitive(group: Any) -> dict[Any, TableColumn]:
     """The sensitive columns of `from_arrays`: none, one that is called group, or several by name."""
     if group is None:
         return {}
-    return {name: Column.of(str(name), values) for name, values in (group if isinstance(group, dict) else {"group": group}).items()}
+    return {name: TableColumn.of(str(name), values) for name, values in (group if isinstance(group, dict) else {"group": group}).items()}
 
 
 def as_features(x: Any) -> np.ndarray:
@@ -300,7 +302,7 @@ def _listed(columns: Any) -> list[Any]:
     return [columns] if isinstance(columns, str | int) else list(columns)
 
 
-def _labels(column: Column) -> tuple[tuple[str, ...], np.ndarray]:
+def _labels(column: TableColumn) -> tuple[tuple[str, ...], np.ndarray]:
     column.refuse_missing()
     if column.holds_numbers():
         broken = (raw := column.numbers()) != np.floor(raw)
@@ -323,7 +325,7 @@ def _refuse_many(what: str, found: int) -> None:
         raise ValueError(f"{what} must have at most {MOST_CLASSES} different values, got {found}. Cut it into fewer classes first.")
 
 
-def _stays(split: Column) -> np.ndarray:
+def _stays(split: TableColumn) -> np.ndarray:
     """Which rows belong to clients: all but those of the central test set. Refuses unknown splits."""
     split.refuse_missing()
     words = split.words()

@@ -43,18 +43,18 @@ class Quota(NamedTuple):
     size: int  # all rows of a client
 
 
-class Sides(NamedTuple):
+class SideCounts(NamedTuple):
     """Rows of unprivileged people and of all others."""
 
     unprivileged: int
     privileged: int
 
     @staticmethod
-    def of(unprivileged: np.ndarray) -> "Sides":
-        return Sides(int(unprivileged.sum()), int((~unprivileged).sum()))
+    def of(unprivileged: np.ndarray) -> "SideCounts":
+        return SideCounts(int(unprivileged.sum()), int((~unprivileged).sum()))
 
 
-def count_clients(sides: Sides, coverage: float, rule: str, good_share: float = 0.5) -> int:
+def count_clients(sides: SideCounts, coverage: float, rule: str, good_share: float = 0.5) -> int:
     """How many clients a rule makes of all rows; see the module."""
     if rule not in COUNT_RULES:
         raise unknown("count rule", rule, COUNT_RULES)
@@ -64,7 +64,7 @@ def count_clients(sides: Sides, coverage: float, rule: str, good_share: float = 
 
 
 def quota(
-    sides: Sides, clients: int, coverage: float, *, tolerance: float = 0.1, good_share: float = 0.5, dealt_share: float = 1.0
+    sides: SideCounts, clients: int, coverage: float, *, tolerance: float = 0.1, good_share: float = 0.5, dealt_share: float = 1.0
 ) -> Quota:
     """The smallest feasible number of good clients, at least the wanted share; raises, naming the limit, if there is none.
 
@@ -86,11 +86,11 @@ def quota(
     )
 
 
-def _feasible(sides: Sides, clients: int, least: int, coverage: float, tolerance: float) -> bool:
+def _feasible(sides: SideCounts, clients: int, least: int, coverage: float, tolerance: float) -> bool:
     return any(_equal_sizes(sides, clients, good, coverage, tolerance) for good in range(least, clients + 1))
 
 
-def _equal_sizes(sides: Sides, clients: int, good: int, coverage: float, tolerance: float) -> Quota | None:
+def _equal_sizes(sides: SideCounts, clients: int, good: int, coverage: float, tolerance: float) -> Quota | None:
     """The rows of good and bad clients if so many are good; None if there are too few rows of either side."""
     bad_rows = round(tolerance * coverage)
     good_rows = min((sides.unprivileged - (clients - good) * bad_rows) // good, math.floor((1 + tolerance) * coverage))
@@ -111,10 +111,10 @@ def plan(
         bool(unprivileged.any() and not unprivileged.all()),
         f"coverage needs unprivileged and privileged rows, but {rows.name} has only one of these. Choose data with a sensitive attribute.",
     )
-    number = clients or count_clients(Sides.of(unprivileged), coverage, count_rule, good_share)
+    number = clients or count_clients(SideCounts.of(unprivileged), coverage, count_rule, good_share)
     check_clients("coverage", number, len(dealt))
     dealt_share = len(dealt) / len(unprivileged) if scale else 1.0
-    sides = Sides.of(unprivileged[dealt])
+    sides = SideCounts.of(unprivileged[dealt])
     return quota(sides, number, coverage, tolerance=tolerance, good_share=good_share, dealt_share=dealt_share), unprivileged
 
 

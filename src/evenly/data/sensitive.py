@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.data.encoding import Column, are_numbers
+from evenly.data.encoding import TableColumn, are_numbers
 from evenly.notation import unknown
 from evenly.records import require
 
@@ -90,7 +90,7 @@ def _refuse_many(parts: Sequence[Sensitive], groups: int) -> None:
     )
 
 
-def groups_of(columns: Mapping[str, Column], unprivileged: Any = None, training: Training | None = None) -> Groups:
+def groups_of(columns: Mapping[str, TableColumn], unprivileged: Any = None, training: Training | None = None) -> Groups:
     """The groups of a table's sensitive columns.
 
     `unprivileged` is a value of the only column, or a dict from columns to values, of which the first decides which groups
@@ -130,7 +130,7 @@ def least_favoured(rates: Sequence[float], rows: Sequence[float]) -> int:
     return min(known, key=lambda g: (rows[g] < FEW, rates[g], g), default=0)
 
 
-def refuse_measurement(column: Column) -> None:
+def refuse_measurement(column: TableColumn) -> None:
     """Raise if a table's column looks like something measured, of which every value would be a group."""
     names = column.classes()[0]
     found = len(names) if column.holds_numbers() or are_numbers(names) else 0
@@ -141,7 +141,7 @@ def refuse_measurement(column: Column) -> None:
     )
 
 
-def refuse_quantity(column: Column) -> None:
+def refuse_quantity(column: TableColumn) -> None:
     """Raise if a table's label looks like a quantity, of which every value would be a class."""
     if not column.holds_numbers():
         return
@@ -200,7 +200,7 @@ def unnamed_favourable(labels: Sequence[str]) -> ValueError:
     )
 
 
-def _attribute(name: str, column: Column) -> Sensitive:
+def _attribute(name: str, column: TableColumn) -> Sensitive:
     column.refuse_missing()
     column.holds_numbers()  # refuses dates and lists
     column.refuse_rounded()
@@ -229,7 +229,7 @@ def _chosen(unprivileged: Any, names: list[str]) -> dict[str, Any]:
 
 
 def _place(kind: str, value: Any, known: tuple[str, ...], where: str = "") -> int:
-    word = str(Column.of(kind, [value]).words()[0])
+    word = str(TableColumn.of(kind, [value]).words()[0])
     if word not in known:
         raise unknown(kind, word, known, where)
     return known.index(word)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.data import Rows, official
-from evenly.data.encoding import Column
+from evenly.data.encoding import TableColumn
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Sensitive, cross, groups_of
 from evenly.datasets.dealing import PeopleDealing, deal_people, standardised
@@ -62,7 +62,7 @@ def adult(*, sensitive: str = "", valid: float = 0.1, split_seed: int = 0) -> Fe
     tested = np.repeat([False, True], [len(t["income"]) for t in tables])
     rows = Rows(one_hot(table)[0], (table["income"] == LABELS[1]).astype(np.int32), LABELS, "adult")
     if sensitive:
-        rows = rows.grouped(groups_of({sensitive: Column(sensitive, table[sensitive])}, SENSITIVE[sensitive]))
+        rows = rows.grouped(groups_of({sensitive: TableColumn(sensitive, table[sensitive])}, SENSITIVE[sensitive]))
     owner = np.where(table["education"] == "Doctorate", 0, 1)
     return official(rows, owner, tested, names=CLIENTS, valid=valid, split_seed=split_seed)
 
@@ -160,7 +160,7 @@ def adult_sex(
     return deal_people(rows, how, features, split_seed=split_seed, central=central)
 
 
-class People(NamedTuple):
+class AdultPeople(NamedTuple):
     """Both files as numbers. The arrays are shared between loads and cannot be written to."""
 
     income: np.ndarray  # int32 [people] 1: above 50,000 dollars
@@ -171,7 +171,7 @@ class People(NamedTuple):
     numbers: np.ndarray  # float64 [people, numbers]
 
 
-def read_people(unknown: str = "commonest") -> People:
+def read_people(unknown: str = "commonest") -> AdultPeople:
     """Unknown values are replaced by their column's commonest (the first in order if two tie), or people who have one are dropped."""
     require(unknown in ("commonest", "drop"), f"adult-sex: unknown must be 'commonest' or 'drop', got {unknown!r}.")
     _, paths = use((LAYOUT,))
@@ -179,7 +179,7 @@ def read_people(unknown: str = "commonest") -> People:
 
 
 @functools.lru_cache(maxsize=2)  # a study loads its data once for every partition and seed
-def _people(unknown: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> People:
+def _people(unknown: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> AdultPeople:
     tables = [read_adult(path) for path in paths]
     table = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS if name != "fnlwgt"}
     tested = np.repeat([False, True], [len(t["income"]) for t in tables])
@@ -191,7 +191,7 @@ def _people(unknown: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -
         if len(words):
             table[name] = np.where(table[name] == UNKNOWN, words[counts.argmax()], table[name])
     words, names = one_hot(table)
-    people = People(
+    people = AdultPeople(
         income=(table["income"] == LABELS[1]).astype(np.int32),
         sex=(table["sex"] == SEXES[1]).astype(np.int32),
         tested=tested,

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from evenly.data.columns import Choice
+from evenly.data.columns import ColumnChoice
 from evenly.data.encoding import whole_words
-from evenly.data.federation import Federation, Source, Wanted
+from evenly.data.federation import FairnessChoice, Federation, Source
 from evenly.data.splits import SHARES, Ragged
 from evenly.datasets import DATASETS
 from evenly.datasets.files import DatasetCard
@@ -153,7 +153,7 @@ def _settled(data: dict[str, Any]) -> dict[str, Any]:
     They are read from the training rows of the split with seed 0 and then hold for every seed: seeds must compare the same people.
     """
     named = dict(data.get("unprivileged", ()))
-    wanted = Wanted(data.get("favourable"), named or None)
+    wanted = FairnessChoice(data.get("favourable"), named or None)
     with _refusals():
         try:
             roles = _source(data, [data["client"], data["label"], *data["sensitive"]])
@@ -219,7 +219,7 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
     if "sha256" in data and digest_of(Path(data["path"])) != data["sha256"]:
         raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
     # A plan from before favourable labels and unprivileged values were settled in it goes on as it began: with the first of each.
-    wanted = Wanted(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None, in_order=True)
+    wanted = FairnessChoice(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None, in_order=True)
     with _refusals():
         return _source(data).federation(_choice(data), wanted, shares=SHARES, seed=split_seed, name=Path(data["path"]).stem)
 
@@ -233,8 +233,8 @@ def _refusals() -> Iterator[None]:
         raise ValueError(str(error)) from None
 
 
-def _choice(data: dict[str, Any]) -> Choice:
-    return Choice(data.get("features"), data.get("drop", ()))
+def _choice(data: dict[str, Any]) -> ColumnChoice:
+    return ColumnChoice(data.get("features"), data.get("drop", ()))
 
 
 def _source(data: dict[str, Any], only: Sequence[str] | None = None) -> Source:

@@ -122,7 +122,7 @@ class Experiment(BaseModel):
         )
 
 
-class Table(BaseModel):
+class TableOptions(BaseModel):
     """The user's own table as `[data]` describes it; `path` starts where the experiment file is."""
 
     model_config = STRICT
@@ -163,9 +163,9 @@ def read(path: Path) -> Experiment:
 
 def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
     try:
-        table = Table.model_validate(data)
+        table = TableOptions.model_validate(data)
     except ValidationError as error:
-        raise _mistake(error, path.name, Table, "data") from None
+        raise _mistake(error, path.name, TableOptions, "data") from None
     return table_source(str(path.parent / table.path), **table.model_dump(exclude={"path"}))
 
 
@@ -227,5 +227,5 @@ def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table:
     return ValueError(f"{where}, key {key!r}: {wanted}, got {shortened(first['input'])}.")
 
 
-TABLES = {"paper": Paper, "quick": Quick, "study": StudyTable, "data": Table}
+TABLES = {"paper": Paper, "quick": Quick, "study": StudyTable, "data": TableOptions}
 UNION = ("int", "list[int]")  # how pydantic calls the two kinds of `seeds`

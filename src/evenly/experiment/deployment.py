@@ -87,7 +87,7 @@ class Deployment:
         return hashlib.sha256(dataclasses.replace(self, name="").to_json().encode()).hexdigest()[:16]
 
 
-class About(NamedTuple):
+class DeploymentFacts(NamedTuple):
     """Who the clients are. What they never said has a plain name: labels and groups are then known from their tables alone."""
 
     names: tuple[str, ...]
@@ -159,17 +159,17 @@ def _read_round(path: Path) -> Round:
         raise ValueError(f"{str(path)!r} is damaged. Remove it; the report is then made of the other rounds.") from None
 
 
-def write_about(folder: Path, about: About) -> Path:
+def write_about(folder: Path, about: DeploymentFacts) -> Path:
     text = json.dumps({"schema": SCHEMA, **about._asdict()}, indent=1)
     return write_whole(folder / FEDERATION, lambda file: file.write(text.encode()))
 
 
-def read_about(folder: Path) -> About:
+def read_about(folder: Path) -> DeploymentFacts:
     path = folder / FEDERATION
     try:
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain(path.read_text()).items()}
-        check_kinds(fields, kinds_of(About))
-        return About(**fields)
+        check_kinds(fields, kinds_of(DeploymentFacts))
+        return DeploymentFacts(**fields)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{str(path)!r} is missing or damaged, so it is not known who the clients are: {error}") from None
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evenly.datasets.load import refuse_large
-from evenly.experiment.execute import Setting, as_trained
+from evenly.experiment.execute import SeedSetting, as_trained
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan, Program, members_of, programs
 from evenly.models.task import skeleton
@@ -20,7 +20,7 @@ from evenly.simulate import worth_meeting
 from evenly.types import Algorithm, Seeds, Several, Task
 
 
-class Estimate(NamedTuple):
+class PlanEstimate(NamedTuple):
     """The numbers that are shown before a long run."""
 
     methods: int
@@ -42,12 +42,12 @@ class Estimate(NamedTuple):
         return self.at_once * (self.data_bytes + self.state_bytes)
 
 
-def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate:
+def estimate(plan: Plan, first: SeedSetting, folder: Path | None = None) -> PlanEstimate:
     """Of a plan whose first seed is loaded; what is in the folder already counts as finished."""
     every = list(programs(plan, first.task, folder))
     left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
     members = [as_trained(member, first.federation) for member in members_of(plan)]
-    return Estimate(
+    return PlanEstimate(
         methods=len(plan.variants()),
         seeds=len(plan.seeds),
         rounds=plan.rounds,
@@ -63,7 +63,7 @@ def estimate(plan: Plan, first: Setting, folder: Path | None = None) -> Estimate
     )
 
 
-def refuse_large_models(plan: Plan, first: Setting) -> None:
+def refuse_large_models(plan: Plan, first: SeedSetting) -> None:
     """Refuse methods whose models, and what clients remember, would not fit into memory beside the data, which are there already."""
     if jax.default_backend() != "cpu":
         return  # they lie on the device, which says itself what it can hold
@@ -79,7 +79,7 @@ def _at_once(plan: Plan, task: Task, runs: int) -> int:
     return min(len(plan.seeds), cores)
 
 
-def _state(first: Setting, members: Sequence[Algorithm], program: Program) -> int:
+def _state(first: SeedSetting, members: Sequence[Algorithm], program: Program) -> int:
     """Bytes of the models that a program trains, and of what each client remembers of its own."""
     total = 0
     for i in program.members:

@@ -61,7 +61,7 @@ def panel_of(federation: Federation) -> np.ndarray | None:
 # same bits wherever the hardware is the same.
 
 
-class Setting(NamedTuple):
+class SeedSetting(NamedTuple):
     """What the programs of one seed share."""
 
     federation: Federation
@@ -75,12 +75,12 @@ class Result(NamedTuple):
     models: dict[str, Model]
 
 
-def setting_of(plan: Plan, seed: int) -> Setting:
+def setting_of(plan: Plan, seed: int) -> SeedSetting:
     federation = load(plan.data, seed)
-    return Setting(federation, choose_model(plan.model, federation))
+    return SeedSetting(federation, choose_model(plan.model, federation))
 
 
-def refuse_unfit(plan: Plan, setting: Setting) -> None:
+def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
     """Raise if a method cannot work on these data, such as one that compares groups where there is only one."""
     census = setting.federation.census()
     for member in {(type(member.rule), member.rule.needs): member for member in members_of(plan)}.values():  # settings were checked before
@@ -98,7 +98,7 @@ def as_trained(member: Algorithm, federation: Federation) -> Algorithm:
 def run_job(
     plan: Plan,
     program: Program,
-    setting: Setting,
+    setting: SeedSetting,
     *,
     progress: Progress | None = None,
     observe: Observe | None = None,
@@ -168,7 +168,14 @@ class Ledger:
     """Adds up the progress of jobs that run at once, and keeps every result as soon as it is there."""
 
     def __init__(
-        self, plan: Plan, programs: int, first: Setting, store: Store | None, progress: Progress | None, models: bool, followers: Followers
+        self,
+        plan: Plan,
+        programs: int,
+        first: SeedSetting,
+        store: Store | None,
+        progress: Progress | None,
+        models: bool,
+        followers: Followers,
     ) -> None:
         self.first, self.models = first, models  # the setting of the first seed, which is known already
         self.traces: dict[Program, list[Trace]] = {}
@@ -250,7 +257,7 @@ class Where(Protocol):
 # Jobs on this machine: seeds side by side, each seed's programs one after another.
 
 
-class Places(NamedTuple):
+class Seats(NamedTuple):
     """Seats of a meeting that are kept for the seeds of one plan."""
 
     meeting: Meeting
@@ -260,14 +267,14 @@ class Places(NamedTuple):
         return self.first + plan.seeds.index(seed)
 
 
-def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: Places | None = None) -> None:
+def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: Seats | None = None) -> None:
     """Threads, not processes: the compiled programs run outside Python's lock and are shared. With `places` other plans'
     programs advance in the same meeting."""
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
     apart = worth_streaming(ledger.first.federation, most)  # seeds whose tables differ in size could not share a program
     if places is None and len(seeds) > 1 and not apart and worth_meeting(ledger.first.task, most):
-        places = Places(Meeting(len(plan.seeds)), 0)
+        places = Seats(Meeting(len(plan.seeds)), 0)
     if places:  # seeds that were finished earlier do not come
         places.meeting.leave(places.of(seed, plan) for seed in plan.seeds if seed not in seeds)
 
@@ -321,7 +328,7 @@ def execute(
     models: bool = True,
     where: Where = on_threads,
     log: Log | None = None,
-    first: Setting | None = None,
+    first: SeedSetting | None = None,
 ) -> Comparison:
     """Train everything in a plan. With a store, every finished run is kept, and an interrupted one resumes. Unless told
     otherwise, so are its models, in the trace and for `evenly.load`: large ones are most of a folder's size. `first` is the

@@ -300,7 +300,7 @@ def versions() -> dict[str, str]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Record:
+class RunRecord:
     """Who asked for a run, what it is called, and what it took."""
 
     command: str = ""
@@ -317,22 +317,22 @@ class Record:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> RunRecord | None:
     """What is known of the run in a folder; None where nothing is."""
     path = folder / RUN_FILE
     if not path.exists():
         return None
     try:
         fields = plain(path.read_text(), RECORD_SCHEMA)
-        check_kinds(fields, kinds_of(Record))
-        return Record(**{field.name: fields[field.name] for field in dataclasses.fields(Record) if field.name in fields})
+        check_kinds(fields, kinds_of(RunRecord))
+        return RunRecord(**{field.name: fields[field.name] for field in dataclasses.fields(RunRecord) if field.name in fields})
     except NewerError as error:
         raise ValueError(f"{str(path)!r} {error}, or choose another --out; nothing was touched.") from None
     except ValueError:
         raise ValueError(f"{str(path)!r} is damaged. Remove it and go on; the results beside it stay.") from None
 
 
-def begin(folder: Path, record: Record) -> Record:
+def begin(folder: Path, record: RunRecord) -> RunRecord:
     """Write down what is about to run. Where the folder already has a record, its first command and what training took stay."""
     known = read_record(folder)
     if known:
@@ -366,7 +366,7 @@ def timed(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
 
 def add_training(folder: Path, seconds: float, command: str = "", *, compiling: float = 0.0, also: Mapping[str, str] | None = None) -> None:
     """Add the time of a session, and say where it was; `also` are versions of further packages."""
-    known = read_record(folder) or Record(command=command, started_in=_from(folder))
+    known = read_record(folder) or RunRecord(command=command, started_in=_from(folder))
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
     every = {name: _also(known.versions.get(name, ""), version) for name, version in {**versions(), **(also or {})}.items()}
     where = {"device": _also(known.device, device), "date": date.today().isoformat(), "versions": every}
@@ -380,17 +380,17 @@ def _also(before: str, now: str) -> str:
 
 def with_record(comparison: Comparison, folder: Path) -> Comparison:
     """A comparison with what its folder's record says of it."""
-    known = read_record(folder) or Record()
+    known = read_record(folder) or RunRecord()
     facts = {"command": known.command, "seconds": known.seconds, "title": known.title, "notes": known.notes}
     return comparison._replace(**facts, versions=known.versions or comparison.versions)
 
 
-def finish(folder: Path) -> Record:
+def finish(folder: Path) -> RunRecord:
     """Everything that belongs into the folder is there."""
-    return _write(folder, dataclasses.replace(read_record(folder) or Record(), status="finished"))
+    return _write(folder, dataclasses.replace(read_record(folder) or RunRecord(), status="finished"))
 
 
-def _write(folder: Path, record: Record) -> Record:
+def _write(folder: Path, record: RunRecord) -> RunRecord:
     text = json.dumps({"schema": RECORD_SCHEMA, **dataclasses.asdict(record)}, indent=1)
     write_whole(folder / RUN_FILE, lambda file: file.write(text.encode()))
     return record

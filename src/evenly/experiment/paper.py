@@ -12,7 +12,7 @@ from evenly.experiment.results import Comparison, over_seeds
 from evenly.metrics import Spread
 
 
-class Line(NamedTuple):
+class PaperLine(NamedTuple):
     """One figure of the paper and ours."""
 
     table: str
@@ -28,10 +28,10 @@ class Line(NamedTuple):
         return self.ours.mean - self.paper
 
 
-def side_by_side(comparison: Comparison, paper: Paper) -> list[Line]:
+def side_by_side(comparison: Comparison, paper: Paper) -> list[PaperLine]:
     """Every figure the paper gives for these methods, once, with ours; a comparison may hold only some of the methods."""
     rows = {label: entry for label, entry in paper.rows.items() if label in comparison.labels}
-    lines: dict[tuple[str, str, str], Line] = {}
+    lines: dict[tuple[str, str, str], PaperLine] = {}
     ours = {(label, split): over_seeds(comparison, label, split) for label in rows for split in (*SPLITS, CENTRAL)}
     for row in _figures(paper):
         split, metric = row.get("split") or paper.split, paper.metrics.get(_name(row), _name(row))
@@ -41,11 +41,13 @@ def side_by_side(comparison: Comparison, paper: Paper) -> list[Line]:
             if row[paper.column] != entry or key in lines or metric not in ours[label, split]:
                 continue
             deviation = float(row["std"]) * scale if row.get("std") else None
-            lines[key] = Line(row["paper_table"], split, label, metric, float(_mean(row)) * scale, deviation, ours[label, split][metric])
+            lines[key] = PaperLine(
+                row["paper_table"], split, label, metric, float(_mean(row)) * scale, deviation, ours[label, split][metric]
+            )
     return list(lines.values())
 
 
-def lines_of(comparison: Comparison, folder: Path) -> list[Line]:
+def lines_of(comparison: Comparison, folder: Path) -> list[PaperLine]:
     """The same with the figures that a folder's run stands beside; none where it is no experiment of a paper."""
     known = read_record(folder)
     return side_by_side(comparison, Paper.model_validate(known.paper)) if known and known.paper else []
@@ -66,17 +68,17 @@ def _name(row: dict[str, str]) -> str:
     return f"{row['level']}_{row['metric']}" if row.get("level") else row["metric"]
 
 
-class Row(NamedTuple):
+class PaperRow(NamedTuple):
     """All figures of one method on one split; a figure that the paper does not give is None."""
 
     split: str
     label: str
-    lines: tuple[Line | None, ...]
+    lines: tuple[PaperLine | None, ...]
 
 
-def as_rows(lines: list[Line]) -> tuple[tuple[str, ...], list[Row]]:
+def as_rows(lines: list[PaperLine]) -> tuple[tuple[str, ...], list[PaperRow]]:
     """The metrics that occur, and one row per split and method: test rows first, as the papers do."""
     metrics = tuple(dict.fromkeys(line.metric for line in lines))
     found = {(line.split, line.label, line.metric): line for line in lines}
     pairs = sorted(dict.fromkeys((line.split, line.label) for line in lines), key=lambda pair: pair[0] != "test")
-    return metrics, [Row(split, label, tuple(found.get((split, label, m)) for m in metrics)) for split, label in pairs]
+    return metrics, [PaperRow(split, label, tuple(found.get((split, label, m)) for m in metrics)) for split, label in pairs]

@@ -13,8 +13,8 @@ from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS, Ragged
 from evenly.experiment.deployment import (
     UNKNOWN,
-    About,
     Deployment,
+    DeploymentFacts,
     Evaluation,
     InForce,
     Round,
@@ -23,8 +23,8 @@ from evenly.experiment.deployment import (
     read_options,
     read_rounds,
 )
-from evenly.experiment.execute import Setting, execute, setting_of
-from evenly.experiment.folder import Record, Store, read_record, slug, with_record
+from evenly.experiment.execute import SeedSetting, execute, setting_of
+from evenly.experiment.folder import RunRecord, Store, read_record, slug, with_record
 from evenly.experiment.plan import NewerError, Plan, plain, programs
 from evenly.experiment.results import Comparison, Deployed, Incidents, Run, final_by_seed
 from evenly.experiment.study import Study, StudyPlan, execute_study
@@ -54,7 +54,7 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
 
 
 def comparison_of(
-    deployment: Deployment, about: About, rounds: Sequence[Round], told: Incidents, options: Sequence[InForce] = ()
+    deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], told: Incidents, options: Sequence[InForce] = ()
 ) -> Comparison:
     trace = trace_of(about, rounds, told)
     federation = federation_of(deployment, about, rounds, trace)
@@ -75,7 +75,7 @@ def comparison_of(
     )  # fmt: skip
 
 
-def _deployed(deployment: Deployment, about: About, rounds: Sequence[Round], options: Sequence[InForce]) -> Deployed:
+def _deployed(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], options: Sequence[InForce]) -> Deployed:
     found = [done.evaluation for done in rounds if done.evaluation]
     last = max((done.number for done in rounds), default=0)
     return Deployed(
@@ -88,7 +88,7 @@ def _deployed(deployment: Deployment, about: About, rounds: Sequence[Round], opt
     )
 
 
-def trace_of(about: About, rounds: Sequence[Round], told: Incidents | None = None) -> Trace:
+def trace_of(about: DeploymentFacts, rounds: Sequence[Round], told: Incidents | None = None) -> Trace:
     """The rounds of a deployment, stacked as a simulation's are. The model itself is not in it."""
     seen = [done for done in rounds if done.evaluation]
     tables, losses, choice = _stacked(about, [done.evaluation for done in seen if done.evaluation])
@@ -115,7 +115,7 @@ def trace_of(about: About, rounds: Sequence[Round], told: Incidents | None = Non
     )
 
 
-def federation_of(deployment: Deployment, about: About, rounds: Sequence[Round], trace: Trace) -> Federation:
+def federation_of(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], trace: Trace) -> Federation:
     """A federation without rows: only how many each client has."""
     groups, labels = trace.tables.shape[3:5]
     sizes = trace.tables[-1].sum((-3, -2, -1)) if len(trace.tables) else np.zeros((len(SPLITS), len(about.names)), int)
@@ -138,7 +138,7 @@ def federation_of(deployment: Deployment, about: About, rounds: Sequence[Round],
     )
 
 
-def training_rows(about: About, rounds: Sequence[Round]) -> np.ndarray:
+def training_rows(about: DeploymentFacts, rounds: Sequence[Round]) -> np.ndarray:
     """As clients said before the first round, or with their last update; 0: never told. [clients]"""
     rows = np.array(about.examples or [0] * len(about.names), np.int64)
     for done in rounds:
@@ -160,7 +160,7 @@ def _model(deployment: Deployment) -> str:
     return f"{numbers:,} numbers in {len(deployment.arrays):,} arrays"
 
 
-def _stacked(about: About, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _stacked(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tables, losses and chosen models of every client at every evaluation, as each said last."""
     shape = _shape(about, evaluations)
     clients, count = len(about.names), len(evaluations)
@@ -176,7 +176,7 @@ def _stacked(about: About, evaluations: Sequence[Evaluation]) -> tuple[np.ndarra
     return tables, losses, np.maximum(choice, 0) if (choice != UNKNOWN).any() else NO_CHOICE
 
 
-def _shape(about: About, evaluations: Sequence[Evaluation]) -> tuple[int, int, int]:
+def _shape(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[int, int, int]:
     """Groups, labels and outcomes, from what clients said of themselves or from their tables; accuracies alone need two outcomes."""
     sent = next((found.tables.shape[2:] for found in evaluations if found.tables.shape[-1]), (1, 2, 2))
     groups, labels = len(about.groups) or sent[0], max(len(about.labels), sent[1], 2)
@@ -265,7 +265,7 @@ def open_study(folder: Path) -> Study:
     with where_it_began(folder, *plan.cells.values()):
         counts = [progress(own, results / "cells" / slug(name), setting_of(own, own.seeds[0])) for name, own in plan.cells.items()]
         _refuse_unfinished(folder, sum(done for done, _ in counts), sum(total for _, total in counts))
-        known = read_record(folder) or Record()
+        known = read_record(folder) or RunRecord()
         return execute_study(plan, results)._replace(seconds=known.seconds)
 
 
@@ -275,7 +275,7 @@ def where_it_began(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
     return chdir(folder / known.started_in) if known and any(plan.has_files for plan in plans) else nullcontext()
 
 
-def progress(plan: Plan, folder: Path, first: Setting) -> tuple[int, int]:
+def progress(plan: Plan, folder: Path, first: SeedSetting) -> tuple[int, int]:
     """How many of a plan's programs are finished, and how many there are."""
     kept = [Store.traces_in(folder, program.keys).exists() for program in programs(plan, first.task, folder)]
     return sum(kept), len(kept)
@@ -299,7 +299,7 @@ class SettingDifference(NamedTuple):
     second: Any
 
 
-class Figure(NamedTuple):
+class FigureDifference(NamedTuple):
     """A metric of a method that is not the same: means over seeds, where both have any."""
 
     label: str
@@ -320,7 +320,7 @@ class Difference(NamedTuple):
     settings: list[SettingDifference]
     only_first: list[str]  # methods
     only_second: list[str]
-    figures: list[Figure]
+    figures: list[FigureDifference]
     compared: int  # figures that both have
 
     @property
@@ -391,8 +391,8 @@ def _close(a: float, b: float, tolerance: float) -> bool:
     return (isnan(a) and isnan(b)) or a == b or isclose(a, b, rel_tol=0.0, abs_tol=tolerance)
 
 
-def _figure(place: _Place, first: Mapping[int, float], second: Mapping[int, float]) -> Figure:
-    return Figure(place.label, place.split, place.metric, _mean(first), _mean(second), place.cell)
+def _figure(place: _Place, first: Mapping[int, float], second: Mapping[int, float]) -> FigureDifference:
+    return FigureDifference(place.label, place.split, place.metric, _mean(first), _mean(second), place.cell)
 
 
 def _mean(values: Mapping[int, float]) -> float:

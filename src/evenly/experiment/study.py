@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.execute import Places, Setting, StoppedError, Where, execute, on_threads, setting_of
+from evenly.experiment.execute import Seats, SeedSetting, StoppedError, Where, execute, on_threads, setting_of
 from evenly.experiment.folder import Store, read_record, slug, timed
 from evenly.experiment.observe import Log, within
 from evenly.experiment.plan import SCHEMA, Plan, members_of, plain
@@ -32,7 +32,7 @@ MOST_SEATS = 32  # simulations that advance in one program
 MOST_BYTES = 2**32  # of features, all of them together
 
 
-class Cell(NamedTuple):
+class StudyCell(NamedTuple):
     """One partition, and where its results are kept."""
 
     name: str
@@ -50,11 +50,11 @@ def execute_cells(
     log: Log | None,
 ) -> dict[str, Comparison]:
     """Train everything that is not in the folder yet."""
-    cells = [Cell(name, plan, Store(folder / "cells" / slug(name), plan) if folder else None) for name, plan in plans.items()]
+    cells = [StudyCell(name, plan, Store(folder / "cells" / slug(name), plan) if folder else None) for name, plan in plans.items()]
     rounds = _Rounds(len(cells), progress)
     first = setting_of(cells[0].plan, cells[0].plan.seeds[0])
 
-    def one(cell: Cell, where: Where) -> Comparison:
+    def one(cell: StudyCell, where: Where) -> Comparison:
         own = first if cell is cells[0] else None
         followed = log and within(log, cell.name)
         return execute(
@@ -72,7 +72,7 @@ def execute_cells(
     return found
 
 
-def _at_once(cells: Sequence[Cell], first: Setting) -> int:
+def _at_once(cells: Sequence[StudyCell], first: SeedSetting) -> int:
     """How many partitions advance together: one, unless it would leave most of a GPU idle."""
     plan = cells[0].plan
     runs = len(members_of(plan))
@@ -81,14 +81,14 @@ def _at_once(cells: Sequence[Cell], first: Setting) -> int:
     return max(1, min(MOST_SEATS, MOST_BYTES // first.federation.x.nbytes) // len(plan.seeds))
 
 
-def _together(cells: Sequence[Cell], one: Callable[[Cell, Where], Comparison], stop: Callable[[], None]) -> list[Comparison]:
+def _together(cells: Sequence[StudyCell], one: Callable[[StudyCell, Where], Comparison], stop: Callable[[], None]) -> list[Comparison]:
     """Every partition in a thread of its own, all seeds of all of them in one meeting."""
     *firsts, seats = accumulate((len(cell.plan.seeds) for cell in cells), initial=0)
     meeting = Meeting(seats)
 
-    def seated(cell: Cell, first: int) -> Comparison:
+    def seated(cell: StudyCell, first: int) -> Comparison:
         try:
-            return one(cell, partial(on_threads, places=Places(meeting, first)))
+            return one(cell, partial(on_threads, places=Seats(meeting, first)))
         finally:  # what failed before it sat down, or was finished earlier, is not waited for
             meeting.leave(range(first, first + len(cell.plan.seeds)))
 

@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from evenly.data.federation import Federation
 from evenly.datasets.load import HIDE_TEST, load
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import Record, Store, begin, held, sweep, timed, with_record
+from evenly.experiment.folder import RunRecord, Store, begin, held, sweep, timed, with_record
 from evenly.experiment.results import Comparison, Run, over_seeds
 from evenly.experiment.tuning_space import Range, TuningPlan, planned, source_of
 from evenly.metrics import EQUITY_METRICS, EVERY_METRIC, GROUP_METRICS, Spread, spread
@@ -41,7 +41,7 @@ from evenly.writing import csv_row, write_whole
 Seen = Mapping[str, Mapping[str, float]]  # candidate -> metric -> mean over seeds, on validation rows
 
 
-class Choice(NamedTuple):
+class TuningChoice(NamedTuple):
     """What was chosen, what no other candidate beats, and who may be chosen at all."""
 
     chosen: str
@@ -52,7 +52,7 @@ class Choice(NamedTuple):
 
 def choose(
     seen: Seen, baseline: str, *, objectives: Sequence[str] = ("variance",), keep: str = "average", within: float | None = 1.0
-) -> Choice:
+) -> TuningChoice:
     """The best candidate that keeps `keep` within a margin of the baseline's (None: no margin). The baseline is a candidate itself."""
     if baseline not in seen:
         raise ValueError(f"The baseline must be one of {', '.join(seen)}, got {baseline!r}.")
@@ -71,7 +71,7 @@ def choose(
     better = _better(seen, possible, objectives)
     start = _better(seen, [baseline], objectives)
     best = int(np.argmax(better[:, 0]) if len(objectives) == 1 else np.argmin(_unbalance(better, start)))
-    return Choice(possible[best], baseline, tuple(name for name in seen if name in front), allowed)
+    return TuningChoice(possible[best], baseline, tuple(name for name in seen if name in front), allowed)
 
 
 def judged_by(objectives: Sequence[str], keep: str, within: float | None) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Tried(NamedTuple):
         return {metric: self.spread(metric).mean for metric in self.seen}
 
 
-class Study:
+class TrialDatabase:
     """The finished trials of a search, kept in a file (None: in memory)."""
 
     def __init__(self, plan: TuningPlan, path: Path | None) -> None:
@@ -255,7 +255,7 @@ class Tuning(NamedTuple):
     plan: TuningPlan
     baseline: Tried
     trials: list[Tried]
-    choice: Choice
+    choice: TuningChoice
     final: Comparison  # the baseline and what was chosen, trained with all rows
 
     @property
@@ -297,8 +297,8 @@ def search(
     metrics = _metrics(plan)
     if folder:
         Store(folder, plan, force=force)
-        begin(folder, Record(command=command))
-    study = Study(plan, folder and folder / STUDY)
+        begin(folder, RunRecord(command=command))
+    study = TrialDatabase(plan, folder and folder / STUDY)
     meter = _Meter(progress)
     while (done := len(study.tried())) < trials:
         start, stop = _unfinished(folder, done) or (done, min((done // plan.batch + 1) * plan.batch, trials))
@@ -311,7 +311,9 @@ def search(
     return Tuning(plan, baseline, tried, choice, _final(plan, choice, folder, meter.stage(1), command))
 
 
-def _train(plan: TuningPlan, study: Study, span: tuple[int, int], folder: Path | None, progress: Progress, metrics: Sequence[str]) -> None:
+def _train(
+    plan: TuningPlan, study: TrialDatabase, span: tuple[int, int], folder: Path | None, progress: Progress, metrics: Sequence[str]
+) -> None:
     """Train trials `start` to `stop` together and add them to the study; settings that were tried before are not trained again."""
     start, stop = span
     wanted = study.proposals(start, stop)
@@ -365,14 +367,14 @@ def _missing(name: str, federation: Federation) -> str:
     return "its clients belong to no groups" if name in EQUITY_METRICS and federation.client_group is None else ""
 
 
-def _final(plan: TuningPlan, choice: Choice, folder: Path | None, progress: Progress, command: str) -> Comparison:
+def _final(plan: TuningPlan, choice: TuningChoice, folder: Path | None, progress: Progress, command: str) -> Comparison:
     """Train the baseline and what was chosen with all rows, into a folder of results like any other."""
     final = plan.final(choice.chosen)
     if folder is None:
         return execute(final, progress=progress, command=command)
     own = folder / CHOSEN
     store = Store(own, final, force=True)  # a longer search may choose otherwise
-    begin(own, Record(command=command, title=f"{choice.chosen} beside {choice.baseline}"))
+    begin(own, RunRecord(command=command, title=f"{choice.chosen} beside {choice.baseline}"))
     with timed(own, own / "traces"):
         comparison = execute(final, store, progress=progress)
     shutil.rmtree(folder / BATCHES, ignore_errors=True)

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
-    from evenly.experiment.execute import Result, Setting
+    from evenly.experiment.execute import Result, SeedSetting
     from evenly.experiment.plan import Plan, Program
     from evenly.types import Trace
 
 TELL_SECONDS = 0.25  # between two messages to the board
 MOST_BYTES = 2**22  # of evaluations that are told on the way; larger ones come with the result
 
-_latest: "dict[tuple[str, int], Setting]" = {}  # the data of the latest job; the next is often of the same seed
+_latest: "dict[tuple[str, int], SeedSetting]" = {}  # the data of the latest job; the next is often of the same seed
 
 
-class StoppedError(Exception):
+class WorkerStoppedError(Exception):
     """Everything is being stopped."""
 
 
@@ -83,7 +83,7 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
         if done in (0, of) or time.monotonic() - told > TELL_SECONDS:
             told, news, seen = time.monotonic(), News(done, seen), []
             if _told(board, number, news):
-                raise StoppedError
+                raise WorkerStoppedError
 
     def observe(traces: "list[Trace]") -> None:
         nonlocal followed
@@ -118,7 +118,7 @@ def _told(board: Any, number: int, news: News) -> bool:
     return False
 
 
-def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "Setting":
+def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "SeedSetting":
     """The data and the model, loaded here: from this machine's data folder, or from the table that came along."""
     from evenly.experiment.execute import setting_of
 

@@ -25,10 +25,10 @@ from evenly.flower.checks import replies_to
 from evenly.flower.drawing import Drawing
 from evenly.flower.lifecycle import Keeper, alone_in, as_asked, clustered, opened
 from evenly.flower.messages import Asked, Heard, Standing, findings, heard, require_enough, without
-from evenly.flower.roster import Adding, Average, Options, Setting, algorithm_of, notation_of
+from evenly.flower.roster import Adding, Average, DeploymentSetting, Options, algorithm_of, notation_of
 from evenly.flower.rounds import Done
 from evenly.flower.signals import signals_of
-from evenly.flower.two_phase import Measured
+from evenly.flower.two_phase import MeasuredReplies
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
 from evenly.writing import write_whole
@@ -177,7 +177,7 @@ class FairStrategy(Strategy):
         self._kept: Keeper | None = None
         self._drawing: Drawing | None = None
         self._asked: Asked | None = None
-        self._measured: Measured | None = None  # the first half of a round of two phases
+        self._measured: MeasuredReplies | None = None  # the first half of a round of two phases
         self._since = 0.0
         self._served: ArrayRecord | None = None  # what the last round returned
         self._everybody = False
@@ -384,7 +384,7 @@ class FairStrategy(Strategy):
             self._served = None
         return kept.standing
 
-    def _trained_record(self, setting: Setting, standing: Standing) -> ArrayRecord:
+    def _trained_record(self, setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
         """What clients train: what they are served, unless that is something else."""
         same = self._served is not None and not setting.models and rounds.serves_its_model(setting.algorithm, standing.state)
         return self._served if same and self._served is not None else messages.trained_record(setting, standing)

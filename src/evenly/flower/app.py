@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evenly.algorithms import METHODS, algorithm
-from evenly.data.encoding import Categorical, Column, Encoder, Numeric, check_table, column_of
+from evenly.data.encoding import Categorical, Encoder, Numeric, TableColumn, check_table, column_of
 from evenly.data.federation import Federation
 from evenly.data.splits import SHARES, split_rows
 from evenly.flower.clients.rows import ClientData, rows
@@ -137,7 +137,7 @@ def _groups(schema: Schema, frame: Any) -> np.ndarray | None:
     return np.array([places[values] for values in found], np.int32)
 
 
-def _numbers(column: Column, names: tuple[str, ...]) -> np.ndarray:
+def _numbers(column: TableColumn, names: tuple[str, ...]) -> np.ndarray:
     column.refuse_missing()
     words = column.words()
     strange = ~np.isin(words.astype(str), names)

@@ -14,15 +14,15 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from evenly.experiment.deployment import About, Deployment, Flag, InForce, LeftOut, write_about
+from evenly.experiment.deployment import Deployment, DeploymentFacts, Flag, InForce, LeftOut, write_about
 from evenly.experiment.folder import held, sweep
 from evenly.experiment.plan import NewerError
 from evenly.flower import messages, roster, rounds, two_phase, wire
 from evenly.flower.checks import replies_to
-from evenly.flower.messages import Asked, Findings, Heard, Standing, beside_arrays, heard, quoted, require_enough, served_record
+from evenly.flower.messages import Asked, EvaluationReplies, Heard, Standing, beside_arrays, heard, quoted, require_enough, served_record
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import check_censuses
-from evenly.flower.roster import Options, Roll, Setting, grows, introduced, notation_of, present, reads_census, unknown_clients
+from evenly.flower.roster import DeploymentSetting, Options, Roll, grows, introduced, notation_of, present, reads_census, unknown_clients
 from evenly.flower.rounds import Done
 from evenly.outside import DAMAGED, plain_json, read_arrays
 from evenly.parts.sampling import Fraction, Uniform
@@ -38,7 +38,7 @@ LOG = logging.getLogger("flwr")
 class Opened(NamedTuple):
     """A deployment that is about to begin."""
 
-    setting: Setting
+    setting: DeploymentSetting
     standing: Standing
     left_out: list[LeftOut]
     flagged: list[Flag]
@@ -62,7 +62,7 @@ def opened(algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: 
     form, (model, carried) = wire.opened(arrays, ranks=rounds.ranks(algorithm), apart=apart)
     choice = roster.given_choices(algorithm, roll, options.seeds)
     state = rounds.begin(algorithm, model, census, choice=choice, begun=roster.tell_apart(algorithm, model))
-    return Opened(Setting(algorithm, options, roll, form, census), Standing(state, carried), left_out, flagged)
+    return Opened(DeploymentSetting(algorithm, options, roll, form, census), Standing(state, carried), left_out, flagged)
 
 
 def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorithm:
@@ -78,7 +78,7 @@ def as_asked(algorithm: Algorithm, options: Options) -> Algorithm:
     return algorithm if options.fraction_train is None else replace(algorithm, select=Fraction(share=options.fraction_train))
 
 
-def joined(setting: Setting, roll: Roll) -> Setting:
+def joined(setting: DeploymentSetting, roll: Roll) -> DeploymentSetting:
     """With other clients, of whom nothing is known; a share of them is another number."""
     return setting._replace(algorithm=with_sampling(setting.algorithm, setting.options, roll), roll=roll, census=roll.census)
 
@@ -109,7 +109,9 @@ def _asked(
     return introduced(usable), left_out
 
 
-def clustered(setting: Setting, standing: Standing, config: ConfigRecord, grid: Grid, timeout: float) -> tuple[Standing, list[LeftOut]]:
+def clustered(
+    setting: DeploymentSetting, standing: Standing, config: ConfigRecord, grid: Grid, timeout: float
+) -> tuple[Standing, list[LeftOut]]:
     """E2FL's rank clustering, where asked for: every client trains once from the first order, with its batches of the first round."""
     rule = setting.algorithm.rule
     if not (isinstance(rule, Several) and rule.inference == "rank-clustering"):
@@ -342,7 +344,7 @@ class Keeper:
             reports=reports,
         )
 
-    def evaluated(self, number: int, found: Findings, *, seconds: float) -> None:
+    def evaluated(self, number: int, found: EvaluationReplies, *, seconds: float) -> None:
         """A round is over: what clients found is noted, and all of it is written."""
         self.recorder.evaluation(number, found.replies, found.left_out, seconds=seconds)
         self.recorder.write()
@@ -363,10 +365,10 @@ def alone_in(folder: Path | None) -> Iterator[None]:
         yield
 
 
-def about(roll: Roll) -> About:
+def about(roll: Roll) -> DeploymentFacts:
     """Who the clients are, as the report wants to know it."""
     census = roll.census
-    return About(
+    return DeploymentFacts(
         names=roll.names or tuple(f"client {k}" for k in range(roll.clients)),
         nodes=roll.nodes,
         examples=tuple(int(n) for n in census.examples) if roll.introduced else (),
@@ -392,13 +394,13 @@ def in_force(options: Options, since: int) -> InForce:
     )
 
 
-def _deployment(setting: Setting) -> Deployment:
+def _deployment(setting: DeploymentSetting) -> Deployment:
     algorithm, options = setting.algorithm, setting.options
     arrays = list(zip(*setting.form.layout, strict=True))
     return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(as_asked(algorithm, options)), caps=options.caps)
 
 
-def _same_clients(setting: Setting, before: Sequence[int], numbers: Sequence[int] | None = None) -> Setting:
+def _same_clients(setting: DeploymentSetting, before: Sequence[int], numbers: Sequence[int] | None = None) -> DeploymentSetting:
     """Every client has the number that it had before; raises where nobody knows who is who. `numbers` are their own, of before."""
     roll, label = setting.roll, setting.algorithm.label
     if roll.numbered or set(roll.nodes) == set(before):

@@ -12,9 +12,9 @@ from evenly.experiment.deployment import UNKNOWN, LeftOut
 from evenly.flower import roster, rounds, wire
 from evenly.flower.checks import ARRAYS, Expected
 from evenly.flower.replies import Evaluated, Reply, check_evaluation, check_reply, no_answer, size_of
-from evenly.flower.roster import Setting, notation_of
-from evenly.flower.rounds import Leaves, State
-from evenly.flower.wire import Parts, sent, sent_several
+from evenly.flower.roster import DeploymentSetting, notation_of
+from evenly.flower.rounds import Leaves, ServerState
+from evenly.flower.wire import ModelParts, sent, sent_several
 from evenly.types import RowRule
 
 # What is sent to clients: the model, what they may choose from, and what the method has to say to each of them.
@@ -23,7 +23,7 @@ from evenly.types import RowRule
 class Standing(NamedTuple):
     """Where a deployment is after some rounds."""
 
-    state: State
+    state: ServerState
     carried: Leaves  # the model's entries that are not learned
 
 
@@ -32,28 +32,33 @@ def message(kind: str, node: int, records: Mapping[str, ArrayRecord], config: Co
 
 
 def to_train(
-    setting: Setting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
+    setting: DeploymentSetting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
 ) -> list[Message]:
     """The round's messages to these clients; `model` is what they train."""
     return _to_each(MessageType.TRAIN, setting, standing, number, clients, config, model)
 
 
 def to_measure(
-    setting: Setting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
+    setting: DeploymentSetting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
 ) -> list[Message]:
     """The first half of a round of two phases: what they will train, to be looked at."""
     return _to_each(wire.MEASURE, setting, standing, number, clients, config, model)
 
 
 def to_add(
-    setting: Setting, standing: Standing, number: int, told: Mapping[int, Mapping[str, Any]], config: ConfigRecord, model: ArrayRecord
+    setting: DeploymentSetting,
+    standing: Standing,
+    number: int,
+    told: Mapping[int, Mapping[str, Any]],
+    config: ConfigRecord,
+    model: ArrayRecord,
 ) -> list[Message]:
     """The second half: clients train and send coefficient times update. What they were offered, they chose from before."""
     return _to_each(MessageType.TRAIN, setting, standing, number, told, config, model, told)
 
 
 def to_evaluate(
-    setting: Setting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, served: ArrayRecord
+    setting: DeploymentSetting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, served: ArrayRecord
 ) -> list[Message]:
     """The evaluation's messages to these clients; `served` is what they use."""
     return _to_each(MessageType.EVALUATE, setting, standing, number, clients, config, served)
@@ -61,7 +66,7 @@ def to_evaluate(
 
 def _to_each(
     kind: str,
-    setting: Setting,
+    setting: DeploymentSetting,
     standing: Standing,
     number: int,
     clients: Iterable[int],
@@ -85,7 +90,7 @@ def _to_each(
     ]
 
 
-def _told_to_all(setting: Setting, standing: Standing, number: int) -> ConfigRecord:
+def _told_to_all(setting: DeploymentSetting, standing: Standing, number: int) -> ConfigRecord:
     algorithm, seeds = setting.algorithm, setting.options.seeds
     told = ConfigRecord({wire.ROUND: number, wire.METHOD: notation_of(algorithm)})
     told[wire.BATCH_SEED], told[wire.MODEL_SEED] = seeds.batches, seeds.model
@@ -96,7 +101,7 @@ def _told_to_all(setting: Setting, standing: Standing, number: int) -> ConfigRec
     return told
 
 
-def _told_to(setting: Setting, standing: Standing, client: int) -> dict[str, int]:
+def _told_to(setting: DeploymentSetting, standing: Standing, client: int) -> dict[str, int]:
     """The client's number, and its model where it does not choose."""
     given = standing.state.choice
     if given is None or chosen_by_clients(setting, standing):
@@ -104,24 +109,24 @@ def _told_to(setting: Setting, standing: Standing, client: int) -> dict[str, int
     return {wire.CLIENT: client, wire.GROUP: int(given[client])}
 
 
-def chosen_by_clients(setting: Setting, standing: Standing) -> bool:
+def chosen_by_clients(setting: DeploymentSetting, standing: Standing) -> bool:
     """Whether clients choose among several models themselves; else they are told, or there is one."""
     return roster.clients_choose(setting.algorithm, standing.state.begun)
 
 
-def trained_record(setting: Setting, standing: Standing) -> ArrayRecord:
+def trained_record(setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
     """What clients train: one model, or all of those among which they choose."""
     if setting.apart:
         return sent_several(setting.form, standing.state.model, standing.carried)
-    return sent(setting.form, Parts(standing.state.model, standing.carried))
+    return sent(setting.form, ModelParts(standing.state.model, standing.carried))
 
 
-def served_record(setting: Setting, standing: Standing) -> ArrayRecord:
+def served_record(setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
     """What clients are given to use: one model, or all of those of which one is theirs."""
     model = rounds.served(setting.algorithm, standing.state)
     if setting.models:
         return sent_several(setting.form, model, standing.carried)
-    return sent(setting.form, Parts(model, standing.carried))
+    return sent(setting.form, ModelParts(model, standing.carried))
 
 
 # Replies sorted into those that can be used and those that are left out, with a reason.
@@ -156,7 +161,7 @@ class Heard(NamedTuple):
     left_out: list[LeftOut]
 
 
-class Findings(NamedTuple):
+class EvaluationReplies(NamedTuple):
     """What came back from an evaluation."""
 
     replies: list[Evaluated]
@@ -164,7 +169,7 @@ class Findings(NamedTuple):
     left_out: list[LeftOut]
 
 
-def heard(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Heard:
+def heard(setting: DeploymentSetting, asked: Asked, replies: Iterable[Message]) -> Heard:
     """The replies to a round of training."""
     found, contents, left_out = {}, [], []
     for client, message in _by_client(setting, asked, replies, left_out):
@@ -178,7 +183,7 @@ def heard(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Heard:
     return Heard(found, contents, left_out)
 
 
-def findings(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Findings:
+def findings(setting: DeploymentSetting, asked: Asked, replies: Iterable[Message]) -> EvaluationReplies:
     """The replies to an evaluation. Metrics that the report cannot use may still be averaged."""
     found, contents, left_out = [], [], []
     for client, message in _by_client(setting, asked, replies, left_out):
@@ -187,10 +192,10 @@ def findings(setting: Setting, asked: Asked, replies: Iterable[Message]) -> Find
         if message.has_content() and message.content.metric_records and size_of(message.content) <= most_bytes(setting, asked):
             contents.append(message.content)
     _tell(left_out)
-    return Findings(found, contents, left_out)
+    return EvaluationReplies(found, contents, left_out)
 
 
-def without(setting: Setting, asked: Asked, came: Heard, counted: set[int]) -> Heard:
+def without(setting: DeploymentSetting, asked: Asked, came: Heard, counted: set[int]) -> Heard:
     """The same, and those are left out whose numbers are finite one by one but whose update is too long to be added."""
     reason = "sent an update whose length is NaN or infinity"
     more = [expected(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies.keys() - counted)]
@@ -198,7 +203,7 @@ def without(setting: Setting, asked: Asked, came: Heard, counted: set[int]) -> H
     return came._replace(left_out=came.left_out + more)
 
 
-def require_enough(setting: Setting, asked: Asked, came: Heard) -> None:
+def require_enough(setting: DeploymentSetting, asked: Asked, came: Heard) -> None:
     """Stop with the reasons where too few replies are left."""
     least = setting.options.min_train_nodes
     if len(came.replies) >= max(min(least, len(asked.chosen)), 1):
@@ -223,7 +228,7 @@ def quoted(left_out: list[LeftOut], most: int = QUOTED) -> str:
     return " ".join([*said, f"{rest} more were left out for other reasons."] if rest else said)
 
 
-def expected(setting: Setting, asked: Asked, client: int) -> Expected:
+def expected(setting: DeploymentSetting, asked: Asked, client: int) -> Expected:
     """What a client's reply must hold."""
     roll, options = setting.roll, setting.options
     known = roll.introduced
@@ -248,7 +253,7 @@ def expected(setting: Setting, asked: Asked, client: int) -> Expected:
     )
 
 
-def most_bytes(setting: Setting, asked: Asked) -> int:
+def most_bytes(setting: DeploymentSetting, asked: Asked) -> int:
     """How large a reply may be: the arrays that are asked for in double precision, tables, and what clients may add of their own."""
     if setting.options.max_reply_bytes is not None:
         return setting.options.max_reply_bytes
@@ -267,14 +272,16 @@ def beside_arrays(cells: tuple[int, ...] | None) -> int:
     return 8 * groups * labels * (4 * labels + 2) + OWN_METRICS
 
 
-def _layout(setting: Setting, asked: Asked, coefficient: np.ndarray | None) -> wire.Layout | None:
+def _layout(setting: DeploymentSetting, asked: Asked, coefficient: np.ndarray | None) -> wire.Layout | None:
     """Of the arrays that are asked for: a trained model, or coefficient times update."""
     if asked.phase != "train" or asked.masked:
         return None
     return setting.form.layout if coefficient is None else setting.form.scaled(coefficient.shape)
 
 
-def _by_client(setting: Setting, asked: Asked, replies: Iterable[Message], left_out: list[LeftOut]) -> Iterable[tuple[int, Message]]:
+def _by_client(
+    setting: DeploymentSetting, asked: Asked, replies: Iterable[Message], left_out: list[LeftOut]
+) -> Iterable[tuple[int, Message]]:
     """Every client's first answer; who did not give one is added to those left out."""
     waiting = {setting.roll.nodes[k]: k for k in asked.reached}
     for message in replies:

@@ -15,8 +15,8 @@ import numpy as np
 
 from evenly.experiment import deployment as files
 from evenly.experiment.deployment import (
-    About,
     Deployment,
+    DeploymentFacts,
     Evaluation,
     Flag,
     Flagged,
@@ -27,7 +27,7 @@ from evenly.experiment.deployment import (
     read_options,
     write_options,
 )
-from evenly.experiment.folder import Record, add_training, begin, finish, with_record
+from evenly.experiment.folder import RunRecord, add_training, begin, finish, with_record
 from evenly.experiment.observe import Live
 from evenly.experiment.reopen import comparison_of, latest, trace_of
 from evenly.experiment.results import Comparison, Incidents, measured, shown_split
@@ -79,7 +79,7 @@ class Recorder:
         self,
         folder: Path | str | None,
         deployment: Deployment,
-        about: About,
+        about: DeploymentFacts,
         *,
         rounds: int,
         done: int = 0,
@@ -109,7 +109,7 @@ class Recorder:
         if self._options:
             self._options = from_now(read_options(folder), self._options[0])
             write_options(folder, self._options)
-        begin(folder, Record(title=self._title))
+        begin(folder, RunRecord(title=self._title))
         self._live = self._followed(folder)
         self._tell(self._rounds)
 

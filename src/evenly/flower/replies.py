@@ -211,7 +211,7 @@ class Introduction(NamedTuple):
     about: Mapping[str, Any]
 
 
-class Told(NamedTuple):
+class CensusReply(NamedTuple):
     """An answer that can be used. What a client did not say is None; of labels and groups, ()."""
 
     node: int
@@ -227,13 +227,13 @@ class Told(NamedTuple):
 
 
 # What is each client's own. Either all of them say it or nobody does.
-OWN: dict[str, Callable[[Told], int | None]] = {
+OWN: dict[str, Callable[[CensusReply], int | None]] = {
     wire.CLIENT: lambda told: told.client,
     wire.CLIENT_GROUP: lambda told: told.client_group,
 }
 
 # What all clients must agree on, where they say it.
-COMMON: dict[str, Callable[[Told], Hashable]] = {
+COMMON: dict[str, Callable[[CensusReply], Hashable]] = {
     "groups and labels": lambda told: told.cells.shape,
     "names of labels": lambda told: told.labels,
     "names of groups": lambda told: told.groups,
@@ -244,9 +244,9 @@ COMMON: dict[str, Callable[[Told], Hashable]] = {
 
 def check_censuses(
     replies: Iterable[Message], nodes: Iterable[int], *, groups: int = 0, most: int | None = None
-) -> tuple[list[Told], list[LeftOut]]:
+) -> tuple[list[CensusReply], list[LeftOut]]:
     """The answers of these nodes that can be used, in the order of nodes, and why the others cannot."""
-    told: list[Told] = []
+    told: list[CensusReply] = []
     left_out: list[LeftOut] = []
     silent = set(nodes)
     for reply in replies:
@@ -256,19 +256,19 @@ def check_censuses(
         silent.remove(node)
         expected = Expected(node, UNKNOWN, 0, phase="census", most_bytes=most)
         found = read_or_left_out(expected, partial(_read, reply, expected))
-        told.append(found) if isinstance(found, Told) else left_out.append(found)
+        told.append(found) if isinstance(found, CensusReply) else left_out.append(found)
     left_out += [no_answer(Expected(node, UNKNOWN, 0, phase="census")) for node in sorted(silent)]
     agreed, wrong = agreeing(sorted(told, key=lambda one: one.node), groups)
     return agreed, [one._replace(reason=f"was asked for the census and {one.reason}") for one in left_out] + wrong
 
 
-def _read(message: Message, expected: Expected) -> Told:
+def _read(message: Message, expected: Expected) -> CensusReply:
     content = content_of(message, expected.most_bytes)
     metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()), {})
     return told_by(Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {})))
 
 
-def agreeing(told: Sequence[Told], groups: int = 0) -> tuple[list[Told], list[LeftOut]]:
+def agreeing(told: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[LeftOut]]:
     """Those who can be clients together, and why the others cannot: most decide what all must know, and every number is one client's.
 
     `groups` are those that whole clients may belong to; 0: as many as there are clients.
@@ -285,7 +285,7 @@ def agreeing(told: Sequence[Told], groups: int = 0) -> tuple[list[Told], list[Le
         kept, others = (saying, silent) if len(saying) >= len(silent) else (silent, saying)
         how = f"did not say {key!r}, and most clients did" if kept is saying else f"says {key!r}, and most clients do not"
         strange += [(one, f"{how}: either all clients say it or nobody does") for one in others]
-    first: dict[int, Told] = {}
+    first: dict[int, CensusReply] = {}
     for one in kept:
         holder = one if one.client is None else first.setdefault(one.client, one)
         if holder is not one:
@@ -297,7 +297,7 @@ def agreeing(told: Sequence[Told], groups: int = 0) -> tuple[list[Told], list[Le
     return [one for one in kept if one.node not in wrong], left_out
 
 
-def told_by(answer: Introduction) -> Told:
+def told_by(answer: Introduction) -> CensusReply:
     """What an answer says, if it can be."""
     metrics, about = answer.metrics, answer.about
     examples = checks.count(wire.EXAMPLES, _wanted(metrics, wire.EXAMPLES), SIZES)
@@ -306,7 +306,7 @@ def told_by(answer: Introduction) -> Told:
     if (cells != np.floor(cells)).any() or cells.sum() != examples:
         raise Wrong(f"sent {wire.CELLS!r} that count {cells.sum():g} rows, but says that it has {examples:,}", SIZES)
     labels, groups = _words(about, "labels", cells.shape[1]), _words(about, "groups", cells.shape[0])
-    return Told(
+    return CensusReply(
         answer.node,
         examples,
         cells.astype(np.int64),

@@ -13,7 +13,7 @@ from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.data.federation import Census
 from evenly.flower import wire
 from evenly.flower.caps import Caps
-from evenly.flower.replies import Told
+from evenly.flower.replies import CensusReply
 from evenly.flower.rounds import Leaves
 from evenly.flower.wire import Form
 from evenly.notation import Composition, Part, parse, show
@@ -103,7 +103,7 @@ def grows(part: Rule | Select) -> bool:
     return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [np.shape(leaf) for leaf in jax.tree.leaves(more)]
 
 
-def introduced(answers: Sequence[Told]) -> Roll:
+def introduced(answers: Sequence[CensusReply]) -> Roll:
     """The roll that the nodes' answers make, which agree with each other: in the order of the clients' own numbers, where they have any."""
     numbers = tuple(sorted(answer.client for answer in answers if answer.client is not None))
     if numbers:
@@ -128,7 +128,7 @@ def introduced(answers: Sequence[Told]) -> Roll:
     )
 
 
-def _names(answers: Sequence[Told]) -> tuple[str, ...]:
+def _names(answers: Sequence[CensusReply]) -> tuple[str, ...]:
     """What the report calls each client. Those who say the same name are told apart by their nodes."""
     said = [f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)]
     names: list[str] = []
@@ -346,7 +346,7 @@ class Options(NamedTuple):
     max_reply_bytes: int | None = None  # None: reckoned from the model
 
 
-class Setting(NamedTuple):
+class DeploymentSetting(NamedTuple):
     """A deployment whose clients are known."""
 
     algorithm: Algorithm

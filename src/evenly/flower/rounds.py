@@ -26,7 +26,7 @@ CHUNK = 2**16  # numbers read at a time: sum, model and a scratch of this size s
 Leaves = list[np.ndarray]
 
 
-class State(NamedTuple):
+class ServerState(NamedTuple):
     """Everything that one round hands to the next."""
 
     model: Leaves
@@ -36,7 +36,7 @@ class State(NamedTuple):
     begun: bool = False  # whether several models can be told apart yet
 
 
-class Weighed(NamedTuple):
+class WeighedReplies(NamedTuple):
     """What the rule decided before it saw any vector."""
 
     coefficients: np.ndarray  # float32 [K], or [models, K]
@@ -57,16 +57,16 @@ class Summed(NamedTuple):
 class Done(NamedTuple):
     """A round."""
 
-    state: State
+    state: ServerState
     weights: np.ndarray  # [K] final coefficients; 0 where an update did not count
     counted: np.ndarray  # bool [K]
     flags: list[Flag] = []  # noqa: RUF012 - never written to
 
 
-def begin(algorithm: Algorithm, model: Leaves, census: Census, *, choice: np.ndarray | None = None, begun: bool = False) -> State:
+def begin(algorithm: Algorithm, model: Leaves, census: Census, *, choice: np.ndarray | None = None, begun: bool = False) -> ServerState:
     """Before the first round."""
     server = () if algorithm.server is None else algorithm.server.init(model)
-    return State(model, algorithm.rule.init(census), server, choice, begun)
+    return ServerState(model, algorithm.rule.init(census), server, choice, begun)
 
 
 def ranks(algorithm: Algorithm) -> bool:
@@ -74,7 +74,9 @@ def ranks(algorithm: Algorithm) -> bool:
     return algorithm.network is not None
 
 
-def one_round(algorithm: Algorithm, state: State, signals: Signals, trained: Sequence[Leaves | None], caps: Caps | None = None) -> Done:
+def one_round(
+    algorithm: Algorithm, state: ServerState, signals: Signals, trained: Sequence[Leaves | None], caps: Caps | None = None
+) -> Done:
     """Weigh, add up, move. `signals` and `trained` [K] are of the cohort's slots; None: that client did not return."""
     if "gram" in algorithm.rule.needs:
         gram = inner_products(state, trained)
@@ -94,7 +96,9 @@ def one_round(algorithm: Algorithm, state: State, signals: Signals, trained: Seq
     return move(algorithm, state, signals, weighed, Summed(total, norms * factors**2))._replace(flags=flags)
 
 
-def weigh_within(algorithm: Algorithm, state: State, signals: Signals, caps: Caps | None) -> tuple[Signals, Weighed, list[Flag]]:
+def weigh_within(
+    algorithm: Algorithm, state: ServerState, signals: Signals, caps: Caps | None
+) -> tuple[Signals, WeighedReplies, list[Flag]]:
     """Coefficients within the caps, the signals that they come from, and who was cut."""
     if caps is None:
         return signals, weigh(algorithm, state, signals), []
@@ -104,7 +108,7 @@ def weigh_within(algorithm: Algorithm, state: State, signals: Signals, caps: Cap
     return signals, weighed._replace(coefficients=coefficients), claimed + cut
 
 
-def weigh(algorithm: Algorithm, state: State, signals: Signals) -> Weighed:
+def weigh(algorithm: Algorithm, state: ServerState, signals: Signals) -> WeighedReplies:
     """Coefficients from signals alone."""
     coefficients, rule = _weigh(algorithm.rule, state.rule, jax.tree.map(jnp.asarray, signals))
     found = np.asarray(coefficients)
@@ -113,7 +117,7 @@ def weigh(algorithm: Algorithm, state: State, signals: Signals) -> Weighed:
         f"{algorithm.label}: the weights of this round are not finite. A loss was negative or too large for this method; "
         "check the clients' loss and their learning rate, or set caps.",
     )
-    return Weighed(found, rule)
+    return WeighedReplies(found, rule)
 
 
 @jax.jit
@@ -121,7 +125,7 @@ def _weigh(rule: Rule, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
     return rule.weigh(state, signals)
 
 
-def add_up(algorithm: Algorithm, state: State, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]) -> Tree:
+def add_up(algorithm: Algorithm, state: ServerState, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]) -> Tree:
     """The sum of coefficient times vector over those who returned; who counts nothing is not read."""
     rows = coefficients if coefficients.ndim == 2 else coefficients[None]
     digits = (np.floor_divide, np.remainder) if ranks(algorithm) else (None,)
@@ -166,7 +170,7 @@ def _add(total: np.ndarray, replies: list[Any], digit: Any) -> None:
 
 
 def square_norms(
-    algorithm: Algorithm, state: State, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]
+    algorithm: Algorithm, state: ServerState, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]
 ) -> np.ndarray:
     """Of each vector that counts; 0 for the others. [K]"""
     norms = np.zeros(len(trained))
@@ -187,7 +191,7 @@ def _square_norm(received: np.ndarray, trained: np.ndarray) -> float:
     return total
 
 
-def inner_products(state: State, trained: Sequence[Leaves | None]) -> np.ndarray:
+def inner_products(state: ServerState, trained: Sequence[Leaves | None]) -> np.ndarray:
     """Gram matrix of the vectors, a chunk of all of them at a time; not finite where a vector is not. float64 [K, K]"""
     gram = np.zeros((len(trained), len(trained)))
     for i, leaf in enumerate(state.model):
@@ -200,7 +204,7 @@ def inner_products(state: State, trained: Sequence[Leaves | None]) -> np.ndarray
     return gram
 
 
-def move(algorithm: Algorithm, state: State, signals: Signals, weighed: Weighed, summed: Summed) -> Done:
+def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: WeighedReplies, summed: Summed) -> Done:
     """The rule decides the change, the server moves the model along it. A round in which nobody counted changes nothing."""
     several = isinstance(algorithm.rule, Several)
     counted = summed.finite & signals.returned
@@ -226,7 +230,7 @@ def move(algorithm: Algorithm, state: State, signals: Signals, weighed: Weighed,
     else:
         model, server = _update(algorithm.server, change, state.server, state.model)
         model = [np.asarray(leaf) for leaf in model]
-    return Done(State(model, rule, server, choice, state.begun or several), kept.sum(0) if several else kept, counted)
+    return Done(ServerState(model, rule, server, choice, state.begun or several), kept.sum(0) if several else kept, counted)
 
 
 def _moved(model: np.ndarray, change: Any) -> np.ndarray:
@@ -241,21 +245,21 @@ def _update(server: Server, change: Tree, state: Tree, model: Tree) -> tuple[Tre
     return model, state
 
 
-def offered(algorithm: Algorithm, state: State) -> Leaves:
+def offered(algorithm: Algorithm, state: ServerState) -> Leaves:
     """The models among which clients choose, [models, ...]."""
     rule = algorithm.rule
     assert isinstance(rule, Several)
     return state.model if rule.apart else [np.asarray(leaf) for leaf in state.server]
 
 
-def served(algorithm: Algorithm, state: State) -> Leaves:
+def served(algorithm: Algorithm, state: ServerState) -> Leaves:
     """What clients are given to use: one model, or [models, ...]."""
     if algorithm.server is None:
         return state.model
     return [np.asarray(leaf) for leaf in algorithm.server.serve(state.model, state.server)]
 
 
-def serves_its_model(algorithm: Algorithm, state: State) -> bool:
+def serves_its_model(algorithm: Algorithm, state: ServerState) -> bool:
     """Whether what clients use is what they train."""
     return all(own is trained for own, trained in zip(served(algorithm, state), state.model, strict=True))
 
@@ -269,7 +273,7 @@ def _one(algorithm: Algorithm, model: Leaves) -> Leaves:
     return [leaf[0] for leaf in model] if _apart(algorithm) else model
 
 
-def _received(algorithm: Algorithm, state: State, signals: Signals, k: int) -> Leaves:
+def _received(algorithm: Algorithm, state: ServerState, signals: Signals, k: int) -> Leaves:
     """The model that slot k trained from."""
     return [leaf[int(signals.choice[k])] for leaf in state.model] if _apart(algorithm) else state.model
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from evenly.flower import wire
 from evenly.flower.replies import Reply
-from evenly.flower.rounds import State
+from evenly.flower.rounds import ServerState
 from evenly.types import Algorithm, Signals
 
 LOG = logging.getLogger("flwr")  # Flower's own
 
 
-def signals_of(algorithm: Algorithm, state: State, cohort: np.ndarray, heard: Mapping[int, Reply], chance: np.ndarray) -> Signals:
+def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, heard: Mapping[int, Reply], chance: np.ndarray) -> Signals:
     """Signals of the cohort [K]; those of clients that were not heard are zeros, and are not read."""
     who = cohort.tolist()
     told = {}

@@ -17,8 +17,8 @@ from evenly.flower.caps import Caps
 from evenly.flower.checks import ARRAYS, printable
 from evenly.flower.messages import Asked, Heard, Standing, expected, heard
 from evenly.flower.replies import Reply
-from evenly.flower.roster import Setting
-from evenly.flower.rounds import Done, Summed, Weighed
+from evenly.flower.roster import DeploymentSetting
+from evenly.flower.rounds import Done, Summed, WeighedReplies
 from evenly.flower.signals import signals_of
 from evenly.records import require
 from evenly.types import Algorithm, Several, Signals
@@ -26,13 +26,13 @@ from evenly.types import Algorithm, Several, Signals
 LOG = logging.getLogger("flwr")
 
 
-class Measured(NamedTuple):
+class MeasuredReplies(NamedTuple):
     """What is settled before anybody trains."""
 
     asked: Asked  # the whole cohort
     came: Heard
     signals: Signals
-    weighed: Weighed
+    weighed: WeighedReplies
     flags: list[Flag]
 
 
@@ -61,15 +61,17 @@ def added(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
     return total
 
 
-def measured(setting: Setting, standing: Standing, asked: Asked, replies: Iterable[Message], chance: np.ndarray) -> Measured:
+def measured(
+    setting: DeploymentSetting, standing: Standing, asked: Asked, replies: Iterable[Message], chance: np.ndarray
+) -> MeasuredReplies:
     """Weigh by what clients say of the model that they received."""
     algorithm, state = setting.algorithm, standing.state
     came = heard(setting, asked._replace(phase="measure"), replies)
     signals = signals_of(algorithm, state, asked.cohort, came.replies, chance)
-    return Measured(asked, came, *rounds.weigh_within(algorithm, state, signals, setting.options.caps))
+    return MeasuredReplies(asked, came, *rounds.weigh_within(algorithm, state, signals, setting.options.caps))
 
 
-def to_add(setting: Setting, before: Measured) -> Asked:
+def to_add(setting: DeploymentSetting, before: MeasuredReplies) -> Asked:
     """Those who measured, with their coefficients: they train. A client that was drawn twice is told the sum of both."""
     cohort, coefficients = before.asked.cohort, before.weighed.coefficients
     who = tuple(sorted(before.came.replies))
@@ -83,7 +85,7 @@ def to_add(setting: Setting, before: Measured) -> Asked:
     )
 
 
-def told(before: Measured, asked: Asked) -> dict[int, dict[str, object]]:
+def told(before: MeasuredReplies, asked: Asked) -> dict[int, dict[str, object]]:
     """What each of them is told besides: its coefficient, and the model that it chose."""
     assert asked.coefficients is not None
     found: dict[int, dict[str, object]] = {}
@@ -95,7 +97,9 @@ def told(before: Measured, asked: Asked) -> dict[int, dict[str, object]]:
     return found
 
 
-def finished(setting: Setting, standing: Standing, before: Measured, asked: Asked, came: Heard) -> tuple[Done, Standing, Heard]:
+def finished(
+    setting: DeploymentSetting, standing: Standing, before: MeasuredReplies, asked: Asked, came: Heard
+) -> tuple[Done, Standing, Heard]:
     """The round, from the sum of what came. Who was weighed and did not return is made up for by the others, in proportion."""
     adding = setting.options.two_phase
     assert adding is not None
@@ -116,7 +120,7 @@ def finished(setting: Setting, standing: Standing, before: Measured, asked: Aske
 
 
 def moved(
-    setting: Setting, standing: Standing, before: Measured, total: Mapping[str, np.ndarray], replies: Mapping[int, Reply]
+    setting: DeploymentSetting, standing: Standing, before: MeasuredReplies, total: Mapping[str, np.ndarray], replies: Mapping[int, Reply]
 ) -> tuple[Done, Standing]:
     """Step from the sum, and of each client no more than that it returned and, where the method needs it, its update's length."""
     coefficients, cohort = before.weighed.coefficients, before.asked.cohort.tolist()

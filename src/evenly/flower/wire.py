@@ -258,14 +258,14 @@ class Form(NamedTuple):
         return sum(ENVELOPE + len(name) + 8 * math.prod(shape) for name, shape in zip(names, shapes, strict=True))
 
 
-class Parts(NamedTuple):
+class ModelParts(NamedTuple):
     """A model's arrays, sorted out."""
 
     model: Leaves
     carried: Leaves
 
 
-def opened(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, Parts]:
+def opened(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, ModelParts]:
     """The form of a record and what it holds; `apart` models [models, ...], all equal where the record holds only one."""
     require(len(arrays) > 0, "The initial arrays are empty; give the model's, such as ArrayRecord(model.state_dict()).")
     prefix = prefix_of(0)
@@ -281,13 +281,13 @@ def opened(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, Parts
         f"The initial arrays must hold {apart} models with the same arrays each, named {prefix}..., got {', '.join(map(repr, arrays))}.",
     )
     models = [_sorted_out(form, [read(arrays[prefix_of(q) + name]) for name in form.layout.names]) for q in range(apart)]
-    return form, Parts([np.stack(leaves) for leaves in zip(*(m.model for m in models), strict=True)], models[0].carried)
+    return form, ModelParts([np.stack(leaves) for leaves in zip(*(m.model for m in models), strict=True)], models[0].carried)
 
 
-def received(form: Form, arrays: ArrayRecord) -> Parts:
+def received(form: Form, arrays: ArrayRecord) -> ModelParts:
     """What a client sent back: one model, whatever it was sent; read without a copy."""
     found = [read(arrays[name]) for name in form.layout.names]
-    return Parts(_those(found, form.moving), _those(found, [not moves for moves in form.moving]))
+    return ModelParts(_those(found, form.moving), _those(found, [not moves for moves in form.moving]))
 
 
 def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: Seeds) -> None:
@@ -297,7 +297,7 @@ def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: S
     from_arrays(arrays, like, prefix_of(0) if several else "")
 
 
-def sent(form: Form, parts: Parts, prefix: str = "") -> ArrayRecord:
+def sent(form: Form, parts: ModelParts, prefix: str = "") -> ArrayRecord:
     """One model as it travels."""
     model, carried = iter(parts.model), iter(parts.carried)
     leaves = [next(model) if moves else next(carried) for moves in form.moving]
@@ -306,7 +306,7 @@ def sent(form: Form, parts: Parts, prefix: str = "") -> ArrayRecord:
 
 def sent_several(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
     """Models [models, ...] as they travel."""
-    return merged(sent(form, Parts([leaf[q] for leaf in models], carried), prefix_of(q)) for q in range(len(models[0])))
+    return merged(sent(form, ModelParts([leaf[q] for leaf in models], carried), prefix_of(q)) for q in range(len(models[0])))
 
 
 def carried_on(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -> Leaves:
@@ -320,7 +320,7 @@ def carried_on(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -
     ]
 
 
-def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> Parts:
+def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> ModelParts:
     """A sum of coefficient times update: what is learned, [models, ...] where there are several, and of the rest one for all."""
     layout = form.scaled(models)
     for name, shape in zip(layout.names, layout.shapes, strict=True):
@@ -330,7 +330,7 @@ def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...])
     of_each = [[total[name] for name in layout.names[i::count]] for i in range(count)]  # one for each model
     types = [np.float64 if form.ranks or dtype == np.float64 else np.float32 for dtype in form.layout.dtypes]
     whole = [(np.stack(sums) if models else sums[0]).astype(t) for sums, t in zip(of_each, types, strict=True)]
-    return Parts(_those(whole, form.moving), _those([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving]))
+    return ModelParts(_those(whole, form.moving), _those([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving]))
 
 
 def not_finite(form: Form, models: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -349,9 +349,9 @@ def _as(before: np.ndarray, mean: np.ndarray) -> np.ndarray:
     return (mean if before.dtype.kind == "f" else np.rint(mean)).astype(before.dtype)
 
 
-def _sorted_out(form: Form, leaves: list[np.ndarray]) -> Parts:
+def _sorted_out(form: Form, leaves: list[np.ndarray]) -> ModelParts:
     """Copies that may be written to, floats in at least single precision."""
-    return Parts([_float(leaf) for leaf in _those(leaves, form.moving)], _those(leaves, [not moves for moves in form.moving]))
+    return ModelParts([_float(leaf) for leaf in _those(leaves, form.moving)], _those(leaves, [not moves for moves in form.moving]))
 
 
 def _those(leaves: list[np.ndarray], wanted: list[bool]) -> Leaves:

@@ -11,10 +11,10 @@ from evenly.papers.thesis import (
     COLUMNS,
     SCORES,
     Finding,
-    Method,
     Pair,
+    StudyView,
     Tally,
-    View,
+    ThesisMethod,
     against,
     gap,
     lead,
@@ -37,7 +37,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def lowest_gap(seen: list[View]) -> Finding | None:
+def lowest_gap(seen: list[StudyView]) -> Finding | None:
     """Ranks of FedCvg-Ratio with reweighing among all methods of a partition, within each seed."""
     found = {view.place: {p: _ranked(view, p) for p in PROTOCOLS} for view in seen if _variants(view)}
     if not found:
@@ -59,11 +59,11 @@ def lowest_gap(seen: list[View]) -> Finding | None:
     return Finding("lowest", "Is FedCvg-Ratio with reweighing among the lowest |EOD|?", answer, thesis, columns, tuple(rows))
 
 
-def _variants(view: View) -> list[Method]:
+def _variants(view: StudyView) -> list[ThesisMethod]:
     return [method for method in view.outcomes["honest"] if method.algorithm == RATIO and method.debias]
 
 
-def _ranked(view: View, protocol: str) -> tuple[float, float, np.ndarray, str]:
+def _ranked(view: StudyView, protocol: str) -> tuple[float, float, np.ndarray, str]:
     """The best and the worst rank by means over seeds, the middle variant's rank in each seed, and the lowest method of all."""
     methods = view.outcomes[protocol]
     means = [spread(o.values["eod_abs"]).mean for o in methods.values()]
@@ -74,7 +74,7 @@ def _ranked(view: View, protocol: str) -> tuple[float, float, np.ndarray, str]:
     return float(overall.min()), float(overall.max()), middle, str(list(methods)[int(np.nanargmin(means))])
 
 
-def _paper_ranks(view: View) -> str:
+def _paper_ranks(view: StudyView) -> str:
     own = [i for i, method in enumerate(view.paper) if method in _variants(view)]
     if not own:
         return ""
@@ -82,7 +82,7 @@ def _paper_ranks(view: View) -> str:
     return _span(float(found.min()), float(found.max()))
 
 
-def sign_of_accuracy(seen: list[View]) -> Finding | None:
+def sign_of_accuracy(seen: list[StudyView]) -> Finding | None:
     """Whom the models are more accurate for: the sign of the accuracy difference, unprivileged minus privileged."""
     if not seen:
         return None
@@ -107,7 +107,7 @@ def sign_of_accuracy(seen: list[View]) -> Finding | None:
     return Finding("accuracy", "Whom are the models more accurate for?", answer, thesis, columns, tuple(rows))
 
 
-def same_order(seen: list[View]) -> Finding | None:
+def same_order(seen: list[StudyView]) -> Finding | None:
     """Spearman's correlation of the methods' order, ours against the paper's, for each table and metric."""
     known = [view for view in seen if len(view.paper) > 2]
     if not known:
@@ -130,13 +130,13 @@ def same_order(seen: list[View]) -> Finding | None:
     return Finding("order", "Do the methods come in the paper's order?", answer, thesis, columns, tuple(rows))
 
 
-def _agreement(view: View, protocol: str, metric: str) -> float:
+def _agreement(view: StudyView, protocol: str, metric: str) -> float:
     common = [method for method in view.paper if method in view.outcomes[protocol]]
     ours = [spread(view.outcomes[protocol][method].values[metric]).mean for method in common]
     return rank_correlation(ours, [view.paper[method][metric] for method in common])
 
 
-def choosing_on_test(seen: list[View]) -> Finding | None:
+def choosing_on_test(seen: list[StudyView]) -> Finding | None:
     """What the study's protocol gains on the test set against one that never looks at it."""
     if not seen:
         return None
@@ -156,11 +156,11 @@ def choosing_on_test(seen: list[View]) -> Finding | None:
     return Finding("choice", "What does choosing on the test set buy?", answer, thesis, columns, tuple(rows))
 
 
-def _both(view: View) -> list[tuple[Outcome, Outcome]]:
+def _both(view: StudyView) -> list[tuple[Outcome, Outcome]]:
     return [(view.outcomes["study"][method], view.outcomes["honest"][method]) for method in view.outcomes["honest"]]
 
 
-def _gains(view: View, metric: str) -> list[np.ndarray]:
+def _gains(view: StudyView, metric: str) -> list[np.ndarray]:
     return [a.values[metric] - b.values[metric] for a, b in _both(view)]
 
 
@@ -172,20 +172,20 @@ def _span(low: float, high: float) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def best(seen: list[View], protocol: str, metric: str) -> list[tuple[Method, Spread]]:
+def best(seen: list[StudyView], protocol: str, metric: str) -> list[tuple[ThesisMethod, Spread]]:
     """The methods by a score, the highest first: averaged over partitions, with the interval over seeds."""
     found = [(method, on_average([view.outcomes[protocol][method].values[metric] for view in seen])) for method in _everywhere(seen)]
     return sorted(found, key=lambda pair: -pair[1].mean)
 
 
-def best_in_paper(seen: list[View], metric: str) -> list[tuple[Method, float]]:
+def best_in_paper(seen: list[StudyView], metric: str) -> list[tuple[ThesisMethod, float]]:
     """The same from the paper's figures; nothing where they are not known for every partition."""
     methods = [method for method in _everywhere(seen) if all(method in view.paper for view in seen)]
     found = [(method, float(np.mean([view.paper[method][metric] for view in seen]))) for method in methods]
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def _everywhere(seen: list[View]) -> list[Method]:
+def _everywhere(seen: list[StudyView]) -> list[ThesisMethod]:
     return [method for method in seen[0].outcomes["honest"] if all(method in view.outcomes["honest"] for view in seen)] if seen else []
 
 
@@ -197,7 +197,7 @@ CHANGED = ("change of |EOD|", "change of accuracy (points)")
 BY_CHANCE = 0.025  # of intervals around no change at all, on either side
 
 
-def reweighing(seen: list[View]) -> Finding | None:
+def reweighing(seen: list[StudyView]) -> Finding | None:
     return _part(
         seen,
         "debias",
@@ -206,7 +206,7 @@ def reweighing(seen: list[View]) -> Finding | None:
     )
 
 
-def parity(seen: list[View]) -> Finding | None:
+def parity(seen: list[StudyView]) -> Finding | None:
     return _part(
         seen,
         "parity",
@@ -215,7 +215,7 @@ def parity(seen: list[View]) -> Finding | None:
     )
 
 
-def _part(seen: list[View], part: str, question: str, thesis: str) -> Finding | None:
+def _part(seen: list[StudyView], part: str, question: str, thesis: str) -> Finding | None:
     found = {protocol: pairs(seen, protocol, part) for protocol in PROTOCOLS}
     if not found["honest"]:
         return None
@@ -242,7 +242,7 @@ def _changes(found: dict[str, list[Pair]]) -> list[str]:
     return cells
 
 
-def near_iid(seen: list[View]) -> Finding | None:
+def near_iid(seen: list[StudyView]) -> Finding | None:
     """FedCvg-Ratio against FedAvg where clients are alike, with the same sampling and local work."""
     alike = [view for view in seen if view.place.partition == "dirichlet" and view.place.value == NEAR_IID]
     found = {protocol: against(alike, protocol, RATIO, PLAIN) for protocol in PROTOCOLS}
@@ -281,7 +281,7 @@ def _paper_change(pair: Pair) -> tuple[str, str]:
 
 __all__ = ["QUESTIONS", "Finding", "best", "best_in_paper", "findings"]
 
-QUESTIONS: tuple[Callable[[list[View]], Finding | None], ...] = (
+QUESTIONS: tuple[Callable[[list[StudyView]], Finding | None], ...] = (
     reweighing, lowest_gap, near_iid, parity, equal_memories, few_clients, sign_of_accuracy, whom_weights_favour, same_order,
     choosing_on_test,
 )  # fmt: skip

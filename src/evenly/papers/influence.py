@@ -11,14 +11,14 @@ from evenly.data.splits import SPLITS
 from evenly.experiment.results import Run
 from evenly.metrics import Spread, ratio, seated, sides, spread
 from evenly.metrics.runs import effective_clients
-from evenly.papers.thesis import Finding, Method, View, gap
+from evenly.papers.thesis import Finding, StudyView, ThesisMethod, gap
 from evenly.types import Trace
 
 RATIO, COVERAGE, PLAIN = "FEDCVG-RATIO", "FEDCVG", "FEDAVG"
 FEW_CLIENTS = 1.5  # an effective number below this means that one client decides
 
 
-def equal_memories(seen: list[View]) -> Finding | None:
+def equal_memories(seen: list[StudyView]) -> Finding | None:
     """FedCvg-Ratio's memory under full participation: algebra says that it does nothing."""
     rows, equal, total = [], 0, 0
     models: float | None = 0.0
@@ -42,13 +42,13 @@ def equal_memories(seen: list[View]) -> Finding | None:
     )  # fmt: skip
 
 
-def _memories(view: View) -> list[tuple[Method, Method]]:
+def _memories(view: StudyView) -> list[tuple[ThesisMethod, ThesisMethod]]:
     """Variants of FedCvg-Ratio in which everyone takes part and that differ in memory alone."""
     own = [method for method in view.runs if method.algorithm == RATIO and not method.parity and not method.other]
     return [(a, b) for i, a in enumerate(own) for b in own[i + 1 :] if a._replace(parameter="") == b._replace(parameter="")]
 
 
-def _same_rate(view: View, one: Method, other: Method) -> list[tuple[Run, Run]]:
+def _same_rate(view: StudyView, one: ThesisMethod, other: ThesisMethod) -> list[tuple[Run, Run]]:
     """Runs of two methods with the same value of the chosen settings and the same seed: labels come in the same order."""
     runs = [[run for own in view.runs[method].values() for run in own] for method in (one, other)]
     return [(a, b) for a, b in zip(*runs, strict=True) if a.seed == b.seed]
@@ -64,7 +64,7 @@ def _distance(a: Trace, b: Trace) -> float | None:
     return max((float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max()) for x, y in leaves if np.size(x)), default=None)
 
 
-def few_clients(seen: list[View]) -> Finding | None:
+def few_clients(seen: list[StudyView]) -> Finding | None:
     """FedCvg's effective number of clients, 1 / Σ a², where everyone takes part."""
     found = {view.place: _effective(view) for view in seen}
     strong = {
@@ -91,13 +91,13 @@ def few_clients(seen: list[View]) -> Finding | None:
     return Finding("clients", "How many clients does FedCvg really use?", answer, thesis, columns, tuple(rows))
 
 
-def _effective(view: View) -> dict[Method, np.ndarray]:
+def _effective(view: StudyView) -> dict[ThesisMethod, np.ndarray]:
     """By seed, of the methods whose weights are the same in every round: FedAvg's, FedCvg's and FedCvg-Ratio's with everyone."""
     fixed = [m for m in view.runs if m.algorithm in (PLAIN, COVERAGE, RATIO) and not (m.debias or m.parity or m.other)]
     return {m: np.array([effective_clients(run.trace) for run in _first(view, m)]) for m in fixed}
 
 
-def whom_weights_favour(seen: list[View]) -> Finding | None:
+def whom_weights_favour(seen: list[StudyView]) -> Finding | None:
     """How the share of unprivileged people behind the weights moves away from FedAvg's with everyone."""
     rows, moves = [], {}
     for view in seen:
@@ -140,20 +140,20 @@ def unprivileged_share(trace: Trace, data: Federation) -> float:
     return float(each.mean()) if len(each) else float("nan")
 
 
-def _first(view: View, method: Method) -> list[Run]:
+def _first(view: StudyView, method: ThesisMethod) -> list[Run]:
     """The runs of the first value of the chosen settings: these weights do not depend on it."""
     return next(iter(view.runs[method].values()))
 
 
-def _shares(view: View, method: Method, data: Federation) -> np.ndarray:
+def _shares(view: StudyView, method: ThesisMethod, data: Federation) -> np.ndarray:
     return np.array([unprivileged_share(run.trace, data) for run in _first(view, method)])
 
 
-def _is_ratio(method: Method) -> bool:
+def _is_ratio(method: ThesisMethod) -> bool:
     return method.algorithm == RATIO and not method.parity
 
 
-def _is_parity(method: Method) -> bool:
+def _is_parity(method: ThesisMethod) -> bool:
     return method.algorithm == PLAIN and bool(method.parity)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from evenly.experiment.study import MARGIN, Outcome, Study
 from evenly.metrics import GROUP_METRICS, spread
 from evenly.papers.findings import Finding, best, best_in_paper, findings
-from evenly.papers.thesis import COLUMNS, FRACTIONS, Method, Pair, View, on_average, pairs, points, score, views
+from evenly.papers.thesis import COLUMNS, FRACTIONS, Pair, StudyView, ThesisMethod, on_average, pairs, points, score, views
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.html import (
+    ChartFigure,
     Charts,
     Column,
-    Figure,
     Html,
     contents,
     definitions,
@@ -41,7 +41,7 @@ WHO = ("paper", "study", "honest")
 MEANS = "Mean ± half of the 95 % interval over seeds, as fractions"
 
 
-def study_table(view: View) -> Html:
+def study_table(view: StudyView) -> Html:
     """One row per method. Columns are sorted by the honest figure."""
     whose = [who for who in WHO if who != "paper" or view.paper]
     heads = ["Method", "Whose", "Rate", *TABLE_COLUMNS.values()]
@@ -62,7 +62,7 @@ def _head(name: str) -> Html:
     return element("span", None, name) if name == "Whose" else element("button", {"type": "button", "class": "sort"}, name)
 
 
-def _table_row(view: View, method: Method, whose: list[str]) -> Html:
+def _table_row(view: StudyView, method: ThesisMethod, whose: list[str]) -> Html:
     outcomes = {who: view.outcomes[who][method] for who in whose if who != "paper"}
     rates = {who: ", ".join(f"{v:g}" for v in outcome.chosen.values()) for who, outcome in outcomes.items()}
     cells = [
@@ -100,7 +100,7 @@ def _mean(outcome: Outcome, metric: str) -> float:
     return mean if np.isfinite(mean) else -1.0
 
 
-def _paper(view: View, method: Method, metric: str) -> str:
+def _paper(view: StudyView, method: ThesisMethod, metric: str) -> str:
     return f"{view.paper[method][metric] / _unit(metric):.3f}" if method in view.paper else ""
 
 
@@ -162,7 +162,7 @@ def _row(name: str, pair: Pair) -> dict[str, object]:
 # The paper's figures against ours: one mark for each method and partition, and the line on which they would agree.
 
 
-def study_paper(views: Sequence[View], metric: str, protocol: str = "study") -> alt.LayerChart:
+def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study") -> alt.LayerChart:
     """Ours under the paper's own way of choosing, because that is what its figures are."""
     rows = [
         {"method": str(view.place), "name": str(m), "paper": view.paper[m][metric], "ours": spread(outcome.values[metric]).mean}
@@ -203,12 +203,12 @@ SHOWN = {
 LEVEL = {"dirichlet": "Dirichlet alpha: further right is closer to IID"}
 
 
-def aggregations(views: Sequence[View]) -> list[str]:
+def aggregations(views: Sequence[StudyView]) -> list[str]:
     """The methods that are drawn, by their aggregation."""
     return list(dict.fromkeys(m.aggregation for view in views for m in view.outcomes["honest"] if not (m.debias or m.parity or m.other)))
 
 
-def study_trend(views: Sequence[View], metric: str, protocol: str) -> alt.LayerChart:
+def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.LayerChart:
     """One mark per aggregation and partition; the means over seeds, with the interval in the tooltip."""
     names, rows = aggregations(views), []
     for view in views:
@@ -255,17 +255,17 @@ NOTES = {
     "parity": f"The same method with parity sampling and with everyone; no reweighing, honest protocol. {INTERVALS}",
     "paper": "Ours under the study's protocol, one mark for each method and partition. On the dashed line both would agree.",
 }
-Drawn = tuple[str, Figure]  # a section and a figure in it
+Drawn = tuple[str, ChartFigure]  # a section and a figure in it
 
 
-def study_charts(seen: list[View]) -> Charts:
+def study_charts(seen: list[StudyView]) -> Charts:
     """All figures, in the order in which they are read."""
     drawn = [*_trends(seen), *_changes(seen), *_beside_paper(seen)]
     sections = {key: _section(key, own) for key in TITLES if (own := [figure for where, figure in drawn if where == key])}
     return Charts(sections, {figure.identifier: figure.spec for _, figure in drawn})
 
 
-def _trends(seen: list[View]) -> list[Drawn]:
+def _trends(seen: list[StudyView]) -> list[Drawn]:
     found: list[Drawn] = []
     kinds = dict.fromkeys(view.place.partition for view in seen)
     for kind in kinds:
@@ -275,7 +275,7 @@ def _trends(seen: list[View]) -> list[Drawn]:
             found.append(
                 (
                     "trend",
-                    Figure(
+                    ChartFigure(
                         f"chart-trend-{kind}-{metric}", chart, kind.replace("_", " ") if len(kinds) > 1 else "", tuple(aggregations(seen))
                     ),
                 )
@@ -283,7 +283,7 @@ def _trends(seen: list[View]) -> list[Drawn]:
     return found
 
 
-def _changes(seen: list[View]) -> list[Drawn]:
+def _changes(seen: list[StudyView]) -> list[Drawn]:
     found: list[Drawn] = []
     for key, of_view in (("debias", _reweighed), ("parity", _sampled)):
         by_view = [of_view(view) for view in seen]
@@ -293,30 +293,31 @@ def _changes(seen: list[View]) -> list[Drawn]:
                 cost = on_average([pair.change("accuracy") for pair in list(own.values())[-1]])
                 caption = f"Accuracy changes by {points(cost)} points on average ({list(own)[-1]})."
                 chart = study_change(own, str(view.place).capitalize(), reach_of(drawn))
-                found.append((key, Figure(f"chart-{key}-{i}", chart, caption, tuple(own))))
+                found.append((key, ChartFigure(f"chart-{key}-{i}", chart, caption, tuple(own))))
     return found
 
 
-def _reweighed(view: View) -> dict[str, list[Pair]]:
+def _reweighed(view: StudyView) -> dict[str, list[Pair]]:
     return {f"{p} protocol": [pair for pair in pairs([view], p, "debias") if not pair.method.parity] for p in ("study", "honest")}
 
 
-def _sampled(view: View) -> dict[str, list[Pair]]:
+def _sampled(view: StudyView) -> dict[str, list[Pair]]:
     found = [pair for pair in pairs([view], "honest", "parity") if not pair.method.debias]
     return {f"p = {p}": [pair for pair in found if pair.method.parity == p] for p in dict.fromkeys(q.method.parity for q in found)}
 
 
-def _beside_paper(seen: list[View]) -> list[Drawn]:
+def _beside_paper(seen: list[StudyView]) -> list[Drawn]:
     known = [view for view in seen if view.paper and any(m in view.paper for m in view.outcomes["study"])]
     if not known:
         return []
     names = tuple(str(view.place) for view in known)
     return [
-        ("paper", Figure(f"chart-paper-{m}", study_paper(known, m), "Dashed: where both would agree.", names)) for m in COLUMNS.values()
+        ("paper", ChartFigure(f"chart-paper-{m}", study_paper(known, m), "Dashed: where both would agree.", names))
+        for m in COLUMNS.values()
     ]
 
 
-def _section(key: str, figures: list[Figure]) -> Html:
+def _section(key: str, figures: list[ChartFigure]) -> Html:
     legend, note = legend_of(figures[0].legend, others=False), element("p", {"class": "soft"}, NOTES[key])
     return section(
         key, TITLES[key], note, legend, element("div", {"class": f"figures of-{min(len(figures), 3)}"}, *map(figure_html, figures))
@@ -404,7 +405,7 @@ def _ranking(own: list[tuple[str, str]]) -> Html:
     return element("ol", None, *(element("li", None, element("strong", None, name), f" {value}") for name, value in own))
 
 
-def _methods(seen: list[View]) -> Html:
+def _methods(seen: list[StudyView]) -> Html:
     boxes = [
         element("label", None, element("input", {"type": "checkbox", "data-whose": who, "checked": ""}), f" {who}")
         for who in WHO

@@ -34,7 +34,7 @@ TABLES = {("adult", "dirichlet"): "A", ("compas", "dirichlet"): "B"}
 LEVELS = ("0.1", "0.2", "0.5", "10", "5000")
 
 
-class Method(NamedTuple):
+class ThesisMethod(NamedTuple):
     """A method in the thesis' words: `FEDCVG-RATIO(0.5)+LD+PS(0.7)`."""
 
     algorithm: str
@@ -65,18 +65,18 @@ class Place(NamedTuple):
         return ", ".join(filter(None, (self.dataset, self.partition, self.value)))
 
 
-class View(NamedTuple):
+class StudyView(NamedTuple):
     """All that was found on one partition, by the thesis' names."""
 
     place: Place
     cell: str
-    outcomes: dict[str, dict[Method, Outcome]]  # protocol -> method
-    runs: dict[Method, dict[str, list[Run]]]  # method -> label with a value of the chosen settings -> seeds
-    paper: dict[Method, dict[str, float]]  # empty where the thesis' figures are not known
+    outcomes: dict[str, dict[ThesisMethod, Outcome]]  # protocol -> method
+    runs: dict[ThesisMethod, dict[str, list[Run]]]  # method -> label with a value of the chosen settings -> seeds
+    paper: dict[ThesisMethod, dict[str, float]]  # empty where the thesis' figures are not known
     comparison: Comparison
 
 
-def named(label: str) -> Method:
+def named(label: str) -> ThesisMethod:
     """The thesis' name of one of our labels.
 
     >>> str(named("fedavg+reweigh+parity(p=0.5, share=0.7)"))
@@ -88,7 +88,7 @@ def named(label: str) -> Method:
     parameter = ", ".join(PARAMETERS.get(str(v), _number(v)) for v in head.settings.values())
     parity = next((_number(part.settings.get("p", "")) for part in rest if part.name == "parity"), "")
     other = "".join(f"+{part}" for part in rest if part.name not in ("reweigh", "parity", "full"))
-    return Method(head.name.upper(), parameter, any(part.name == "reweigh" for part in rest), parity, other)
+    return ThesisMethod(head.name.upper(), parameter, any(part.name == "reweigh" for part in rest), parity, other)
 
 
 def place(plan: Plan, cell: str) -> Place:
@@ -101,30 +101,30 @@ def place(plan: Plan, cell: str) -> Place:
     return Place(f"{letter}.{LEVELS.index(level) + 1}" if letter and level in LEVELS else "", dataset, partition, level)
 
 
-def figures(where: Place) -> dict[Method, dict[str, float]]:
+def figures(where: Place) -> dict[ThesisMethod, dict[str, float]]:
     """The thesis' figures for a partition, by our names of metrics and in our units; nothing where they are not known."""
     with (resources.files("evenly") / "papers" / "reference" / "thesis_results.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["dataset"], row["partition"], row["partition_value"]) == where[1:]]
     found = {}
     for row in rows:
-        method = Method(row["algorithm"], row["algorithm_param"], row["local_debias"] == "1", row["parity_p"])
+        method = ThesisMethod(row["algorithm"], row["algorithm_param"], row["local_debias"] == "1", row["parity_p"])
         values = {ours: float(row[column]) for column, ours in COLUMNS.items()}
         found[method] = {name: 100 * v if name in FRACTIONS else v for name, v in values.items()} | _scores(values)
     return found
 
 
-def views(studies: Sequence[Study]) -> list[View]:
+def views(studies: Sequence[Study]) -> list[StudyView]:
     """Every partition of these studies."""
     return [_view(study, cell) for study in studies for cell in study.cells]
 
 
-def _view(study: Study, cell: str) -> View:
+def _view(study: Study, cell: str) -> StudyView:
     where, comparison = place(study.plan.cells[cell], cell), study.cells[cell]
     outcomes = {p: {named(o.method): o for o in study.of(p, cell)} for p in PROTOCOLS}
-    runs: dict[Method, dict[str, list[Run]]] = {}
+    runs: dict[ThesisMethod, dict[str, list[Run]]] = {}
     for run in comparison.runs:
         runs.setdefault(named(without(run.label, study.plan.chosen)), {}).setdefault(run.label, []).append(run)
-    return View(where, cell, outcomes, runs, figures(where), comparison)
+    return StudyView(where, cell, outcomes, runs, figures(where), comparison)
 
 
 def study_rows(study: Study) -> Iterator[dict[str, Any]]:
@@ -203,8 +203,8 @@ def _number(value: Any) -> str:
 class Pair(NamedTuple):
     """A method, what it is compared with, and the change of each metric, seed by seed."""
 
-    view: View
-    method: Method
+    view: StudyView
+    method: ThesisMethod
     changed: Outcome
     plain: Outcome
 
@@ -227,7 +227,7 @@ class Tally(NamedTuple):
         return f"{self.lower} / {self.undecided} / {self.higher}"
 
 
-def pairs(views: Sequence[View], protocol: str, part: str) -> list[Pair]:
+def pairs(views: Sequence[StudyView], protocol: str, part: str) -> list[Pair]:
     """Every method with a part ("debias" or "parity") beside the same method without it."""
     found = []
     for view in views:
@@ -239,7 +239,7 @@ def pairs(views: Sequence[View], protocol: str, part: str) -> list[Pair]:
     return found
 
 
-def against(views: Sequence[View], protocol: str, algorithm: str, other: str) -> list[Pair]:
+def against(views: Sequence[StudyView], protocol: str, algorithm: str, other: str) -> list[Pair]:
     """Every variant of one aggregation beside another aggregation with the same sampling and the same local work."""
     found = []
     for view in views:

@@ -47,7 +47,7 @@ class NashBargaining:
 # Local training: some epochs of mini-batch steps on the client's own loss, then send what changed.
 
 
-class Local(NamedTuple):
+class LocalState(NamedTuple):
     """A client in the middle of its local training."""
 
     model: Tree
@@ -78,16 +78,16 @@ class LocalTraining:
     def remember(self, model: Tree) -> Tree:
         return None
 
-    def start(self, task: Task, received: Tree, memory: Tree) -> Local:
-        return Local(received, self._optimiser().init(received))
+    def start(self, task: Task, received: Tree, memory: Tree) -> LocalState:
+        return LocalState(received, self._optimiser().init(received))
 
-    def step(self, task: Task, received: Tree, local: Local, batch: Shard) -> Local:
+    def step(self, task: Task, received: Tree, local: LocalState, batch: Shard) -> LocalState:
         gradient = jax.grad(lambda model: self._objective(task, model, batch).sum())(local.model)
         if self.mu is not None:
             gradient = jax.tree.map(lambda g, v, w: g + self.mu * (v - w), gradient, local.model, received)
-        return Local(*self._optimiser().update(gradient, local.optimiser, local.model))
+        return LocalState(*self._optimiser().update(gradient, local.optimiser, local.model))
 
-    def finish(self, task: Task, received: Tree, local: Local) -> tuple[Tree, Tree]:
+    def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
         return trees.subtract(local.model, received), None
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
@@ -175,8 +175,8 @@ class FullGradient:
 class Both(NamedTuple):
     """A client that trains the shared model and its own at once."""
 
-    shared: Local
-    own: Local
+    shared: LocalState
+    own: LocalState
 
 
 @record
@@ -206,7 +206,7 @@ class PersonalTraining:
 
     def start(self, task: Task, received: Tree, memory: Tree) -> Both:
         shared = self._training(None).start(task, received, None)
-        return Both(shared, Local(memory, shared.optimiser))
+        return Both(shared, LocalState(memory, shared.optimiser))
 
     def step(self, task: Task, received: Tree, local: Both, batch: Shard) -> Both:
         shared, own = self._training(None), self._training(self.pull)
@@ -250,13 +250,13 @@ class TrainingAlone:
     def remember(self, model: Tree) -> Tree:
         return model
 
-    def start(self, task: Task, received: Tree, memory: Tree) -> Local:
+    def start(self, task: Task, received: Tree, memory: Tree) -> LocalState:
         return self._training().start(task, memory, None)
 
-    def step(self, task: Task, received: Tree, local: Local, batch: Shard) -> Local:
+    def step(self, task: Task, received: Tree, local: LocalState, batch: Shard) -> LocalState:
         return self._training().step(task, local.model, local, batch)
 
-    def finish(self, task: Task, received: Tree, local: Local) -> tuple[Tree, Tree]:
+    def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
         # A client whose training broke says so: it is counted as excluded, and keeps the model it had.
         nothing = jnp.where(trees.all_finite(local.model), 0.0, jnp.nan)
         return jax.tree.map(lambda m: jnp.zeros_like(m) + nothing.astype(m.dtype), received), local.model

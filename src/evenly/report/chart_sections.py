@@ -23,8 +23,8 @@ from evenly.report.charts import (
     weight_history_chart,
 )
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart, measure_title, points
-from evenly.report.choice import Choice
-from evenly.report.html import Charts, Column, Figure, Html, element, figure_html, grid, legend_of, section, specs_of, switch_html
+from evenly.report.choice import MethodChoice
+from evenly.report.html import ChartFigure, Charts, Column, Html, element, figure_html, grid, legend_of, section, specs_of, switch_html
 from evenly.report.tables import folded, title_of
 from evenly.report.values import (
     NAMED,
@@ -48,14 +48,14 @@ CAPTION = (
 )
 
 
-def front_section(values: Values, choice: Choice, lines: str) -> Charts:
+def front_section(values: Values, choice: MethodChoice, lines: str) -> Charts:
     """Every method's accuracy and fairness; nothing where no measure is known. `lines` says what the marks' lines mean."""
     measures = [m for m in (*CLIENT_MEASURES, *GROUP_MEASURES) if _has(values, m) and known_of(values, (m,))]
     if not measures:
         return Charts({}, {})
     first, *rest = measures
     variants = {metric.replace("_", "-"): metric for metric in rest}
-    figure = Figure(
+    figure = ChartFigure(
         NAME,
         front_chart(values, first, choice.coloured),
         f"{CAPTION}{lines}",
@@ -93,7 +93,7 @@ VALIDATION = "On the clients' validation rows: no client has test rows of its ow
 AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and received"}
 
 
-def charts(comparison: Comparison, clients: Comparison, values: Values, choice: Choice) -> Charts:
+def charts(comparison: Comparison, clients: Comparison, values: Values, choice: MethodChoice) -> Charts:
     """All figures, in the order in which they are read. `values` are of clients and, where there are any, of groups.
 
     `clients` are the same results without those of clients that are hidden.
@@ -115,24 +115,24 @@ def _lines(comparison: Comparison, word: str) -> str:
     return f" {word} reach from the lowest seed to the highest." if len(comparison.seeds) > 1 else ""
 
 
-def _few(comparison: Comparison, choice: Choice) -> bool:
+def _few(comparison: Comparison, choice: MethodChoice) -> bool:
     """Whether the clients that are shown are few enough to be named one by one."""
     return comparison.federation.clients - len(choice.hidden) < NAMED
 
 
-def _named(comparison: Comparison, values: Values, choice: Choice) -> Charts:
+def _named(comparison: Comparison, values: Values, choice: MethodChoice) -> Charts:
     average = over_seeds(values, choice.baseline, "average").mean
     caption = (
         f"One line per client, the one that {choice.baseline} serves worst on top; a mark for each method, means over seeds. The dashed "
         f"line is the average over all rows under {choice.baseline}. Each client's figures are under “Worst-served clients”."
     )
     chart = named_accuracy(comparison, choice.coloured, choice.split, choice.hidden, average)
-    figure = Figure("chart-clients", chart, caption)
+    figure = ChartFigure("chart-clients", chart, caption)
     parts = [*_notes(choice, len(values), by_client=True), legend_of(choice.coloured, others=False), figure_html(figure)]
     return Charts({"distribution": section("distribution", "How evenly are the clients served?", *parts)}, specs_of([figure]))
 
 
-def _distribution(comparison: Comparison, choice: Choice, methods: int) -> Charts:
+def _distribution(comparison: Comparison, choice: MethodChoice, methods: int) -> Charts:
     span = shown_span(comparison, choice.coloured, choice.split)
     part = "" if (span.low, span.high) == (0, 100) else f" The axis shows {span.low} to {span.high} % only."
     caption = (
@@ -140,14 +140,14 @@ def _distribution(comparison: Comparison, choice: Choice, methods: int) -> Chart
         "clients. The solid line is the mean of all clients, the dashed line that of the worst-served 10 %. The narrower and the further "
         f"right, the better.{part}"
     )
-    spread = Figure("chart-distribution", distribution(comparison, choice.coloured, choice.split, choice.hidden), caption)
+    spread = ChartFigure("chart-distribution", distribution(comparison, choice.coloured, choice.split, choice.hidden), caption)
     ginis = {label: gini_of(comparison, label, choice.split) for label in choice.coloured}
     known = "; ".join(f"{label}: {gini:.3f}" for label, gini in ginis.items() if np.isfinite(gini))
     caption = (
         "On the dashed line every client would be served alike; the further a curve hangs below it, the less the worst-served clients get. "
         f"Twice the area between them is the Gini coefficient, mean over seeds: {known}."
     )
-    curve = Figure("chart-lorenz", lorenz_chart(comparison, choice.coloured, choice.split), caption)
+    curve = ChartFigure("chart-lorenz", lorenz_chart(comparison, choice.coloured, choice.split), caption)
     figures = [spread, *([curve] if known and comparison.federation.clients > 1 else [])]
     # Names stand inside the distribution; the curves need the legend.
     later = [element("div", {"class": "later"}, legend_of(choice.coloured, others=False), figure_html(curve))] if len(figures) > 1 else []
@@ -157,7 +157,7 @@ def _distribution(comparison: Comparison, choice: Choice, methods: int) -> Chart
     return Charts({"distribution": body}, specs_of(figures))
 
 
-def _rounds(comparison: Comparison, choice: Choice, methods: int) -> Charts:
+def _rounds(comparison: Comparison, choice: MethodChoice, methods: int) -> Charts:
     span, labels = _lines(comparison, "Bands"), choice.coloured
     captions = {
         "average": f"Over all {SPLIT_WORDS[choice.split]} rows.{span}",
@@ -166,7 +166,7 @@ def _rounds(comparison: Comparison, choice: Choice, methods: int) -> Charts:
     }
     costs = any(run.trace.upload + run.trace.download > 0 for run in comparison.runs)
     figures = [
-        Figure(
+        ChartFigure(
             f"chart-rounds-{metric}",
             convergence(comparison, metric, labels, choice.split),
             text,
@@ -181,12 +181,12 @@ def _rounds(comparison: Comparison, choice: Choice, methods: int) -> Charts:
     return Charts({"rounds": section("rounds", "How did it develop?", *parts)}, specs_of(figures))
 
 
-def _influence(comparison: Comparison, choice: Choice, methods: int) -> Charts:
+def _influence(comparison: Comparison, choice: MethodChoice, methods: int) -> Charts:
     few = _few(comparison, choice)
     chart = (named_influence if few else influence_chart)(comparison, choice.coloured, choice.hidden)
     if chart is None:
         return Charts({}, {})
-    whole = Figure("chart-influence", chart, _influence_words(comparison, choice, few=few))
+    whole = ChartFigure("chart-influence", chart, _influence_words(comparison, choice, few=few))
     figures, over = [whole], _history(comparison, choice)
     later = []
     if over is not None:
@@ -197,7 +197,7 @@ def _influence(comparison: Comparison, choice: Choice, methods: int) -> Charts:
     return Charts({"influence": section("influence", "Who shaped the model?", *parts)}, specs_of(figures))
 
 
-def _history(comparison: Comparison, choice: Choice) -> tuple[Figure, dict[str, str]] | None:
+def _history(comparison: Comparison, choice: MethodChoice) -> tuple[ChartFigure, dict[str, str]] | None:
     """The weights over the rounds: of the leading method first, the others by choice."""
     order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
     found = {label: history for label in order if (history := weight_history(comparison, label, choice.hidden)) is not None}
@@ -211,7 +211,7 @@ def _history(comparison: Comparison, choice: Choice) -> tuple[Figure, dict[str, 
         "got in these rounds. Mean over seeds. Equal squares from left to right: their say stayed the same."
     )
     variants = {names[label]: charts[label] for label in rest}
-    figure = Figure("chart-influence-rounds", charts[first], caption, variants=variants, heading="Who counted when")
+    figure = ChartFigure("chart-influence-rounds", charts[first], caption, variants=variants, heading="Who counted when")
     return figure, {"": first, **{names[label]: label for label in rest}}
 
 
@@ -219,7 +219,7 @@ def _file_name(label: str) -> str:
     return re.sub(r"[^a-z0-9.=]+", "-", label.lower()).strip("-")[:60]
 
 
-def _influence_words(comparison: Comparison, choice: Choice, *, few: bool) -> str:
+def _influence_words(comparison: Comparison, choice: MethodChoice, *, few: bool) -> str:
     caption = (
         "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
         "A client that was never chosen has weight 0. Mean over seeds; axes grow with the square root."
@@ -236,13 +236,13 @@ def _influence_words(comparison: Comparison, choice: Choice, *, few: bool) -> st
     return caption + _effective(comparison, choice) + _fallbacks(comparison, choice) + idle
 
 
-def _effective(comparison: Comparison, choice: Choice) -> str:
+def _effective(comparison: Comparison, choice: MethodChoice) -> str:
     found = {label: mean_effective_clients(comparison, label) for label in choice.coloured}
     known = [f"{label}: {number:.3g}" for label, number in found.items() if np.isfinite(number)]
     return f" As if so many clients had counted alike in a round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
 
 
-def _fallbacks(comparison: Comparison, choice: Choice) -> str:
+def _fallbacks(comparison: Comparison, choice: MethodChoice) -> str:
     """Where a client could not be judged by groups, as FairFed does."""
     found = {label: reported(comparison, label, "fallbacks") for label in choice.coloured}
     return "".join(
@@ -252,7 +252,7 @@ def _fallbacks(comparison: Comparison, choice: Choice) -> str:
     )
 
 
-def _weighing(comparison: Comparison, choice: Choice) -> Charts:
+def _weighing(comparison: Comparison, choice: MethodChoice) -> Charts:
     losses = np.mean([run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(choice.baseline)], axis=0).astype(np.float64)
     losses = losses[np.isfinite(losses) & (losses >= 0)]
     if len(losses) < 2 or losses.min() == losses.max():
@@ -264,12 +264,12 @@ def _weighing(comparison: Comparison, choice: Choice) -> Charts:
         "their gradients there. This is arithmetic, not another training, and leaves the sizes of clients aside. AFL looks only at the "
         f"worst client. The mean of the losses that each one minimises: {means}."
     )
-    figure = Figure("chart-weighing", weighing_chart(losses), caption)
+    figure = ChartFigure("chart-weighing", weighing_chart(losses), caption)
     legend = legend_of([weighed.name for weighed in found], others=False)
     return Charts({"weighing": section("weighing", "Whom would each method favour?", legend, figure_html(figure))}, specs_of([figure]))
 
 
-def _notes(choice: Choice, methods: int, *, by_client: bool = False) -> list[Html]:
+def _notes(choice: MethodChoice, methods: int, *, by_client: bool = False) -> list[Html]:
     few = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best."
     notes = _soft(few) if len(choice.coloured) < methods else []
     return notes + (_soft(VALIDATION) if by_client and choice.split == "valid" else [])
@@ -279,5 +279,5 @@ def _soft(text: str) -> list[Html]:
     return [element("p", {"class": "soft"}, text)] if text else []
 
 
-def _grid(figures: Sequence[Figure]) -> Html:
+def _grid(figures: Sequence[ChartFigure]) -> Html:
     return element("div", {"class": f"figures of-{len(figures)}"}, *map(figure_html, figures))

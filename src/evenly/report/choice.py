@@ -14,7 +14,7 @@ from evenly.report.values import Values, clients_split, final_values, known_of, 
 MOST_COLOURED = 8  # more colours and shapes cannot be told apart
 
 
-class Choice(NamedTuple):
+class MethodChoice(NamedTuple):
     """The methods that a report puts in front. `lead` is the baseline itself where there is nothing else."""
 
     baseline: str
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
     hidden: frozenset[int] = frozenset()  # clients that are therefore not named
 
 
-def choose(comparison: Comparison, values: Values, least: int = 0) -> Choice:
+def choose(comparison: Comparison, values: Values, least: int = 0) -> MethodChoice:
     """Compare with the first method; lead with the method that serves the worst tenth best on validation rows.
 
     Choosing on the test rows would flatter the lead; they are used only where there are no validation rows.
@@ -41,7 +41,7 @@ def choose(comparison: Comparison, values: Values, least: int = 0) -> Choice:
     coloured = _coloured(values, labels, [baseline, lead, *([alike] if alike else [])])
     shown_on = clients_split(comparison)
     hidden = np.flatnonzero(hidden_clients(comparison, shown_on, least).cells).tolist() if least > 1 else ()
-    return Choice(baseline, lead, split, coloured, shown_on, alike, least, frozenset(hidden))
+    return MethodChoice(baseline, lead, split, coloured, shown_on, alike, least, frozenset(hidden))
 
 
 def _most_alike(comparison: Comparison, values: Values, least: int) -> str:

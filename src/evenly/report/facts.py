@@ -7,7 +7,7 @@ import numpy as np
 from evenly.data.columns import column_facts
 from evenly.data.splits import SPLITS
 from evenly.experiment.deployment import InForce
-from evenly.experiment.paper import Line, as_rows
+from evenly.experiment.paper import PaperLine, as_rows
 from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC, examples
 from evenly.report.html import Column, Html, definitions, element, grid, section
@@ -226,7 +226,7 @@ def title(metric: str) -> str:
     return EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric.removeprefix("client:")
 
 
-def figures(line: Line | None) -> tuple[str, str, str]:
+def figures(line: PaperLine | None) -> tuple[str, str, str]:
     """The paper's figure, ours and the difference, as a table shows them."""
     if line is None:
         return "", "", ""
@@ -240,7 +240,7 @@ def figures(line: Line | None) -> tuple[str, str, str]:
     )
 
 
-def beside(lines: list[Line]) -> Html:
+def beside(lines: list[PaperLine]) -> Html:
     """The section of the report; nothing where there is no paper."""
     if not lines:
         return Html("")

@@ -12,7 +12,7 @@ from evenly.experiment.results import Comparison
 from evenly.metrics import GROUP_METRICS
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
-from evenly.report.choice import Choice
+from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import HiddenGroups, hidden_groups
 from evenly.report.group_values import (
     RATES,
@@ -26,10 +26,10 @@ from evenly.report.group_values import (
     side_rates,
 )
 from evenly.report.html import (
+    ChartFigure,
     Charts,
     Column,
     Entry,
-    Figure,
     Html,
     definitions,
     element,
@@ -66,7 +66,7 @@ TOGETHER = "A model can be even over each attribute and not over all together."
 Rates = Mapping[str, Mapping[str, Sequence[GroupRate]]]  # rate -> label -> one per group
 
 
-def group_section(comparison: Comparison, choice: Choice) -> Charts:
+def group_section(comparison: Comparison, choice: MethodChoice) -> Charts:
     """Nothing without at least two groups, or where there are no rows to test on."""
     found, split = groupings(comparison.federation), rows_shown(comparison)
     if not found or not any(_tested(run.trace, split) for run in comparison.runs):
@@ -81,14 +81,16 @@ def group_section(comparison: Comparison, choice: Choice) -> Charts:
     return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs)
 
 
-class _View(NamedTuple):
+class _SectionView(NamedTuple):
     """One way to tell people apart, on the page."""
 
     parts: list[Html]
-    figures: list[Figure]
+    figures: list[ChartFigure]
 
 
-def _view(comparison: Comparison, choice: Choice, split: str, grouping: Grouping, number: int = 0, *, crossed: bool = False) -> _View:
+def _view(
+    comparison: Comparison, choice: MethodChoice, split: str, grouping: Grouping, number: int = 0, *, crossed: bool = False
+) -> _SectionView:
     """Who is compared with whom, what that means, the metrics, the rates of every group. Attributes have numbers, the whole has 0."""
     hidden = hidden_groups(comparison, split, choice.least, grouping.attribute)
     values = group_values(comparison, grouping, split, hidden.withheld)
@@ -104,7 +106,7 @@ def _view(comparison: Comparison, choice: Choice, split: str, grouping: Grouping
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
         *(_listed(comparison, grouping, rates, label) for label in choice.coloured),
     ]
-    return _View(parts, bars)
+    return _SectionView(parts, bars)
 
 
 def _tested(trace: Trace, split: str) -> bool:
@@ -126,7 +128,7 @@ def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
     return "; ".join(names[:most]) + more if names else "nobody"
 
 
-def _findings(comparison: Comparison, grouping: Grouping, choice: Choice, split: str) -> list[Html]:
+def _findings(comparison: Comparison, grouping: Grouping, choice: MethodChoice, split: str) -> list[Html]:
     """What the difference in true positive rates means, for the baseline, the leading method and the one with the least."""
     wanted = comparison.federation.labels[comparison.federation.favourable]
     items = []
@@ -141,7 +143,9 @@ def _findings(comparison: Comparison, grouping: Grouping, choice: Choice, split:
     return [element("ul", {"class": "words"}, *items)] if items else []
 
 
-def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: Values, split: str, hidden: HiddenGroups) -> list[Html]:
+def _tables(
+    comparison: Comparison, grouping: Grouping, choice: MethodChoice, values: Values, split: str, hidden: HiddenGroups
+) -> list[Html]:
     main, withheld = table_of(values, metrics=MAIN, split=split), hidden.withheld
     intervals = _intervals(comparison, grouping, choice, split, withheld)
     shown = tuple(row for row in main.rows if row.label in choice.coloured)
@@ -169,7 +173,7 @@ def _tables(comparison: Comparison, grouping: Grouping, choice: Choice, values: 
     return parts
 
 
-def _intervals(comparison: Comparison, grouping: Grouping, choice: Choice, split: str, withheld: frozenset[str]) -> Intervals:
+def _intervals(comparison: Comparison, grouping: Grouping, choice: MethodChoice, split: str, withheld: frozenset[str]) -> Intervals:
     found = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
     return {label: {name: ends for name, ends in own.items() if name not in withheld} for label, own in found.items()}
 
@@ -188,7 +192,7 @@ def _formulas() -> Html:
     return grid("How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.", columns, rows)
 
 
-def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, choice: Choice, number: int) -> list[Figure]:
+def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, choice: MethodChoice, number: int) -> list[ChartFigure]:
     several = len(comparison.seeds) > 1
     seeds = "Lines reach from the lowest seed to the highest."
     chance = "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
@@ -204,7 +208,7 @@ def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, choice: C
     part = f" The {MOST_GROUPS} largest of {groups} groups." if groups > MOST_GROUPS else ""
     shown = largest(rates["accuracy"][choice.baseline])
     return [
-        Figure(
+        ChartFigure(
             f"chart-groups-{place}{rate.replace('_', '-')}", rates_chart(rates[rate], rate, shown), f"{captions[rate]} {span}{hollow}{part}"
         )
         for rate in DRAWN

@@ -222,7 +222,7 @@ OUTLINES = (
 )
 
 
-class Figure(NamedTuple):
+class ChartFigure(NamedTuple):
     """A chart with its place on the page."""
 
     identifier: str
@@ -257,11 +257,11 @@ def _spec(chart: alt.LayerChart) -> dict[str, Any]:
     return spec
 
 
-def specs_of(figures: Iterable[Figure]) -> dict[str, dict[str, Any]]:
+def specs_of(figures: Iterable[ChartFigure]) -> dict[str, dict[str, Any]]:
     return {key: spec for figure in figures for key, spec in figure.specs.items()}
 
 
-def switch_html(text: str, figures: Sequence[Figure], titles: Mapping[str, str]) -> Html:
+def switch_html(text: str, figures: Sequence[ChartFigure], titles: Mapping[str, str]) -> Html:
     """A list of choices of what these figures show: name of a variant ("" for the chart itself) -> words."""
     options = [element("option", {"value": name}, title) for name, title in titles.items()]
     charts = " ".join(figure.identifier for figure in figures)
@@ -269,7 +269,7 @@ def switch_html(text: str, figures: Sequence[Figure], titles: Mapping[str, str])
     return element("p", {"class": "controls chosen"}, element("label", None, f"{text} ", choice))
 
 
-def figure_html(figure: Figure, *controls: Html) -> Html:
+def figure_html(figure: ChartFigure, *controls: Html) -> Html:
     """A figure; `controls` stand between its title and the chart."""
     title = figure.heading or str(figure.chart.title)
     save = [

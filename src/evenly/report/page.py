@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.paper import Line
+from evenly.experiment.paper import PaperLine
 from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.tables import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.chart_sections import charts
-from evenly.report.choice import Choice, choose
+from evenly.report.choice import MethodChoice, choose
 from evenly.report.disclosure import hidden_clients, hidden_groups, withheld_client_metrics, without_clients
 from evenly.report.facts import beside, data_card, excluded, settings
 from evenly.report.group_section import group_section
@@ -44,7 +44,7 @@ CONTENTS = {
 }
 
 
-def write_report(comparison: Comparison, path: str | Path, lines: list[Line] | None = None, *, least: int = 0) -> Path:
+def write_report(comparison: Comparison, path: str | Path, lines: list[PaperLine] | None = None, *, least: int = 0) -> Path:
     """Write the report of a comparison, with the paper's figures where there are any (`lines`).
 
     What rests on fewer than `least` people is hidden.
@@ -58,7 +58,7 @@ def write_built(comparison: Comparison, built: "Built", path: Path) -> Path:
     return write_whole(path, lambda file: file.write(text.encode()))
 
 
-def render(comparison: Comparison, lines: list[Line] | None = None, *, least: int = 0) -> str:
+def render(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> str:
     """The page as text. The same results give the same page."""
     return text_of(comparison, build(comparison, lines, least=least))
 
@@ -77,7 +77,7 @@ class Built(NamedTuple):
     specs: dict[str, dict[str, Any]]  # charts; NAME@VARIANT is what can be shown instead of NAME
 
 
-def build(comparison: Comparison, lines: list[Line] | None = None, *, least: int = 0) -> Built:
+def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> Built:
     _check(comparison, least)
     split = clients_split(comparison)
     hidden = np.flatnonzero(hidden_clients(comparison, split, least).cells).tolist() if least > 1 else ()
@@ -108,7 +108,7 @@ def _of_clients() -> list[str]:
     return [metric.name for metric in EVERY_METRIC.values() if metric.rests_on in (*OF_CLIENTS, CLIENT_GROUPS)]
 
 
-def _unnamed(comparison: Comparison, choice: Choice) -> set[str]:
+def _unnamed(comparison: Comparison, choice: MethodChoice) -> set[str]:
     return {f"client:{comparison.federation.names[k]}" for k in choice.hidden}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
-from evenly.report.choice import Choice
+from evenly.report.choice import MethodChoice
 from evenly.report.html import Column, Html, element, grid, join, section, unbroken
 from evenly.report.tables import title_of
 from evenly.report.values import COLUMNS, UNDEFINED, Values, format_value, headline, known_of
@@ -24,7 +24,7 @@ SAME_DATA = (
 )
 
 
-class Line(NamedTuple):
+class PairedLine(NamedTuple):
     """One method's change of one metric from the baseline."""
 
     label: str
@@ -32,7 +32,7 @@ class Line(NamedTuple):
     corrected: float  # p after Holm's correction over all lines
 
 
-def paired_section(comparison: Comparison, values: Values, choice: Choice) -> Html:
+def paired_section(comparison: Comparison, values: Values, choice: MethodChoice) -> Html:
     """`values` are of clients and, where there are any, of groups. Nothing where there is no second method."""
     if len(values) < 2:
         return Html("")
@@ -52,11 +52,11 @@ def paired_section(comparison: Comparison, values: Values, choice: Choice) -> Ht
     return section("chance", title, *(element("p", None, unbroken(text)) for text in words), _clear(found), *tables)
 
 
-def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict[str, list[Line]]:
+def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict[str, list[PairedLine]]:
     """Metric -> every other method against the baseline. p values are corrected over all methods and metrics together."""
     changes = {(m, label): paired(_differences(values, label, baseline, m)) for m in metrics for label in values if label != baseline}
     corrected = dict(zip(changes, holm([change.p for change in changes.values()]), strict=True))
-    return {m: [Line(label, changes[m, label], float(corrected[m, label])) for label in values if label != baseline] for m in metrics}
+    return {m: [PairedLine(label, changes[m, label], float(corrected[m, label])) for label in values if label != baseline] for m in metrics}
 
 
 def _differences(values: Values, label: str, baseline: str, metric: str) -> list[float]:
@@ -86,7 +86,7 @@ def _method_words(baseline: str, count: int) -> str:
     )
 
 
-def _clear(found: dict[str, list[Line]]) -> Html:
+def _clear(found: dict[str, list[PairedLine]]) -> Html:
     """What is clearly different after the correction, in words."""
     items = []
     for metric, lines in found.items():
@@ -103,7 +103,7 @@ def _name(metric: str) -> str:
     return "Accuracy on the central test set" if metric == CENTRAL else title_of(COLUMNS[metric].title)
 
 
-def _table(key: str, lines: list[Line], baseline: str, opened: bool) -> Html:
+def _table(key: str, lines: list[PairedLine], baseline: str, opened: bool) -> Html:
     columns = [
         Column("Method"),
         Column("Difference", f"from {baseline}"),
@@ -121,7 +121,7 @@ def _table(key: str, lines: list[Line], baseline: str, opened: bool) -> Html:
     return element("details", {"open": ""} if opened else None, element("summary", None, unbroken(summary)), table)
 
 
-def _row(metric: Metric, line: Line) -> list[str]:
+def _row(metric: Metric, line: PairedLine) -> list[str]:
     change = line.change
     ends = [_signed(format_value(change.difference + side * change.half_width, metric)) for side in (-1, 1)]
     return [
@@ -140,7 +140,7 @@ def _whole(text: str) -> Html:
     return element("span", {"class": "nowrap"}, text)
 
 
-def verdict(metric: Metric, line: Line) -> str:
+def verdict(metric: Metric, line: PairedLine) -> str:
     """What a line says, in words that need no colour."""
     change = line.change
     if not np.isfinite([change.p, line.corrected]).all():

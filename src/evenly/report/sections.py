@@ -5,7 +5,7 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
-from evenly.report.choice import Choice
+from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import client_groups
 from evenly.report.html import Column, Entry, Html, element, grid, section, unbroken
 from evenly.report.tables import folded, key_of, method_table, title_of
@@ -34,7 +34,7 @@ MOST = 200
 FILTER = {"type": "search", "id": "filter-clients", "placeholder": "part of a name", "autocomplete": "off"}
 
 
-def client_table(comparison: Comparison, choice: Choice) -> list[Html]:
+def client_table(comparison: Comparison, choice: MethodChoice) -> list[Html]:
     """The clients in their own order, means over seeds; nothing with very many of them, or where one is all there is."""
     found = {label: served(comparison, label, choice.split) for label in choice.coloured}
     first = found[choice.baseline]
@@ -75,7 +75,7 @@ MOST_TOGETHER = 2  # names in one entry
 MANY = 6  # methods from which on a filter helps
 
 
-def results(comparison: Comparison, values: Values, choice: Choice) -> Html:
+def results(comparison: Comparison, values: Values, choice: MethodChoice) -> Html:
     """The table; with many methods the coloured ones first and all of them behind a click."""
     shown = {label: values[label] for label in choice.coloured}
     everything = table_of(values, metrics=_columns(values))
@@ -118,14 +118,14 @@ def _columns(values: Values) -> tuple[str, ...]:
     return (CENTRAL, *(name for name in MAIN_METRICS if name != "average_devices" and known_of(values, (name,))))
 
 
-def _where(values: Values, choice: Choice) -> str:
+def _where(values: Values, choice: MethodChoice) -> str:
     own = f"on the clients' own {SPLIT_WORDS[choice.split]} rows"
     if headline(values) != CENTRAL:
         return own
     return "on the central test set" + (f" (first column) and {own}" if known_of(values, MAIN_METRICS) else "")
 
 
-def _each(comparison: Comparison, values: Values, choice: Choice) -> list[Html]:
+def _each(comparison: Comparison, values: Values, choice: MethodChoice) -> list[Html]:
     """The other methods in words; the leading one has the opening."""
     others = [label for label in choice.coloured if label not in (choice.baseline, choice.lead)]
     if not others:
@@ -140,7 +140,7 @@ def _each(comparison: Comparison, values: Values, choice: Choice) -> list[Html]:
     return words
 
 
-def _median_rows(comparison: Comparison, choice: Choice) -> float:
+def _median_rows(comparison: Comparison, choice: MethodChoice) -> float:
     rows = served(comparison, choice.baseline, choice.split).rows
     return float(np.median(rows[rows > 0])) if (rows > 0).any() else 0.0
 
@@ -151,7 +151,7 @@ def _formulas() -> Html:
     return grid("How they are computed: aₖ is a client's accuracy, nₖ its rows, m the number of clients.", columns, rows)
 
 
-def worst_served(comparison: Comparison, choice: Choice) -> Html:
+def worst_served(comparison: Comparison, choice: MethodChoice) -> Html:
     """The clients that each method fails, by name; the leading method's list is open."""
     word = SPLIT_WORDS[choice.split]
     intro = (
@@ -165,7 +165,7 @@ def worst_served(comparison: Comparison, choice: Choice) -> Html:
     return section("clients", "Worst-served clients", element("p", None, intro), *parts, *client_table(comparison, choice))
 
 
-def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:
+def _clients(comparison: Comparison, label: str, choice: MethodChoice) -> Html:
     other = choice.baseline if label != choice.baseline else choice.lead
     few = comparison.federation.clients - len(choice.hidden) < NAMED
     limit = NAMED if few else MOST_CLIENTS
@@ -184,7 +184,7 @@ def _clients(comparison: Comparison, label: str, choice: Choice) -> Html:
     return element("details", open_, element("summary", None, f"Under {label}"), table)
 
 
-def _rates(comparison: Comparison, label: str, choice: Choice) -> ClientRates | None:
+def _rates(comparison: Comparison, label: str, choice: MethodChoice) -> ClientRates | None:
     """With two labels, the clients' true and false positive rates."""
     if len(comparison.federation.labels) != 2 or not labels_known(comparison):
         return None

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from evenly.algorithms import METHODS
 from evenly.experiment.deployment import UNKNOWN, Flagged, InForce, LeftOut
 from evenly.experiment.results import Comparison, Deployed, Incidents, Run
-from evenly.report.choice import Choice
+from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import MANY, Hidden, hidden_clients, hidden_groups, hidden_words, withheld_client_metrics
 from evenly.report.group_values import groupings, rows_shown
 from evenly.report.html import Column, Html, element, grid, section, unbroken
@@ -28,7 +28,7 @@ NEVER = "Who is left out does not teach the model. Look after those that are lef
 T = TypeVar("T")
 
 
-def left_out_section(comparison: Comparison, choice: Choice) -> Html:
+def left_out_section(comparison: Comparison, choice: MethodChoice) -> Html:
     """Nothing for a simulation. Hidden clients are not named, and where anything is hidden no numbers are quoted."""
     told = comparison.incidents
     if told is None:
@@ -56,7 +56,7 @@ def _summary(comparison: Comparison, told: Incidents) -> str:
     return words + (older if silent else "")
 
 
-def _left_out_table(comparison: Comparison, choice: Choice, left_out: Sequence[LeftOut]) -> Html:
+def _left_out_table(comparison: Comparison, choice: MethodChoice, left_out: Sequence[LeftOut]) -> Html:
     by_client = _grouped(left_out, lambda one: (one.client, one.node if one.client == UNKNOWN else UNKNOWN))
     ordered = sorted(by_client, key=lambda own: -len(own))
     rows = [[_name(comparison, choice, own[0]), f"{len(own):,}", _when(own), _why(own, choice)] for own in ordered[:MOST]]
@@ -65,11 +65,11 @@ def _left_out_table(comparison: Comparison, choice: Choice, left_out: Sequence[L
     return grid(caption, [Column("Client"), Column("Times"), Column("Rounds", words=True), Column("Why", words=True)], rows)
 
 
-def _name(comparison: Comparison, choice: Choice, one: LeftOut) -> str:
+def _name(comparison: Comparison, choice: MethodChoice, one: LeftOut) -> str:
     return f"node {one.node}" if one.client == UNKNOWN else _called(comparison, choice, one.client)
 
 
-def _called(comparison: Comparison, choice: Choice, client: int) -> str:
+def _called(comparison: Comparison, choice: MethodChoice, client: int) -> str:
     return "a client that is not named" if client in choice.hidden else comparison.federation.names[client]
 
 
@@ -81,7 +81,7 @@ def _when(own: Sequence[LeftOut]) -> str:
     return "; ".join(phase if rounds == "0" else f"{phase} {rounds}" for phase, rounds in told)
 
 
-def _why(own: Sequence[LeftOut], choice: Choice) -> str:
+def _why(own: Sequence[LeftOut], choice: MethodChoice) -> str:
     """Every kind of reason with how often, and of the most frequent the last sentence; sentences may quote numbers of people."""
     kinds = sorted(_grouped(own, lambda one: one.kind), key=lambda same: -len(same))
     several = len(kinds) > 1
@@ -92,7 +92,7 @@ def _why(own: Sequence[LeftOut], choice: Choice) -> str:
     return "; ".join(words) + ("; and more" if len(kinds) > MOST_REASONS else "")
 
 
-def _flag_table(comparison: Comparison, choice: Choice, flagged: Sequence[Flagged]) -> Html:
+def _flag_table(comparison: Comparison, choice: MethodChoice, flagged: Sequence[Flagged]) -> Html:
     by_client = _grouped(flagged, lambda one: (one.flag.client, one.flag.what))
     ordered = sorted(by_client, key=lambda own: -len(own))
     rows = []
@@ -241,7 +241,7 @@ WHY = (
 KEPT = f", unless more than {MANY} are hidden, as here: so many cannot be solved for."
 
 
-def hidden_section(comparison: Comparison, choice: Choice) -> Html:
+def hidden_section(comparison: Comparison, choice: MethodChoice) -> Html:
     """Nothing where nothing was asked to be hidden."""
     if choice.least < 2:
         return Html("")

@@ -10,12 +10,12 @@ from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, judged_by, 
 from evenly.experiment.tuning import tune as searched
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.report.charts.tuning import View, left_out, margin_in, pairs_of_aims, tuning_front, tuning_setting, view_of
+from evenly.report.charts.tuning import TuningView, left_out, margin_in, pairs_of_aims, tuning_front, tuning_setting, view_of
 from evenly.report.group_values import with_groups
 from evenly.report.html import (
+    ChartFigure,
     Column,
     Entry,
-    Figure,
     Html,
     contents,
     definitions,
@@ -169,7 +169,7 @@ def _front_title(tuning: Tuning) -> str:
     return "What does it cost?" if len(tuning.plan.objectives) == 1 else "What can be had together?"
 
 
-def _front(tuning: Tuning, view: View) -> Figure:
+def _front(tuning: Tuning, view: TuningView) -> ChartFigure:
     every = every_method(tuning).values()
     outside = sum(not view.holds(tried) for tried in every)
     caption = "The solid line joins the settings that no other beats in both. " if len(_aims(tuning)) == 2 else ""
@@ -178,21 +178,21 @@ def _front(tuning: Tuning, view: View) -> Figure:
     if len(tuning.plan.shared.seeds) > 1:
         caption += "Thin lines reach from the lowest seed to the highest. "
     caption += f"{outside} of {len(every)} lie too far away to be drawn. " if outside else ""
-    return Figure(f"chart-front-{view.x}-{view.y}", tuning_front(tuning, view), f"{caption}Point at a mark for its settings.")
+    return ChartFigure(f"chart-front-{view.x}-{view.y}", tuning_front(tuning, view), f"{caption}Point at a mark for its settings.")
 
 
 def _aims(tuning: Tuning) -> tuple[str, ...]:
     return judged_by(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)
 
 
-def _setting(tuning: Tuning, setting: str, aim: str) -> Figure:
+def _setting(tuning: Tuning, setting: str, aim: str) -> ChartFigure:
     outside = left_out(tuning, aim)
     beyond = f" {outside} of {len(tuning.trials)} lie too far away to be drawn." if outside else ""
     caption = f"The dashed line is the baseline, {tuning.baseline.label}.{beyond}"
-    return Figure(f"chart-{aim}-by-{setting.replace('.', '-')}", tuning_setting(tuning, setting, aim), caption)
+    return ChartFigure(f"chart-{aim}-by-{setting.replace('.', '-')}", tuning_setting(tuning, setting, aim), caption)
 
 
-def _figures(key: str, title: str, tuning: Tuning, figures: list[Figure], beside: int) -> Html:
+def _figures(key: str, title: str, tuning: Tuning, figures: list[ChartFigure], beside: int) -> Html:
     body = element("div", {"class": f"figures of-{min(beside, 3)}"}, *map(figure_html, figures))
     note = element("p", {"class": "soft"}, "Validation rows, means over seeds; one mark for each setting that was tried.")
     return section(key, title, note, legend_of(kinds_of(tuning), others=False), body)

@@ -14,7 +14,7 @@ MOST = 16
 BASELINE, NOTHING = "baseline", "–"
 
 
-class Line(NamedTuple):
+class TrialLine(NamedTuple):
     """One trial: its number, its settings and its figures in the order of the columns, and what it is."""
 
     name: str
@@ -28,7 +28,7 @@ class Trials(NamedTuple):
 
     settings: tuple[str, ...]
     metrics: tuple[Metric, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TrialLine, ...]
 
 
 def trials_table(tuning: Tuning, *, most: int | None = None) -> Trials:
@@ -71,12 +71,12 @@ def _shown(tuning: Tuning, most: int | None) -> list[Tried]:
     return [tried for label, tried in every.items() if label in wanted]
 
 
-def _line(tuning: Tuning, tried: Tried, name: str, metrics: tuple[Metric, ...]) -> Line:
+def _line(tuning: Tuning, tried: Tried, name: str, metrics: tuple[Metric, ...]) -> TrialLine:
     choice, settings = tuning.choice, tuple(tuning.plan.space.searched)
     known = tried.label in (choice.chosen, choice.baseline)
     said = {"chosen": tried.label == choice.chosen, BASELINE: tried.label == choice.baseline and name != BASELINE}
     said |= {"front": tried.label in choice.front and not known, "outside": not choice.allowed[tried.label]}
-    return Line(
+    return TrialLine(
         name,
         tuple(f"{value:g}" if isinstance(value := tried.settings.get(key, NOTHING), float) else str(value) for key in settings),
         tuple(format_spread(tried.spread(metric.name), metric) for metric in metrics),

@@ -8,7 +8,7 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS, Spread
-from evenly.report.choice import Choice
+from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import MANY
 from evenly.report.facts import divergence
 from evenly.report.group_values import rows_shown, with_groups
@@ -49,7 +49,7 @@ class Summary(NamedTuple):
     cautions: str
 
 
-def summarise(values: Values, choice: Choice) -> Summary:
+def summarise(values: Values, choice: MethodChoice) -> Summary:
     """The leading method against the baseline."""
     if not np.isfinite(over_seeds(values, choice.baseline, "average").mean):
         return Summary(_untested(values, choice), "")
@@ -63,7 +63,7 @@ def joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _untested(values: Values, choice: Choice) -> str:
+def _untested(values: Values, choice: MethodChoice) -> str:
     text = "No client has test rows, so nothing can be said about how evenly the clients are served."
     if headline(values) != CENTRAL:
         return text
@@ -71,7 +71,7 @@ def _untested(values: Values, choice: Choice) -> str:
     return f"{text} On the central test set {' and '.join(reached)}."
 
 
-def _single(values: Values, choice: Choice) -> str:
+def _single(values: Values, choice: MethodChoice) -> str:
     label, first = choice.baseline, headline(values)
     accuracy, worst, variance = (value_text(values, label, m) for m in (first, "worst10", "variance"))
     what = f"an average {SPLIT_WORDS[choice.split]} accuracy of {accuracy} %"
@@ -79,11 +79,11 @@ def _single(values: Values, choice: Choice) -> str:
     return f"{label} reaches {what}; the worst-served 10 % of clients get {worst} %, and the variance between clients is {variance}."
 
 
-def _rows(choice: Choice) -> str:
+def _rows(choice: MethodChoice) -> str:
     return "" if choice.split == "test" else "No client has test rows of its own: clients are compared on their validation rows."
 
 
-def _chosen(values: Values, choice: Choice) -> str:
+def _chosen(values: Values, choice: MethodChoice) -> str:
     if not choice.chosen_on:
         return ""
     unseen = choice.chosen_on != choice.split
@@ -145,7 +145,7 @@ def seeds_caution(values: Values, baseline: str, label: str, metric: str) -> str
     return ""
 
 
-def noise_note(values: Values, choice: Choice, rows: float) -> str:
+def noise_note(values: Values, choice: MethodChoice, rows: float) -> str:
     """How much of the variance is only small test sets; empty where that is little."""
     label, word = choice.baseline, SPLIT_WORDS[choice.split]
     total, noise = over_seeds(values, label, "variance").mean, over_seeds(values, label, "variance_noise").mean
@@ -175,7 +175,7 @@ WHAT = "|EOD|, the gap between the true positive rates of the unprivileged and o
 MOST_NAMED = 3
 
 
-def summarise_groups(values: Values, choice: Choice, split: str) -> Summary:
+def summarise_groups(values: Values, choice: MethodChoice, split: str) -> Summary:
     """The leading method and the one with the least |EOD| against the baseline; nothing without groups.
 
     `values` are of clients and groups; `split` are the rows that groups are measured on.
@@ -208,7 +208,7 @@ def _group_rows(split: str) -> str:
     return f"Groups are compared on {rows}."
 
 
-def _chosen_groups(values: Values, choice: Choice) -> str:
+def _chosen_groups(values: Values, choice: MethodChoice) -> str:
     """How much it means that a method has the least |EOD|: it was chosen on these rows, and others may be as good."""
     if len(values) < 3:
         return ""
@@ -220,7 +220,7 @@ def _chosen_groups(values: Values, choice: Choice) -> str:
     return joined(flattered, f"Over these seeds not clearly worse than {choice.alike}: {named}.")
 
 
-def _seeds(values: Values, choice: Choice) -> str:
+def _seeds(values: Values, choice: MethodChoice) -> str:
     """Only where the words about clients, which warn of few seeds, have nothing to compare."""
     silent = choice.alike == choice.baseline or np.isfinite(over_seeds(values, choice.baseline, "average").mean)
     return "" if silent else seeds_caution(values, choice.baseline, choice.alike, METRIC)
@@ -233,7 +233,7 @@ NOTES = "As planned; how this page's results were made is under Settings and Dat
 WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a metric's title
 
 
-def opening(comparison: Comparison, values: Values, choice: Choice) -> Html:
+def opening(comparison: Comparison, values: Values, choice: MethodChoice) -> Html:
     """Title, whom the first method serves worst, what the others change, and what the experiment's file says about it."""
     whom = whom_of(comparison, values, choice)
     lead = [] if whom is None else [*lead_of(sentences(whom)), whom_table(whom)]
@@ -274,7 +274,7 @@ def _diverged(comparison: Comparison) -> list[Html]:
     return [element("aside", None, *(element("p", None, unbroken(text)) for text in found))] if found else []
 
 
-def _changes(comparison: Comparison, values: Values, choice: Choice, *, single: bool) -> list[Html]:
+def _changes(comparison: Comparison, values: Values, choice: MethodChoice, *, single: bool) -> list[Html]:
     """What the compared methods change, for clients and for groups, in words and in numbers."""
     summary = summarise(values, choice)
     known = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
@@ -301,7 +301,7 @@ def _notes(notes: str) -> list[Html]:
     return [element("details", {"class": "later"}, *head, *paragraphs)] if paragraphs else []
 
 
-def _tile(values: Values, choice: Choice, name: str) -> Html:
+def _tile(values: Values, choice: MethodChoice, name: str) -> Html:
     metric = COLUMNS[name]
     unit = "" if name == "variance" else " %"
     before, after = (

@@ -9,7 +9,7 @@ from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.results import Comparison, Run
 from evenly.metrics import pooled, rates, ratio
-from evenly.report.choice import Choice
+from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import hidden_groups, small_cells
 from evenly.report.group_values import Grouping, group_rates, groupings, rows_shown
 from evenly.report.html import Column, Entry, Html, element, grid, unbroken
@@ -28,7 +28,7 @@ MOST_NAMED = 3
 NORMAL95 = 1.96
 
 
-class Part(NamedTuple):
+class ServedPart(NamedTuple):
     """Some of the people that a model is measured on; rates in percent, NaN where they are undefined or may not be shown."""
 
     name: str
@@ -57,12 +57,12 @@ class Whom(NamedTuple):
     """What opens a page."""
 
     model: str  # as a sentence begins with it
-    whole: Part
+    whole: ServedPart
     trivial: Trivial | None
     measured: str = ""  # on which rows, in a sentence
-    client: Part | None = None  # the worst served, where there are several
-    group: Part | None = None
-    intersection: Part | None = None
+    client: ServedPart | None = None  # the worst served, where there are several
+    group: ServedPart | None = None
+    intersection: ServedPart | None = None
     unit: str = "rows"  # or people
     favourable: str = ""  # with two labels, the one that rates are of
     as_bad: tuple[str, ...] = ()  # other methods that are no better than the trivial model
@@ -130,7 +130,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _worst(whom: Whom, kind: str, part: Part) -> str:
+def _worst(whom: Whom, kind: str, part: ServedPart) -> str:
     gap = part.accuracy - part.average
     right = f"Of the {kind}{part.among}, it serves {part.name} worst: right for {_right(whom, part)}{part.where}"
     if abs(gap) < SAME:
@@ -139,7 +139,7 @@ def _worst(whom: Whom, kind: str, part: Part) -> str:
     return f"{right}, {abs(gap):.1f} points {'below' if gap < 0 else 'above'} the average{doubt}."
 
 
-def _right(whom: Whom, part: Part) -> str:
+def _right(whom: Whom, part: ServedPart) -> str:
     return f"{part.accuracy:.1f} % of {_count(part.rows)} {whom.unit}"
 
 
@@ -156,14 +156,14 @@ def whom_table(whom: Whom) -> Html:
     rows += [_row(whom, f"{title}: {own.name}{own.where}", own) for title, own in named.items() if own is not None]
     if whom.trivial is not None:
         rate = 100.0 if whom.trivial.positive else 0.0
-        model = Part("", whom.whole.rows, whom.trivial.accuracy, tpr=rate, fpr=rate, average=whom.whole.accuracy)
+        model = ServedPart("", whom.whole.rows, whom.trivial.accuracy, tpr=rate, fpr=rate, average=whom.whole.accuracy)
         rows.append(_row(whom, f"A trivial model: always “{whom.trivial.label}”", model))
     positive = f" A positive is “{whom.favourable}”, the favourable label." if whom.favourable else ""
     caption = f"{whom.measured} Below an accuracy its 95 % interval: what chance allows with so many {whom.unit}.{positive}"
     return grid(unbroken(caption), columns, rows, kind="compact")
 
 
-def _row(whom: Whom, title: str, part: Part) -> list[str | Entry]:
+def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:
     gap = part.accuracy - part.average
     against = "–" if part is whom.whole else f"{gap:+.1f}".replace("-", "−") if abs(gap) >= SAME else "0.0"
     interval = f"{part.low:.0f} to {part.high:.0f}" if np.isfinite([part.low, part.high]).all() else ""
@@ -182,7 +182,7 @@ def rate_entry(value: float) -> str | Entry:
 WHERE = {CENTRAL: " on the central test set"} | {split: f" on {word} rows" for split, word in SPLIT_WORDS.items()}
 
 
-def whom_of(comparison: Comparison, values: Values, choice: Choice) -> Whom | None:
+def whom_of(comparison: Comparison, values: Values, choice: MethodChoice) -> Whom | None:
     """What the page opens with; nothing where no rows are there to measure on.
 
     The whole is everybody, also people of clients that are not shown: at least two of these are hidden, with enough people together.
@@ -227,11 +227,11 @@ def _accuracy(tables: np.ndarray) -> float:
     return float(100 * ratio(np.trace(tables, axis1=1, axis2=2), tables.sum((1, 2))).mean())
 
 
-def _whole(tables: np.ndarray, favourable: int, *, two: bool) -> Part:
+def _whole(tables: np.ndarray, favourable: int, *, two: bool) -> ServedPart:
     rows, accuracy = float(tables.sum((1, 2)).mean()), _accuracy(tables)
     found = rates(tables, favourable) if two else None
     tpr, fpr = (100 * float(found.tpr.mean()), 100 * float(found.fpr.mean())) if found else (np.nan, np.nan)
-    return Part("", rows, accuracy, tpr=tpr, fpr=fpr, average=accuracy)
+    return ServedPart("", rows, accuracy, tpr=tpr, fpr=fpr, average=accuracy)
 
 
 def _trivial(comparison: Comparison, label: str, tables: np.ndarray, least: int) -> Trivial | None:
@@ -264,14 +264,14 @@ def _trained(comparison: Comparison, label: str) -> np.ndarray | None:
     return counts if counts.any() else None
 
 
-def _client(comparison: Comparison, choice: Choice, split: str) -> Part | None:
+def _client(comparison: Comparison, choice: MethodChoice, split: str) -> ServedPart | None:
     """The client that is served worst, of those that may be named."""
     found = worst_clients(comparison, choice.baseline, choice.baseline, limit=2, split=choice.split, hidden=choice.hidden)
     if len(found) < 2:
         return None
     worst = found[0]
     own = client_rates(comparison, choice.baseline, choice.split, choice.hidden, choice.least) if labels_known(comparison) else None
-    return Part(
+    return ServedPart(
         name=f"“{worst.name}”",
         rows=worst.rows,
         accuracy=worst.accuracy,
@@ -285,7 +285,7 @@ def _client(comparison: Comparison, choice: Choice, split: str) -> Part | None:
     )
 
 
-def _groups(comparison: Comparison, choice: Choice, split: str) -> tuple[Part | None, Part | None]:
+def _groups(comparison: Comparison, choice: MethodChoice, split: str) -> tuple[ServedPart | None, ServedPart | None]:
     """The worst-served group of a single attribute and, where there are several attributes, the worst-served intersection."""
     found = groupings(comparison.federation)
     if not found:
@@ -294,7 +294,7 @@ def _groups(comparison: Comparison, choice: Choice, split: str) -> tuple[Part | 
     return _group(comparison, choice, split, single), _group(comparison, choice, split, crossed)
 
 
-def _group(comparison: Comparison, choice: Choice, split: str, ways: Sequence[Grouping]) -> Part | None:
+def _group(comparison: Comparison, choice: MethodChoice, split: str, ways: Sequence[Grouping]) -> ServedPart | None:
     """The worst served of all groups of these ways to tell people apart. Groups of few rows come last: chance makes them extreme."""
     shown_on, label = rows_shown(comparison), choice.baseline
     parts, among = [], ""
@@ -307,7 +307,7 @@ def _group(comparison: Comparison, choice: Choice, split: str, ways: Sequence[Gr
             if np.isfinite(accuracy.value):
                 low, high = (100 * float(end) for end in wilson(np.array(accuracy.value / 100), np.array(accuracy.rows)))
                 name = f"{called}“{accuracy.group}”"
-                parts.append(Part(name, accuracy.rows, accuracy.value, low, high, tpr.value, fpr.value))
+                parts.append(ServedPart(name, accuracy.rows, accuracy.value, low, high, tpr.value, fpr.value))
     if len(parts) < 2:
         return None
     everybody = np.stack([pooled(run.trace, shown_on)[-1].sum(0) for run in comparison.of(label)])

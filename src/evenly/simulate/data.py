@@ -12,9 +12,9 @@ from evenly import trees
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.simulate import layout
-from evenly.simulate.layout import Data, Parts, Shape, State, on_every_device
+from evenly.simulate.layout import Data, RunParts, Shape, State, on_every_device
 from evenly.simulate.measuring import Counts, evaluated, uses_validation
-from evenly.simulate.program import Record
+from evenly.simulate.program import RoundRecord
 from evenly.simulate.schedule import LARGEST_BLOCK_CELLS, Block, Held, Tables, rounded_up
 from evenly.simulate.sharing import Advance
 from evenly.types import Prepare, Task, Tree
@@ -25,7 +25,9 @@ from evenly.types import Prepare, Task, Tree
 class Resident:
     """A federation that lies on the device as a whole; the program itself evaluates."""
 
-    def __init__(self, federation: Federation, weight: np.ndarray | None, task: Task, shape: Shape, parts: Parts, advance: Advance) -> None:
+    def __init__(
+        self, federation: Federation, weight: np.ndarray | None, task: Task, shape: Shape, parts: RunParts, advance: Advance
+    ) -> None:
         self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
         valid = uses_validation(band.rule for band in parts.bands)
         self.data = on_every_device(device_data(federation, weight, shape.eval_chunk, valid=valid), shape.devices)
@@ -44,7 +46,7 @@ class Resident:
     def unpacked(self, state: State) -> State:
         return state
 
-    def advance(self, block: Block, state: State) -> tuple[State, Record]:
+    def advance(self, block: Block, state: State) -> tuple[State, RoundRecord]:
         return self._advance(self._task, self._shape, self._parts, self.data, block, state)
 
     def settle(self, block: Block, before: State, after: State) -> State:
@@ -208,7 +210,7 @@ class Streamed:
         panel: np.ndarray,
         task: Task,
         shape: Shape,
-        parts: Parts,
+        parts: RunParts,
         advance: Advance,
         memory: Tree,
     ) -> None:
@@ -262,7 +264,7 @@ class Streamed:
         whole.put(state.memory.trained, state.memory.own)
         return state._replace(memory=whole)
 
-    def advance(self, block: Block, state: State) -> tuple[State, Record]:
+    def advance(self, block: Block, state: State) -> tuple[State, RoundRecord]:
         """Start a block. What it leaves of its clients comes back with `settle`."""
         held, shape = block.held, self._shape
         assert held is not None
@@ -403,5 +405,5 @@ def _row_bytes(federation: Federation) -> float:
 
 
 @partial(jax.jit, static_argnames=("shape",))
-def _evaluated(task: Task, shape: Shape, parts: Parts, data: Data, state: Any) -> Counts:
+def _evaluated(task: Task, shape: Shape, parts: RunParts, data: Data, state: Any) -> Counts:
     return evaluated(task, shape, parts, data, state)

@@ -23,7 +23,7 @@ class Band(NamedTuple):
     server: Server | None
 
 
-class Parts(NamedTuple):
+class RunParts(NamedTuple):
     """The parts of the algorithms that run on the device. Clients' work has one structure, leaves stacked over all runs."""
 
     work: Work

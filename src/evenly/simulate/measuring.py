@@ -11,7 +11,7 @@ from jax import lax
 from evenly import trees
 from evenly.models.linear import over_runs
 from evenly.models.task import judged
-from evenly.simulate.layout import Data, Parts, Shape, State, each, plain, runs_last, shard, shared_loop
+from evenly.simulate.layout import Data, RunParts, Shape, State, each, plain, runs_last, shard, shared_loop
 from evenly.types import Array, Rule, Task, Tree
 
 # Clients look at the model they received, before training: its loss, and its counts by group, label and outcome.
@@ -119,7 +119,7 @@ def _runs(shape: Shape, model: Tree) -> int:
 Counts = tuple[Array, Array]  # tables [cells, outcomes, runs] and summed losses [lists, runs]; or by owner
 
 
-def evaluated(task: Task, shape: Shape, parts: Parts, data: Data, state: State) -> Counts:
+def evaluated(task: Task, shape: Shape, parts: RunParts, data: Data, state: State) -> Counts:
     """Tables by owner, group, label and outcome, and summed losses by owner, on all evaluated rows."""
     model = served(shape, parts, state)
     if jax.tree.leaves(state.memory):
@@ -139,7 +139,7 @@ def by_cell(shape: Shape, counts: Counts) -> Counts:
     return tables.reshape(-1, shape.groups, shape.labels, shape.labels, losses.shape[-1]), losses
 
 
-def served(shape: Shape, parts: Parts, state: State) -> Tree:
+def served(shape: Shape, parts: RunParts, state: State) -> Tree:
     """The shared model that clients are given to use: the last one, or what the server makes of all."""
     if all(band.server is None for band in parts.bands):
         return state.model
@@ -160,7 +160,7 @@ def _all_at_once(task: Task, shape: Shape, data: Data, model: Tree) -> Counts:
     return shared_loop(shape, data.eval_rows.shape[0] // shape.eval_chunk, chunk, empty)
 
 
-def _client_by_client(task: Task, shape: Shape, parts: Parts, data: Data, state: State, model: Tree) -> Counts:
+def _client_by_client(task: Task, shape: Shape, parts: RunParts, data: Data, state: State, model: Tree) -> Counts:
     """Every client its own model; the central test set (the last owner) sees the shared one."""
     empty = nothing_counted(shape, shape.owners, shape.runs)
     last = data.eval_rows.shape[0] - 1

@@ -19,13 +19,13 @@ from evenly.compilation import WITHOUT_LIBRARY, graphs
 from evenly.models.linear import products_as_sums
 from evenly.parts.ranking import Ballot
 from evenly.simulate import several
-from evenly.simulate.layout import Band, Data, Parts, Shape, State, on_each_device
+from evenly.simulate.layout import Band, Data, RunParts, Shape, State, on_each_device
 from evenly.simulate.measuring import MEASURED, evaluated, measured
 from evenly.simulate.training import Cohort, Trained, inner_products, trained_sum, trained_vectors, weighted
 from evenly.types import Array, Effort, RowRule, Signals, Task, Tree
 
 
-class Record(NamedTuple):
+class RoundRecord(NamedTuple):
     """What a block leaves behind."""
 
     weights: Array  # [rounds, K, runs]
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     choice: Array | None  # int32 [stops, clients, runs] which of several models is each client's; None: there is one
 
 
-class Seen(NamedTuple):
+class EvaluationCounts(NamedTuple):
     """What one evaluation found; stacked [stops] in a record."""
 
     tables: Array
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     choice: Array | None = None
 
 
-class Told(NamedTuple):
+class BandSignals(NamedTuple):
     """What one band of runs was told before training."""
 
     signals: Signals
@@ -52,14 +52,14 @@ class Told(NamedTuple):
 class Weighed(NamedTuple):
     """A round after weighing and training."""
 
-    told: list[Told]  # of each band
+    told: list[BandSignals]  # of each band
     coefficients: Array  # [K, runs]
     sane: Array  # [runs] whether the coefficients are finite
     rule: tuple[Tree, ...]  # of each band
     trained: Trained
 
 
-def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t: Array, state: State) -> tuple[State, Array]:
+def one_round(task: Task, shape: Shape, parts: RunParts, data: Data, block: Any, t: Array, state: State) -> tuple[State, Array]:
     """Measure, weigh, train, step. Returns the new state and the coefficients that counted. [K, runs]"""
     cohort = Cohort(task, shape, parts, data, block, state, t, row_weights(shape, parts, state))
     told = known_before_training(cohort)
@@ -103,7 +103,7 @@ def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t:
     return state, kept * share
 
 
-def invited(block: Any, parts: Parts, t: Array, runs: int) -> Array:
+def invited(block: Any, parts: RunParts, t: Array, runs: int) -> Array:
     """Who is to train and return in each run. [K, runs]"""
     returned = block.returned[t]
     if parts.cohort is None:
@@ -111,7 +111,7 @@ def invited(block: Any, parts: Parts, t: Array, runs: int) -> Array:
     return returned[:, None] & block.chosen[t][:, parts.cohort]
 
 
-def row_weights(shape: Shape, parts: Parts, state: State) -> Array | None:
+def row_weights(shape: Shape, parts: RunParts, state: State) -> Array | None:
     """What rules that weigh rows tell their clients, with the runs on the axis of the parameters; None: nobody does."""
     if not any(isinstance(band.rule, RowRule) for band in parts.bands):
         return None
@@ -124,7 +124,7 @@ def row_weights(shape: Shape, parts: Parts, state: State) -> Array | None:
     return jnp.moveaxis(jnp.concatenate(told), 0, shape.axis)
 
 
-def known_before_training(c: Cohort) -> list[Told]:
+def known_before_training(c: Cohort) -> list[BandSignals]:
     """The cohort's signals, band by band. Bands whose rules need a look at the rows come last and look together."""
     who = c.block.place[c.t]
     returned = invited(c.block, c.parts, c.t, c.shape.runs)
@@ -151,27 +151,27 @@ def known_before_training(c: Cohort) -> list[Told]:
             finite = jnp.isfinite(value).all(tuple(range(1, value.ndim - 1)))
             value = jnp.where(jnp.isfinite(value), value, 0.0)
             signals, axes = signals._replace(returned=signals.returned & finite, **{name: value}), axes._replace(**{name: -1})
-        told.append(Told(signals, axes))
+        told.append(BandSignals(signals, axes))
     return told
 
 
-def weights_first(c: Cohort, told: list[Told]) -> Weighed:
+def weights_first(c: Cohort, told: list[BandSignals]) -> Weighed:
     """The usual order: scalars decide the weights, then vectors are only summed."""
     coefficients, sane, rule = weigh(c, told)
     return Weighed(told, coefficients, sane, rule, trained_sum(c, coefficients))
 
 
-def vectors_first(c: Cohort, told: list[Told]) -> Weighed:
+def vectors_first(c: Cohort, told: list[BandSignals]) -> Weighed:
     """For rules that weigh by the vectors' inner products: train, keep every vector, then weigh."""
     ((signals, axes),) = told
     trained = trained_vectors(c, signals.client.shape[0])
     signals = signals._replace(returned=signals.returned & trained.finite, gram=inner_products(trained.total, c.shape.axis))
-    told = [Told(signals, axes._replace(gram=-1))]
+    told = [BandSignals(signals, axes._replace(gram=-1))]
     coefficients, sane, rule = weigh(c, told)
     return Weighed(told, coefficients, sane, rule, trained._replace(total=weighted(trained.total, coefficients, c.shape.axis)))
 
 
-def weigh(c: Cohort, told: list[Told]) -> tuple[Array, Array, tuple[Tree, ...]]:
+def weigh(c: Cohort, told: list[BandSignals]) -> tuple[Array, Array, tuple[Tree, ...]]:
     pairs = []
     for band, own, (signals, axes) in zip(c.parts.bands, c.state.rule, told, strict=True):
         pairs.append(jax.vmap(lambda rule, state, s: rule.weigh(state, s), (0, 0, axes), (-1, 0))(band.rule, own, signals))
@@ -189,7 +189,7 @@ def move(band: Band, rule: Tree, server: Tree, model: Tree, total: Tree, signals
     return model, rule, server
 
 
-def advance(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> tuple[State, Record]:
+def advance(task: Task, shape: Shape, parts: RunParts, data: Data, block: Any, state: State) -> tuple[State, RoundRecord]:
     """Run a block, on every device its share."""
     return compiled(shape.whole)(task, shape, parts, data, block, state)
 
@@ -198,7 +198,7 @@ def advance(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, stat
 def compiled(whole: bool) -> Any:
     """The jitted `advance`, for programs whose loops are compiled whole and for others."""
 
-    def block_by_block(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State) -> tuple[State, Record]:
+    def block_by_block(task: Task, shape: Shape, parts: RunParts, data: Data, block: Any, state: State) -> tuple[State, RoundRecord]:
         with products_as_sums(whole):
             return on_each_device(partial(stretches, shape), shape.devices, block)(block, (task, parts, data, state))
 
@@ -206,13 +206,13 @@ def compiled(whole: bool) -> Any:
     return jax.jit(block_by_block, static_argnames=("shape",), donate_argnames=("state",), compiler_options=options)
 
 
-def stretches(shape: Shape, block: Any, given: tuple[Task, Parts, Data, State]) -> tuple[State, Record]:
+def stretches(shape: Shape, block: Any, given: tuple[Task, RunParts, Data, State]) -> tuple[State, RoundRecord]:
     """Stretch after stretch of rounds, an evaluation after those that ask for one."""
     task, parts, data, state = given
     rounds, slots = block.cohort.shape
     stops = block.stops.shape[0]
 
-    def stretch(i: Array, carry: tuple[State, Record, Array]) -> tuple[State, Record, Array]:
+    def stretch(i: Array, carry: tuple[State, RoundRecord, Array]) -> tuple[State, RoundRecord, Array]:
         state, record, done = carry
 
         def body(t: Array, inner: tuple[State, Array]) -> tuple[State, Array]:
@@ -224,17 +224,17 @@ def stretches(shape: Shape, block: Any, given: tuple[Task, Parts, Data, State]) 
         if not shape.lists:
             return state, record._replace(weights=weights), block.stops[i]
         evaluation = several.evaluated if shape.models else evaluated
-        seen = Seen(record.tables, record.losses, record.choice)
+        seen = EvaluationCounts(record.tables, record.losses, record.choice)
         found = lax.cond(
             block.evaluate[i],
-            lambda: Seen(*evaluation(task, shape, parts, data, state)),
+            lambda: EvaluationCounts(*evaluation(task, shape, parts, data, state)),
             lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), seen),
         )
         kept = jax.tree.map(lambda leaf, new: leaf.at[i].set(new), seen, found)
-        return state, Record(weights, *kept), block.stops[i]
+        return state, RoundRecord(weights, *kept), block.stops[i]
 
     owners = shape.owners if shape.lists else 0
-    empty = Record(
+    empty = RoundRecord(
         jnp.zeros((rounds, slots, shape.runs)),
         jnp.zeros((stops, owners, shape.groups, shape.labels, shape.labels, shape.runs), jnp.int32),
         jnp.zeros((stops, owners, shape.runs)),

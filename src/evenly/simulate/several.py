@@ -12,13 +12,13 @@ from jax import lax
 
 from evenly import trees
 from evenly.simulate.choosing import GIVEN, chosen
-from evenly.simulate.layout import Band, Chosen, Data, Parts, Shape, State, shared_loop
+from evenly.simulate.layout import Band, Chosen, Data, RunParts, Shape, State, shared_loop
 from evenly.simulate.measuring import Counts, by_cell, counted, nothing_counted
 from evenly.simulate.training import Cohort, trained_sum
 from evenly.types import Array, Effort, Server, Several, Signals, Task, Tree
 
 
-def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t: Array, state: State) -> tuple[State, Array]:
+def one_round(task: Task, shape: Shape, parts: RunParts, data: Data, block: Any, t: Array, state: State) -> tuple[State, Array]:
     """Choose, weigh, train, step. Returns the new state and each client's coefficient in its model. [K, runs]"""
     band, rule = _only(parts)
     who = block.cohort[t]
@@ -61,7 +61,7 @@ def one_round(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, t:
     return new, kept.sum(0)
 
 
-def _only(parts: Parts) -> tuple[Band, Several]:
+def _only(parts: RunParts) -> tuple[Band, Several]:
     (band,) = parts.bands  # a rule that keeps several models is in no company but its own
     assert isinstance(band.rule, Several)
     return band, band.rule
@@ -75,13 +75,13 @@ def _move(band: Band, rule: Tree, server: Tree, model: Tree, total: Tree, signal
     return model, rule, server
 
 
-def offered(parts: Parts, state: State) -> Tree:
+def offered(parts: RunParts, state: State) -> Tree:
     """The models among which clients choose. [runs, models, ...]"""
     _, rule = _only(parts)
     return state.model if rule.apart else state.server[0]
 
 
-def served(parts: Parts, state: State) -> Tree:
+def served(parts: RunParts, state: State) -> Tree:
     """The models that clients are given to use. [runs, models, ...]"""
     band, _ = _only(parts)
     return state.model if band.server is None else jax.vmap(_serve)(band.server, state.model, state.server[0])
@@ -91,7 +91,7 @@ def _serve(server: Server, model: Tree, own: Tree) -> Tree:
     return server.serve(model, own)
 
 
-def _choices(task: Task, shape: Shape, parts: Parts, data: Data, state: State, who: Array) -> Array:
+def _choices(task: Task, shape: Shape, parts: RunParts, data: Data, state: State, who: Array) -> Array:
     """The model of each of these clients: given, or chosen once the models can be told apart. int32 [K, runs]"""
     _, rule = _only(parts)
     last = state.chosen.model[who]
@@ -101,7 +101,7 @@ def _choices(task: Task, shape: Shape, parts: Parts, data: Data, state: State, w
     return own.T if rule.known_votes else jnp.where(state.chosen.begun, own.T, last)
 
 
-def evaluated(task: Task, shape: Shape, parts: Parts, data: Data, state: State) -> tuple[Array, Array, Array]:
+def evaluated(task: Task, shape: Shape, parts: RunParts, data: Data, state: State) -> tuple[Array, Array, Array]:
     """Tables and summed losses by owner, each client with its own model, and which that is. [clients, runs]
 
     The central test set sees the shared model; where there is none, the one that most clients chose.

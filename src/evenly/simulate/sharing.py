@@ -17,9 +17,9 @@ from evenly.models.linear import MOST_TERMS
 from evenly.models.task import skeleton
 from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
-from evenly.simulate.layout import SEATS, Band, Data, Parts, Shape, State
+from evenly.simulate.layout import SEATS, Band, Data, RunParts, Shape, State
 from evenly.simulate.measuring import MEASURED
-from evenly.simulate.program import Record, stretches
+from evenly.simulate.program import RoundRecord, stretches
 from evenly.simulate.schedule import FEWEST_ROUNDS, MOST_ROUNDS, Block
 from evenly.types import Algorithm, Prepare, Select, Several, Task, Work
 
@@ -36,7 +36,7 @@ class Company(NamedTuple):
     algorithms: list[Algorithm]
     place: list[int]  # where each algorithm, in the order given, lies
     bands: tuple[int, ...]  # where each band starts, and the number of runs
-    parts: Parts
+    parts: RunParts
     selects: tuple[Select, ...]
     prepares: tuple[Prepare | None, ...]
 
@@ -78,7 +78,7 @@ def gather(algorithms: Sequence[Algorithm]) -> Company:
     selects, select = _numbered([a.select for a in ordered])
     prepares, prepared = _numbered([a.prepare for a in ordered])
     bands = [Band(*_stacked([(a.rule, a.server) for a in ordered[bounds[b] : bounds[b + 1]]])) for b in range(len(starts))]
-    parts = Parts(
+    parts = RunParts(
         work=_stacked(_simplified([a.work for a in ordered])),
         bands=tuple(bands),
         prepared=jnp.asarray(prepared) if len(prepares) > 1 else None,
@@ -192,14 +192,14 @@ def _reads_its_own_memory(company: Company, model: object) -> bool:
 # On a GPU the steps of a small model take the time of starting them, not of computing. Seeds and partitions cannot share batches as the
 # runs of one seed do, but they can share the start: many of them take hardly longer than the longest.
 
-Advance = Callable[[Task, Shape, Parts, Data, Block, State], tuple[State, Record]]
+Advance = Callable[[Task, Shape, RunParts, Data, Block, State], tuple[State, RoundRecord]]
 
 
 class Ask(NamedTuple):
     """The arguments of one `advance`."""
 
     task: Task
-    parts: Parts
+    parts: RunParts
     data: Data
     block: Block
     state: State
@@ -223,7 +223,7 @@ class Meeting:
     def __init__(self, seats: int) -> None:
         self._present = set(range(seats))
         self._asked: dict[int, tuple[Any, Ask]] = {}  # with their form
-        self._found: dict[int, tuple[State, Record] | Exception] = {}
+        self._found: dict[int, tuple[State, RoundRecord] | Exception] = {}
         self._last: dict[int, dict[Any, Ask]] = {seat: {} for seat in range(seats)}  # by form
         self._changed = threading.Condition()
 
@@ -241,7 +241,7 @@ class Meeting:
             self._present.difference_update(seats)
             self._settle()
 
-    def _ask(self, seat: int, shape: Shape, ask: Ask) -> tuple[State, Record]:
+    def _ask(self, seat: int, shape: Shape, ask: Ask) -> tuple[State, RoundRecord]:
         form = ask.form(shape)
         with self._changed:
             self._asked[seat] = form, ask
@@ -272,15 +272,15 @@ class Meeting:
         self._changed.notify_all()
 
 
-def advance_side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, Record]]:
+def advance_side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, RoundRecord]]:
     """`advance` for several at once, in the order given. Nothing is donated: small states are all that is worth it here."""
     return _compiled()(shape, asked)
 
 
 @cache
 def _compiled() -> Any:
-    def side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, Record]]:
-        def one(ask: Ask) -> tuple[State, Record]:
+    def side_by_side(shape: Shape, asked: list[Ask]) -> list[tuple[State, RoundRecord]]:
+        def one(ask: Ask) -> tuple[State, RoundRecord]:
             return stretches(shape._replace(seats=len(asked)), ask.block, (ask.task, ask.parts, ask.data, ask.state))
 
         found = jax.vmap(one, axis_name=SEATS)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *asked))

@@ -12,7 +12,7 @@ from evenly.data.federation import Census, Federation
 from evenly.parts.groups import drawn_groups, membership, rank_clustering
 from evenly.parts.ranking import DIGIT, MOST_BALLOTS
 from evenly.records import replace
-from evenly.simulate.layout import Chosen, Data, Parts, Shape, State
+from evenly.simulate.layout import Chosen, Data, RunParts, Shape, State
 from evenly.simulate.schedule import Planner
 from evenly.simulate.training import Cohort
 from evenly.types import Algorithm, Array, Rule, Seeds, Several, Task, Tree
@@ -89,7 +89,7 @@ class Opening(NamedTuple):
 
     task: Task
     shape: Shape
-    parts: Parts
+    parts: RunParts
     data: Data
     state: State
     federation: Federation
@@ -144,7 +144,7 @@ def _voters_at_once() -> int:
 
 
 @partial(jax.jit, static_argnames=("shape", "side_by_side"))
-def _votes(task: Task, shape: Shape, parts: Parts, data: Data, block: Any, state: State, side_by_side: int) -> Tree:
+def _votes(task: Task, shape: Shape, parts: RunParts, data: Data, block: Any, state: State, side_by_side: int) -> Tree:
     cohort = Cohort(task, shape._replace(lanes=1, devices=1), parts, data, block, state, jnp.int32(0))
 
     def one(k: Array) -> Tree:  # clients that rank edges keep no memory

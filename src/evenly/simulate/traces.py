@@ -16,7 +16,7 @@ from evenly.parts.work import TrainingAlone
 from evenly.records import replace
 from evenly.simulate.choosing import GIVEN
 from evenly.simulate.layout import Shape, State
-from evenly.simulate.program import Record
+from evenly.simulate.program import RoundRecord
 from evenly.simulate.schedule import Block
 from evenly.simulate.sharing import Company
 from evenly.types import NO_CHOICE, Algorithm, ReportingRule, RowRule, Several, Trace
@@ -116,14 +116,14 @@ class Collected(NamedTuple):
     def whole(self) -> tuple[np.ndarray, ...]:
         return tuple(np.concatenate(pieces) for pieces in self)
 
-    def add_rounds(self, block: Block, record: Record, rounds: int) -> None:
+    def add_rounds(self, block: Block, record: RoundRecord, rounds: int) -> None:
         """Bring what a block left of its rounds to the host; this waits for the device."""
         # Copies: a short block's few rounds would otherwise keep the whole of its padded arrays in memory.
         self.cohort.append(block.cohort[:rounds].copy())
         self.chosen.append(np.zeros((rounds, 0, 0), bool) if block.chosen is None else block.chosen[:rounds].copy())
         self.weights.append(np.asarray(record.weights)[:rounds].copy())
 
-    def add_evaluations(self, block: Block, record: Record, start: int, owners: np.ndarray | slice, panel: np.ndarray | slice) -> None:
+    def add_evaluations(self, block: Block, record: RoundRecord, start: int, owners: np.ndarray | slice, panel: np.ndarray | slice) -> None:
         """And of the evaluations that were made in it: of these owners of rows, and these clients."""
         marked = np.flatnonzero(block.evaluate)
         if len(marked):

@@ -13,7 +13,7 @@ from jax import lax
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
-from evenly.simulate.layout import Data, Parts, Shape, State, added_up, each, most, shard
+from evenly.simulate.layout import Data, RunParts, Shape, State, added_up, each, most, shard
 from evenly.types import Array, Task, Tree, Work
 
 
@@ -34,7 +34,7 @@ class Cohort(NamedTuple):
 
     task: Task
     shape: Shape
-    parts: Parts
+    parts: RunParts
     data: Data
     block: Any
     state: State

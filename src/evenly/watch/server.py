@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from evenly.report.charts.theme import SHAPES, page_config
 from evenly.report.html import Html, asset, bundle, colours, data_block, element, script, section
-from evenly.watch.state import State, opened
+from evenly.watch.state import WatchState, opened
 
 # The page that follows an experiment: no content yet, only places that its program fills. It asks for nothing but our state.
 
@@ -143,7 +143,7 @@ REPORT = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-sr
 NOTHING = "default-src 'none'"
 
 
-class Server(ThreadingHTTPServer):
+class WatchServer(ThreadingHTTPServer):
     """Without a word about pages that are closed or loaded again before their answer is through."""
 
     daemon_threads = True
@@ -159,8 +159,8 @@ class Watch:
     def __init__(self, folder: Path, port: int = 0) -> None:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{str(folder)!r} must be the folder of an experiment, but it is a file.")
-        self._state, self._lock, self._secret = State(folder), Lock(), secrets.token_urlsafe(16)
-        self._server = Server((ADDRESS, port), self._handler())
+        self._state, self._lock, self._secret = WatchState(folder), Lock(), secrets.token_urlsafe(16)
+        self._server = WatchServer((ADDRESS, port), self._handler())
 
     @property
     def url(self) -> str:

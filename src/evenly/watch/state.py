@@ -250,7 +250,7 @@ STATES = ("finished", "running", "waiting", "stopped", "failed")
 OF_CLIENTS, OF_GROUPS = ("average", "worst10", "variance"), ("accuracy", "eod_abs", "spd_abs")  # the table's columns, where known
 
 
-class State:
+class WatchState:
     """A folder of results, looked at again and again.
 
     A study has a part for each of its partitions, a search for settings one for each batch; other experiments have one in all.

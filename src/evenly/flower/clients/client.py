@@ -12,14 +12,14 @@ from flwr.clientapp import ClientApp
 from evenly.algorithms import algorithm
 from evenly.flower import wire
 from evenly.flower.clients import rows
-from evenly.flower.clients.rows import ClientData, Look, Metrics, Rows, Source, client_from
+from evenly.flower.clients.rows import ClientData, ClientRows, Look, Metrics, Source, client_from
 from evenly.records import require
 from evenly.types import Algorithm, Several, Tree
 
 # What a server tells a client in a round, read from the message's config.
 
 
-class Told(NamedTuple):
+class RoundConfig(NamedTuple):
     """One round, as one client knows it."""
 
     algorithm: Algorithm
@@ -32,14 +32,14 @@ class Told(NamedTuple):
     coefficient: np.ndarray | None  # a number, or one for each of several models; None: the server weighs what it is sent
 
 
-def told(config: Mapping[str, Any]) -> Told:
+def told(config: Mapping[str, Any]) -> RoundConfig:
     """The round that a config describes."""
     if wire.METHOD not in config:
         raise ValueError(
             f"This client trains as the server's method asks, but the message's config has no {wire.METHOD!r}. "
             "Use evenly.flower.strategy on the server, or train by hand."
         )
-    return Told(
+    return RoundConfig(
         algorithm=_algorithm(str(config[wire.METHOD])),
         server_round=int(config.get(wire.ROUND, 0)),
         client=int(config.get(wire.CLIENT, 0)),
@@ -56,7 +56,7 @@ def _algorithm(notation: str) -> Algorithm:
     return algorithm(notation)
 
 
-def weighted(now: Told, client: ClientData) -> Rows:
+def weighted(now: RoundConfig, client: ClientData) -> ClientRows:
     """The training rows with how much each counts: by the data, by the client's preparation and by what the server says."""
     rows, prepare = client.train, now.algorithm.prepare
     weight = rows.weight
@@ -84,7 +84,7 @@ def scaled(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
     return wire.several([_times(vector, own) for own in coefficient])
 
 
-def said(now: Told, vector: Tree) -> Metrics:
+def said(now: RoundConfig, vector: Tree) -> Metrics:
     """What is told beside it: what it was multiplied by, and the update's length where the method needs that."""
     metrics: Metrics = {}
     wire.put(metrics, wire.COEFFICIENT, now.coefficient)
@@ -104,7 +104,7 @@ def reply(message: Message, trained: ArrayRecord, metrics: Metrics) -> Message:
     return Message(RecordDict({wire.ARRAYS: trained, wire.METRICS: MetricRecord(metrics)}), reply_to=message)
 
 
-def _update(now: Told, trained: ArrayRecord, received: ArrayRecord) -> dict[str, np.ndarray]:
+def _update(now: RoundConfig, trained: ArrayRecord, received: ArrayRecord) -> dict[str, np.ndarray]:
     """Trained minus received, or of several models minus the client's own; places of edges are votes as they are."""
     if now.algorithm.network is not None:
         return {name: wire.read(array) for name, array in trained.items()}
@@ -135,17 +135,17 @@ class Engine(Protocol):
 
     @property
     def reduction(self) -> str: ...  # "mean" or "sum": how losses become one number
-    def form(self, now: Told, client: ClientData) -> Tree: ...  # a model, or the shapes of one
-    def look(self, now: Told, model: Tree) -> Look: ...
-    def penalty(self, now: Told, model: Tree) -> float: ...
-    def surest(self, now: Told, models: list[Tree], client: ClientData) -> int: ...  # E2FL's choice by how sure mixtures are
-    def train(self, now: Told, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]: ...  # vector, memory
+    def form(self, now: RoundConfig, client: ClientData) -> Tree: ...  # a model, or the shapes of one
+    def look(self, now: RoundConfig, model: Tree) -> Look: ...
+    def penalty(self, now: RoundConfig, model: Tree) -> float: ...
+    def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int: ...  # E2FL's choice by how sure mixtures are
+    def train(self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]: ...  # vector, memory
 
 
 class Visit(NamedTuple):
     """What a message brings to a client."""
 
-    told: Told
+    told: RoundConfig
     client: ClientData
     model: Tree
     choice: int | None  # which of several models is the client's
@@ -217,7 +217,7 @@ def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
     return [wire.from_arrays(arrays, form, wire.prefix_of(q)) for q in range(count)]
 
 
-def _chosen(engine: Engine, now: Told, models: list[Tree], client: ClientData) -> int:
+def _chosen(engine: Engine, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
     """The model that serves the client's training rows best; of equals the first."""
     rule = now.algorithm.rule
     assert isinstance(rule, Several)

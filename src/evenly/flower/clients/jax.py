@@ -16,8 +16,8 @@ from flwr.clientapp import ClientApp
 
 from evenly import trees
 from evenly.data.federation import Shard
-from evenly.flower.clients.client import Told, answering, weighted
-from evenly.flower.clients.rows import PADDING, ClientData, Look, Rows, Seen, Source, batches_of
+from evenly.flower.clients.client import RoundConfig, answering, weighted
+from evenly.flower.clients.rows import PADDING, ClientData, ClientRows, Look, RowOutcomes, Source, batches_of
 from evenly.models.task import skeleton
 from evenly.parts.groups import chooser
 from evenly.parts.ranking import DIGIT, Ballot, Supernetwork
@@ -39,37 +39,37 @@ class JaxEngine:
         self.reduction = task.reduction
         self._network = lru_cache(maxsize=8)(lambda algorithm, seed: _network(task, algorithm, seed))
 
-    def task(self, now: Told) -> Task:
+    def task(self, now: RoundConfig) -> Task:
         return self._network(now.algorithm, now.model_seed)
 
-    def form(self, now: Told, client: ClientData) -> Tree:
+    def form(self, now: RoundConfig, client: ClientData) -> Tree:
         return skeleton(self.task(now))
 
-    def look(self, now: Told, model: Tree) -> Look:
+    def look(self, now: RoundConfig, model: Tree) -> Look:
         """Losses and outcomes of a model, row by row."""
         task = self.task(now)
 
-        def look(rows: Rows) -> Seen:
+        def look(rows: ClientRows) -> RowOutcomes:
             losses, outcome = [np.zeros(0, np.float32)], [np.zeros(0, np.int32)]
             for start in range(0, rows.size, CHUNK):
                 found = _look(task, model, first_rows(rows, CHUNK, start))
                 losses.append(np.asarray(found[0])[: rows.size - start])
                 outcome.append(np.asarray(found[1])[: rows.size - start])
-            return Seen(np.concatenate(losses), np.concatenate(outcome))
+            return RowOutcomes(np.concatenate(losses), np.concatenate(outcome))
 
         return look
 
-    def penalty(self, now: Told, model: Tree) -> float:
+    def penalty(self, now: RoundConfig, model: Tree) -> float:
         return float(self.task(now).penalty(model))
 
-    def surest(self, now: Told, models: list[Tree], client: ClientData) -> int:
+    def surest(self, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
         task, rule = self.task(now), now.algorithm.rule
         assert isinstance(task, Supernetwork)  # only orders of edges have masks to be mixed
         assert isinstance(rule, Several)
         masks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.masks(model) for model in models))
         return int(_choose(rule.inference, task, masks, first_rows(client.train, MOST_ROWS)))
 
-    def train(self, now: Told, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]:
+    def train(self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]:
         """The vector to send and the memory to keep, after this round's batches. A ballot's vector are its places."""
         task, work, rows = self.task(now), now.algorithm.work, weighted(now, client)
         local = _start(work, task, received, memory)
@@ -82,7 +82,7 @@ class JaxEngine:
         return vector, new if whole else memory  # a client whose training broke keeps what it had
 
 
-def shard(rows: Rows, numbers: np.ndarray) -> Shard:
+def shard(rows: ClientRows, numbers: np.ndarray) -> Shard:
     """The rows with these numbers; padding has mask 0 and weight 0."""
     there = numbers != PADDING
     at = np.where(there, numbers, 0)
@@ -90,7 +90,7 @@ def shard(rows: Rows, numbers: np.ndarray) -> Shard:
     return Shard(rows.x[at], rows.y[at], rows.group[at], weight, there.astype(np.float32))
 
 
-def first_rows(rows: Rows, count: int, start: int = 0) -> Shard:
+def first_rows(rows: ClientRows, count: int, start: int = 0) -> Shard:
     """So many rows from a start on, padded where there are fewer."""
     numbers = np.arange(start, start + count)
     return shard(rows, np.where(numbers < rows.size, numbers, PADDING))

@@ -16,7 +16,7 @@ from evenly.types import Work
 # What one client holds: its rows, and how labels and groups are numbered everywhere.
 
 
-class Rows(NamedTuple):
+class ClientRows(NamedTuple):
     """Some of a client's rows, in the order in which batches number them."""
 
     x: np.ndarray
@@ -29,15 +29,15 @@ class Rows(NamedTuple):
         return len(self.y)
 
 
-NO_ROWS = Rows(np.zeros((0, 1)), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
+NO_ROWS = ClientRows(np.zeros((0, 1)), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
 class ClientData(NamedTuple):
     """One client: training, validation and test rows, and what the whole federation agrees on."""
 
-    train: Rows
-    valid: Rows
-    test: Rows
+    train: ClientRows
+    valid: ClientRows
+    test: ClientRows
     labels: tuple[str, ...]
     groups: tuple[str, ...] = ("all",)
     unprivileged: tuple[int, ...] = (0,)
@@ -47,7 +47,7 @@ class ClientData(NamedTuple):
     client_group: int | None = None  # where whole clients belong to groups
 
     @property
-    def splits(self) -> dict[str, Rows]:
+    def splits(self) -> dict[str, ClientRows]:
         return {"train": self.train, "valid": self.valid, "test": self.test}
 
     @property
@@ -66,14 +66,14 @@ class ClientData(NamedTuple):
 Source = Federation | ClientData | Callable[[Any], ClientData]  # the last from Flower's context
 
 
-def rows(x: Any, y: Any, group: Any = None, weight: Any = None) -> Rows:
+def rows(x: Any, y: Any, group: Any = None, weight: Any = None) -> ClientRows:
     """Rows from parallel arrays; without groups everybody is in group 0."""
     x, y = np.asarray(x), np.asarray(y, np.int32)
     group = np.zeros(len(y), np.int32) if group is None else np.asarray(group, np.int32)
     weight = np.ones(len(y), np.float32) if weight is None else np.asarray(weight, np.float32)
     lengths = {"x": len(x), "y": len(y), "group": len(group), "weight": len(weight)}
     require(len(set(lengths.values())) == 1, f"There must be one entry per row everywhere, got {lengths}.")
-    return Rows(x, y, group, weight)
+    return ClientRows(x, y, group, weight)
 
 
 def client_of(federation: Federation, number: int) -> ClientData:
@@ -147,14 +147,14 @@ def batches_of(work: Work, seed: int, server_round: int, client: int, rows: int)
 Metrics = dict[str, Any]  # whole numbers, floats and lists of them: what a MetricRecord may hold
 
 
-class Seen(NamedTuple):
+class RowOutcomes(NamedTuple):
     """What a model makes of some rows."""
 
     losses: np.ndarray  # [n]
     outcome: np.ndarray  # [n] label numbers
 
 
-Look = Callable[[Rows], Seen]
+Look = Callable[[ClientRows], RowOutcomes]
 LOOKS = frozenset({"loss", "table", "cell_loss"})  # needs for which a model is looked at
 
 
@@ -194,7 +194,7 @@ def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: f
 
 
 def looked(
-    seen: Seen,
+    seen: RowOutcomes,
     y: np.ndarray,
     group: np.ndarray,
     needs: frozenset[str],
@@ -230,13 +230,13 @@ def evaluated(client: ClientData, look: Look) -> Metrics:
     return found
 
 
-def outcomes(client: ClientData, own: Rows, look: Look) -> np.ndarray:
+def outcomes(client: ClientData, own: ClientRows, look: Look) -> np.ndarray:
     """What a model makes of some of a client's rows, as counts; there may be none. [groups, labels, labels]"""
     return table(own.y, own.group, _seen(own, look).outcome, client.shape)
 
 
-def _seen(own: Rows, look: Look) -> Seen:
-    return look(own) if own.size else Seen(np.zeros(0), np.zeros(0, np.int64))
+def _seen(own: ClientRows, look: Look) -> RowOutcomes:
+    return look(own) if own.size else RowOutcomes(np.zeros(0), np.zeros(0, np.int64))
 
 
 def table(y: np.ndarray, group: np.ndarray, outcome: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

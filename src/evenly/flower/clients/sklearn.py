@@ -17,9 +17,9 @@ from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
 from evenly.flower import wire
-from evenly.flower.clients.client import Told, answering, told, weighted
+from evenly.flower.clients.client import RoundConfig, answering, told, weighted
 from evenly.flower.clients.client import reply as client_reply
-from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, Look, Metrics, Rows, Seen, Source, looked, rows, table
+from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, ClientRows, Look, Metrics, RowOutcomes, Source, looked, rows, table
 from evenly.parts.work import LocalTraining
 from evenly.records import require
 
@@ -98,21 +98,21 @@ class SklearnEngine:
     def __init__(self, make_estimator: Callable[[], Estimator]) -> None:
         self._make = make_estimator
 
-    def form(self, now: Told, client: ClientData) -> State:
+    def form(self, now: RoundConfig, client: ClientData) -> State:
         return _zeros(int(np.prod(client.train.x.shape[1:])), len(client.labels))
 
-    def look(self, now: Told, model: State) -> Look:
+    def look(self, now: RoundConfig, model: State) -> Look:
         estimator = self._make()
         _put(estimator, model, max(len(model["intercept_"]), 2))
         return lambda own: _seen(estimator, own)
 
-    def penalty(self, now: Told, model: State) -> float:
+    def penalty(self, now: RoundConfig, model: State) -> float:
         return 0.0
 
-    def surest(self, now: Told, models: list[State], client: ClientData) -> int:
+    def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         raise ValueError(f"{now.algorithm.label}: edges of a scikit-learn model cannot be ranked. Use PyTorch or JAX clients.")
 
-    def train(self, now: Told, client: ClientData, received: State, memory: Any) -> tuple[State, Any]:
+    def train(self, now: RoundConfig, client: ClientData, received: State, memory: Any) -> tuple[State, Any]:
         work, own = now.algorithm.work, weighted(now, client)
         plain = isinstance(work, LocalTraining) and not work.mu and work.shape is None
         require(
@@ -126,13 +126,13 @@ class SklearnEngine:
         return {name: leaf - received[name] for name, leaf in _state(estimator).items()}, memory
 
 
-def _seen(estimator: Estimator, own: Rows) -> Seen:
+def _seen(estimator: Estimator, own: ClientRows) -> RowOutcomes:
     require(
         hasattr(estimator, "predict_proba"),
         f"{type(estimator).__name__} gives no probabilities, so its loss is not known. Use loss='log_loss', or send metrics of your own.",
     )
     p = estimator.predict_proba(np.asarray(own.x, np.float64).reshape(own.size, -1))
-    return Seen(-np.log(np.maximum(p[np.arange(own.size), own.y], TINY)), p.argmax(1))
+    return RowOutcomes(-np.log(np.maximum(p[np.arange(own.size), own.y], TINY)), p.argmax(1))
 
 
 def _zeros(features: int, labels: int) -> State:

@@ -26,7 +26,7 @@ from torch import nn
 
 from evenly.flower import wire
 from evenly.flower.clients import client
-from evenly.flower.clients.client import Told, answering, introduction, told
+from evenly.flower.clients.client import RoundConfig, answering, introduction, told
 from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, Metrics, Source, looked, rows, table
 from evenly.flower.clients.torch_training import (
     CHUNK,
@@ -115,7 +115,7 @@ def census(
     return introduction(known)
 
 
-def row_weights(now: Told, data: Data, *, labels: int, groups: int = 1) -> np.ndarray | None:
+def row_weights(now: RoundConfig, data: Data, *, labels: int, groups: int = 1) -> np.ndarray | None:
     """How much rows of each group and label count in training: by local reweighing where the method has it (`+reweigh`), and by what
     the server says (FedFB). None: all alike. [groups, labels]"""
     if now.algorithm.prepare is None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from evenly.flower.clients.client import Told, weighted
-from evenly.flower.clients.rows import PADDING, ClientData, Look, Rows, Seen, batches_of
+from evenly.flower.clients.client import RoundConfig, weighted
+from evenly.flower.clients.rows import PADDING, ClientData, ClientRows, Look, RowOutcomes, batches_of
 from evenly.parts.groups import TINY
 from evenly.parts.optimisers import OPTIMISERS
 from evenly.parts.ranking import MOST_EDGES, Frozen, dropped
@@ -28,7 +28,7 @@ CHUNK = 1024  # rows read at a time
 
 Losses = Callable[[Tensor, Tensor], Tensor]  # what the module puts out and the labels -> one loss per row
 MakeOptimiser = Callable[[list[nn.Parameter], float], torch.optim.Optimizer]  # from the parameters and the learning rate
-Data = Rows | tuple[Any, ...] | Iterable[Any]  # rows, tensors (x, y[, group[, weight]]), or a DataLoader of such batches
+Data = ClientRows | tuple[Any, ...] | Iterable[Any]  # rows, tensors (x, y[, group[, weight]]), or a DataLoader of such batches
 
 
 class Batch(NamedTuple):
@@ -178,21 +178,21 @@ def _gradient_step(model: nn.Module, batches: Iterable[Batch], work: FullGradien
                 parameter.sub_(parameter.grad, alpha=float(work.learning_rate) / max(rows, 1))
 
 
-def look(model: nn.Module, batch: Batch, losses: Losses) -> Seen:
+def look(model: nn.Module, batch: Batch, losses: Losses) -> RowOutcomes:
     """Losses and outcomes of a module, row by row, as it is used: without dropout."""
     was = model.training
     model.eval()
     with torch.no_grad():
         output = model(batch.x)
-        seen = Seen(losses(output, batch.y).cpu().numpy(), outcome(output).cpu().numpy())
+        seen = RowOutcomes(losses(output, batch.y).cpu().numpy(), outcome(output).cpu().numpy())
     model.train(was)
     return seen
 
 
-def joined(seen: Sequence[Seen]) -> Seen:
+def joined(seen: Sequence[RowOutcomes]) -> RowOutcomes:
     """What was seen batch by batch, as one."""
-    nothing = Seen(np.zeros(0), np.zeros(0, np.int64))
-    return Seen(*(np.concatenate(parts) for parts in zip(nothing, *seen, strict=True)))
+    nothing = RowOutcomes(np.zeros(0), np.zeros(0, np.int64))
+    return RowOutcomes(*(np.concatenate(parts) for parts in zip(nothing, *seen, strict=True)))
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -339,9 +339,9 @@ def _fan_in(weight: Tensor) -> int:
     return weight.numel() // weight.shape[0]
 
 
-def surest(model: nn.Module, network: Frozen, offered: Sequence[Places], rows: Rows, inference: str) -> int:
+def surest(model: nn.Module, network: Frozen, offered: Sequence[Places], rows: ClientRows, inference: str) -> int:
     """Which group's model would make a mixture of all surest, on a client's first rows: E2FL's "one-shot" and "binary"."""
-    x = batch_of(Rows(*(part[:MOST_ROWS] for part in rows)), device_of(model)).x
+    x = batch_of(ClientRows(*(part[:MOST_ROWS] for part in rows)), device_of(model)).x
     kept = [subnetwork(model, network, places) for places in offered]
     active, left = np.ones(len(kept), bool), len(kept)
     while left > 1:
@@ -374,13 +374,13 @@ class TorchEngine:
     def __init__(self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None) -> None:
         self._make, self._losses, self._optimiser = make_model, losses, optimiser
 
-    def form(self, now: Told, client: ClientData) -> State:
+    def form(self, now: RoundConfig, client: ClientData) -> State:
         module = self._make()
         if isinstance(now.algorithm.network, Frozen):
             return {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in module.named_parameters()}
         return state_of(module)
 
-    def look(self, now: Told, model: State) -> Look:
+    def look(self, now: RoundConfig, model: State) -> Look:
         module, network = self._make(), now.algorithm.network
         if isinstance(network, Frozen):
             frozen = freeze(module, network, now.model_seed)
@@ -388,22 +388,22 @@ class TorchEngine:
         else:
             put(module, model)
 
-        def looking(rows: Rows) -> Seen:
+        def looking(rows: ClientRows) -> RowOutcomes:
             return joined([look(module, batch, self._losses) for batch in chunks(rows, CHUNK, device_of(module))])
 
         return looking
 
-    def penalty(self, now: Told, model: State) -> float:
+    def penalty(self, now: RoundConfig, model: State) -> float:
         return 0.0
 
-    def surest(self, now: Told, models: list[State], client: ClientData) -> int:
+    def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
         network, rule = now.algorithm.network, now.algorithm.rule
         assert isinstance(network, Frozen)
         assert isinstance(rule, Several)
         module = freeze(self._make(), network, now.model_seed)
         return surest(module, network, models, client.train, rule.inference)
 
-    def train(self, now: Told, client: ClientData, received: State, memory: State) -> tuple[State, State]:
+    def train(self, now: RoundConfig, client: ClientData, received: State, memory: State) -> tuple[State, State]:
         """The vector to send and the memory to keep. A client whose training broke keeps what it had."""
         work, network, rows = now.algorithm.work, now.algorithm.network, weighted(now, client)
         numbers = batches_of(work, now.batch_seed, now.server_round, now.client, rows.size)
@@ -421,7 +421,7 @@ class TorchEngine:
             return _nothing(received, broken=not _finite(own)), own if _finite(own) else memory
         return _minus(self._trained(work, rows, numbers, received, received), received), memory
 
-    def _trained(self, work: Work, rows: Rows, numbers: np.ndarray, start: State, towards: State) -> State:
+    def _trained(self, work: Work, rows: ClientRows, numbers: np.ndarray, start: State, towards: State) -> State:
         module = self._make()
         put(module, start)
         learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]

@@ -284,7 +284,7 @@ BESIDE = 140  # pixels of a name beside the plot; a longer one is cut, and whole
 WEIGHT_SHARE = "Share of all weight in training (%)"
 
 
-class Named(NamedTuple):
+class NamedClient(NamedTuple):
     """What is drawn of each client."""
 
     title: str
@@ -301,7 +301,7 @@ def named_accuracy(comparison: Comparison, labels: Sequence[str], split: str, hi
     found = {label: served(comparison, label, split) for label in labels}
     title = f"{SPLIT_WORDS[split].capitalize()} accuracy of every client"
     marks = {label: own.accuracy for label, own in found.items()}
-    own = Named(title, "Accuracy (%)", marks, found[labels[0]].rows, rule=average)
+    own = NamedClient(title, "Accuracy (%)", marks, found[labels[0]].rows, rule=average)
     return _chart(comparison, own, np.argsort(found[labels[0]].accuracy, kind="stable"), hidden)
 
 
@@ -315,12 +315,12 @@ def named_influence(comparison: Comparison, labels: Sequence[str], hidden: Colle
     marks = {label: 100 * own.weight for label, own in known.items()}
     rows = comparison.federation.train.counts
     title = "How much each client counted in training"
-    own = Named(title, WEIGHT_SHARE, marks, rows, ticks=100 * first.rows, tick="Share of all training rows (%)")
+    own = NamedClient(title, WEIGHT_SHARE, marks, rows, ticks=100 * first.rows, tick="Share of all training rows (%)")
     return _chart(comparison, own, np.argsort(-first.rows, kind="stable"), hidden, labels)
 
 
 def _chart(
-    comparison: Comparison, own: Named, order: np.ndarray, hidden: Collection[int], labels: Sequence[str] | None = None
+    comparison: Comparison, own: NamedClient, order: np.ndarray, hidden: Collection[int], labels: Sequence[str] | None = None
 ) -> alt.LayerChart:
     labels = list(own.marks) if labels is None else labels
     shown = [k for k in order.tolist() if k not in hidden and any(np.isfinite(mark[k]) for mark in own.marks.values())]
@@ -349,7 +349,7 @@ def _row(name: str, label: str, value: float, rows: float) -> dict[str, Any]:
     return {"client": name, "method": label, "value": value, "rows": rows}
 
 
-def _named_x(own: Named, ends: list[float], field: str = "value") -> alt.X:
+def _named_x(own: NamedClient, ends: list[float], field: str = "value") -> alt.X:
     span = span_of(np.array(ends, np.float64))
     return alt.X(f"{field}:Q", scale=alt.Scale(domain=[span.low, span.high], nice=False), axis=alt.Axis(title=own.unit, tickCount=5))
 
@@ -359,12 +359,12 @@ def _named_y(names: list[str]) -> alt.Y:
     return alt.Y("client:N", sort=names, axis=axis)
 
 
-def _ticks(ticks: list[dict[str, Any]], own: Named, x: alt.X, y: alt.Y) -> alt.Chart:
+def _ticks(ticks: list[dict[str, Any]], own: NamedClient, x: alt.X, y: alt.Y) -> alt.Chart:
     tip = [alt.Tooltip("client:N", title="Client"), alt.Tooltip("value:Q", title=own.tick, format=".1f")]
     return alt.Chart(values(ticks)).mark_tick(style="guide-line", thickness=2, size=16).encode(x=x, y=y, tooltip=tip)
 
 
-def _named_tooltip(own: Named) -> list[alt.Tooltip]:
+def _named_tooltip(own: NamedClient) -> list[alt.Tooltip]:
     return [
         alt.Tooltip("client:N", title="Client"),
         alt.Tooltip("method:N", title="Method"),

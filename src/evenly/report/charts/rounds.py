@@ -313,7 +313,7 @@ AFL = "AFL"
 LOSS, RELATIVE_WEIGHT = "Loss of a client", "Weight, in equal shares (1: as under FedAvg)"
 
 
-class Weighed(NamedTuple):
+class WeighedLosses(NamedTuple):
     """One method's view of the same losses."""
 
     name: str
@@ -321,7 +321,7 @@ class Weighed(NamedTuple):
     weights: np.ndarray  # [clients], in multiples of an equal share; their mean is 1
 
 
-def weigh_alike(losses: np.ndarray) -> list[Weighed]:
+def weigh_alike(losses: np.ndarray) -> list[WeighedLosses]:
     """Weights under FedAvg, q-FFL, TERM, PropFair and AFL with usual settings; PropFair's M is a quarter above the largest loss.
 
     PropFair's own weights sum to more than 1, which is a longer step and not another direction; here all sum to the same.
@@ -337,7 +337,7 @@ def weigh_alike(losses: np.ndarray) -> list[Weighed]:
     found = []
     for name, kind, parameter in methods:
         weights = dual_weights(losses, kind, parameter)
-        found.append(Weighed(name, generalised_mean(losses, kind, parameter), len(losses) * weights / weights.sum()))
+        found.append(WeighedLosses(name, generalised_mean(losses, kind, parameter), len(losses) * weights / weights.sum()))
     return found
 
 
@@ -361,7 +361,7 @@ def weighing_chart(losses: np.ndarray) -> alt.LayerChart:
     return finish(layers, title=title, description=f"{title}: weight against loss for {len(losses)} clients.", height=300)
 
 
-def _worst(weighed: Weighed, loss: float, names: list[str]) -> list[alt.Chart]:
+def _worst(weighed: WeighedLosses, loss: float, names: list[str]) -> list[alt.Chart]:
     heavy = float(weighed.weights.max())
     base = alt.Chart(values([{"method": AFL, "loss": loss, "text": f"{AFL}: {heavy:,.0f}, off the chart ↑"}])).encode(x="loss:Q")
     return [
@@ -370,7 +370,7 @@ def _worst(weighed: Weighed, loss: float, names: list[str]) -> list[alt.Chart]:
     ]
 
 
-def _weighing_row(weighed: Weighed, losses: np.ndarray, k: int) -> dict[str, Any]:
+def _weighing_row(weighed: WeighedLosses, losses: np.ndarray, k: int) -> dict[str, Any]:
     return {"method": weighed.name, "loss": float(losses[k]), "weight": float(weighed.weights[k]), "mean": weighed.mean}
 
 

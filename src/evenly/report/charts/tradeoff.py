@@ -18,7 +18,7 @@ CLIENT_MEASURES = ("variance", "variance_true", "worst10", "gini")
 GROUP_MEASURES = ("eod_abs", "spd_abs", "aod_abs", "acc_diff_abs", "odds_range", "acc_range")
 
 
-class Point(NamedTuple):
+class FrontPoint(NamedTuple):
     """One method's place."""
 
     label: str
@@ -37,13 +37,13 @@ def accuracy_beside(metric: str) -> str:
     return "accuracy" if metric in GROUP_METRICS else "average"
 
 
-def points(measured: Values, metric: str) -> list[Point]:
+def points(measured: Values, metric: str) -> list[FrontPoint]:
     """Every method with both values, means over seeds, in the order of the comparison."""
     x, y = accuracy_beside(metric), metric
     means = np.array([[_mean(measured, label, name) for name in (x, y)] for label in measured]).reshape(-1, 2)
     front = on_front(means * [1, EVERY_METRIC[metric].better])
     rows = zip(measured, means.tolist(), front.tolist(), strict=True)
-    return [Point(label, a, m, own) for label, (a, m), own in rows if np.isfinite([a, m]).all()]
+    return [FrontPoint(label, a, m, own) for label, (a, m), own in rows if np.isfinite([a, m]).all()]
 
 
 def _mean(measured: Values, label: str, metric: str) -> float:
@@ -132,7 +132,7 @@ def _tooltip(unit: str) -> list[alt.Tooltip]:
     ]
 
 
-def _row(measured: Values, point: Point, metric: str) -> dict[str, Any]:
+def _row(measured: Values, point: FrontPoint, metric: str) -> dict[str, Any]:
     digits = _digits(metric)
     return {
         "method": point.label,

@@ -17,7 +17,7 @@ from evenly.report.values import format_spread
 # The trials of a search, one aim against another: one mark per trial, and a line through those that no other beats.
 
 
-class View(NamedTuple):
+class TuningView(NamedTuple):
     """The part of a plane that is drawn: where the trials lie that can be chosen, and some room."""
 
     x: str
@@ -57,15 +57,15 @@ def room_of(tuning: Tuning) -> float:
     return 0.35 if tuning.plan.within is None else 1.0  # a margin is narrow, and what lies just outside tells what it costs
 
 
-def view_of(tuning: Tuning, x: str, y: str) -> View:
+def view_of(tuning: Tuning, x: str, y: str) -> TuningView:
     """A trial that went wrong would press all others into a corner, so the view is made for those that can be chosen."""
     at = np.array([[tried.means[x], tried.means[y]] for tried in in_question(tuning)])
     at = at[np.isfinite(at).all(1)]
     room = room_of(tuning) * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
-    return View(x, y, at.min(0) - room, at.max(0) + room)
+    return TuningView(x, y, at.min(0) - room, at.max(0) + room)
 
 
-def tuning_front(tuning: Tuning, view: View) -> alt.LayerChart:
+def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
     """One plane of the search. The chosen trial and the baseline show how far their seeds lie apart."""
     kinds, (x, y) = kinds_of(tuning), axes_of(view)
     every = every_method(tuning)
@@ -98,7 +98,7 @@ def _is(kinds: Sequence[str]) -> str:
     return " || ".join(f"datum.method === '{kind}'" for kind in kinds)
 
 
-def axes_of(view: View) -> tuple[alt.X, alt.Y]:
+def axes_of(view: TuningView) -> tuple[alt.X, alt.Y]:
     def scale(i: int) -> alt.Scale:
         return alt.Scale(domain=[float(view.low[i]), float(view.high[i])], nice=False, zero=False)
 
@@ -118,7 +118,7 @@ def _line(rows: list[dict[str, Any]], x: alt.X, y: alt.Y) -> alt.Chart:
     return alt.Chart(values(front)).mark_line(style="guide-line", strokeWidth=1.6, clip=True).encode(x=x, y=y, order="x:Q")
 
 
-def margin_in(tuning: Tuning, view: View) -> float | None:
+def margin_in(tuning: Tuning, view: TuningView) -> float | None:
     """Where the margin ends, if what is kept is on one of the axes and the end is in view."""
     plan = tuning.plan
     if plan.within is None or plan.keep not in (view.x, view.y):
@@ -127,7 +127,7 @@ def margin_in(tuning: Tuning, view: View) -> float | None:
     return end if view.low[axis] <= end <= view.high[axis] else None
 
 
-def _margin(tuning: Tuning, view: View) -> list[alt.Chart]:
+def _margin(tuning: Tuning, view: TuningView) -> list[alt.Chart]:
     if (end := margin_in(tuning, view)) is None:
         return []
     rule = alt.Chart(values([{"end": end}])).mark_rule(style="guide-line", strokeDash=[4, 4])
@@ -153,7 +153,7 @@ def said_of(tuning: Tuning, tried: Tried) -> dict[str, Any]:
     }
 
 
-def _row(tuning: Tuning, tried: Tried, view: View) -> dict[str, Any]:
+def _row(tuning: Tuning, tried: Tried, view: TuningView) -> dict[str, Any]:
     row = said_of(tuning, tried)
     for axis, name in (("x", view.x), ("y", view.y)):
         seeds = [value for value in tried.seen[name] if np.isfinite(value)]
