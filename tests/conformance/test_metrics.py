@@ -8,7 +8,7 @@ import pytest
 from evenly.auditing.views import IMPACT
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, REGISTRIES, Metric, register
 from evenly.metrics.declaration import check_declaration
-from evenly.metrics.groups import ScaledRates
+from evenly.metrics.groups import GroupedRates
 from evenly.metrics.tables import CLIENTS, GROUPS, ROWS, SIDES, WORST_CLIENT
 
 
@@ -65,7 +65,7 @@ def test_a_metric_that_cannot_be_used_is_refused(metric, sentence: str, registri
 
 
 def test_a_metric_may_be_replaced_by_its_author(registries: None):
-    def gap(seen: ScaledRates) -> np.ndarray:
+    def gap(seen: GroupedRates) -> np.ndarray:
         return seen.sides.f1[..., 0]
 
     first, second = wanted(lambda a, n: 100 * a.mean()), wanted(gap, "sides")

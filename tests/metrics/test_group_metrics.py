@@ -19,7 +19,7 @@ from evenly.metrics import (
     rows_behind,
     sides,
 )
-from evenly.metrics.groups import ScaledRates, fas_abs, fas_thesis, lowest, spread_over_groups
+from evenly.metrics.groups import GroupedRates, fas_abs, fas_thesis, lowest, spread_over_groups
 from evenly.metrics.tables import Rates
 from evenly.types import Trace
 from tests.metrics.tables import WORKED, as_rows, random_table, tables
@@ -69,7 +69,7 @@ def test_the_thesis_tables_have_the_signed_accuracy_difference(
 
     none = np.full(2, np.nan)
     both = Rates(none, pair(gap), pair(spd), none, pair(eod), pair(2 * aod - eod), none, none)
-    seen = ScaledRates(both, both, Rates(*(np.array(accuracy),) * 8))
+    seen = GroupedRates(both, both, Rates(*(np.array(accuracy),) * 8))
     assert fas_thesis(seen) == pytest.approx(thesis, abs=5e-6)
     assert fas_thesis(seen) == pytest.approx(printed, abs=1e-3)  # from figures that are rounded themselves
     assert abs(fas_abs(seen) - printed) > 0.01

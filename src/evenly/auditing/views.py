@@ -12,7 +12,7 @@ from evenly.auditing.hiding import veil as veil_of
 from evenly.data.encoding import MISSING as NO_VALUE
 from evenly.data.sensitive import least_favoured
 from evenly.metrics import GROUP_METRICS, METRICS, Interval, Metric, Rates, accuracy, examples, measure, rates, ratio, rows_behind, sides
-from evenly.metrics.groups import ScaledRates, view
+from evenly.metrics.groups import GroupedRates, view
 from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval, resampled
 from evenly.metrics.tables import FEW_CLIENTS, SIDES, Wholes
 from evenly.randomness import generator
@@ -203,7 +203,7 @@ DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}  #
 MOST_COMPARED = 40  # groups of one column that are each compared with all others: the largest
 
 
-def selection_ratio(seen: ScaledRates) -> Array:
+def selection_ratio(seen: GroupedRates) -> Array:
     """Disparate impact: the selection rate of the unprivileged as a share of that of the privileged. 1 is even; below 0.8 is the
     mark of the four-fifths rule. Undefined where none of the privileged is selected."""
     return ratio(seen.sides.selection_rate[..., 0], seen.sides.selection_rate[..., 1])
@@ -382,7 +382,7 @@ def _ranged(tables: Array, names: Sequence[str], shown: dict[str, Array]) -> Arr
     seen = rates(tables, FAVOURABLE)
     kept = Rates(*(np.where(shown[name], value, np.nan) if name in shown else value for name, value in seen._asdict().items()))
     # Ranges look at single groups only; there are no two sides of intersections.
-    return np.stack([GROUP_METRICS[name].function(ScaledRates(kept, seen, seen)) for name in names], axis=-1)
+    return np.stack([GROUP_METRICS[name].function(GroupedRates(kept, seen, seen)) for name in names], axis=-1)
 
 
 def _lowest(found: Sequence[Estimate], compared: Array, table: Array) -> int:

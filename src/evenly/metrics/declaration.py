@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evenly.metrics.clients import tenth
-from evenly.metrics.groups import ScaledRates, view
+from evenly.metrics.groups import GroupedRates, view
 from evenly.metrics.tables import (
     BEST_CLIENT,
     BEST_TENTH,
@@ -57,9 +57,9 @@ def _check_people(metric: Metric) -> None:
             f"Metric {metric.name!r}: the function must give one number for each leading axis of the counts, as NumPy does where only the "
             f"last axis is reduced: {TRIALS} tables gave shape {list(value.shape)}."
         )
-    unread: dict[str, Callable[[], ScaledRates]] = {
-        ROWS: lambda: ScaledRates(other.groups, other.sides, own.whole),
-        SIDES: lambda: ScaledRates(other.groups, own.sides, own.whole),
+    unread: dict[str, Callable[[], GroupedRates]] = {
+        ROWS: lambda: GroupedRates(other.groups, other.sides, own.whole),
+        SIDES: lambda: GroupedRates(other.groups, own.sides, own.whole),
         GROUPS: lambda: own,
     }
     if not np.array_equal(value, np.asarray(_tried(metric, unread[metric.rests_on]())), equal_nan=True):

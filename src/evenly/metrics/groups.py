@@ -18,7 +18,7 @@ from evenly.types import Trace
 Array = np.ndarray
 
 
-class ScaledRates(NamedTuple):
+class GroupedRates(NamedTuple):
     """The same rows at three scales."""
 
     groups: Rates  # [..., groups]
@@ -26,73 +26,73 @@ class ScaledRates(NamedTuple):
     whole: Rates  # [...]
 
 
-def view(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> ScaledRates:
+def view(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> GroupedRates:
     """Rates of the groups, of the two sides, and of everyone. [..., groups, labels, outcomes]"""
     whole = rates(tables.sum(-3, keepdims=True), favourable)
-    return ScaledRates(rates(tables, favourable), rates(sides(tables, unprivileged), favourable), Rates(*(rate[..., 0] for rate in whole)))
+    return GroupedRates(rates(tables, favourable), rates(sides(tables, unprivileged), favourable), Rates(*(rate[..., 0] for rate in whole)))
 
 
-def statistical_parity(seen: ScaledRates) -> Array:
+def statistical_parity(seen: GroupedRates) -> Array:
     """Statistical parity difference: how much more often the unprivileged are predicted favourable (Thesis, Eq. 1.4)."""
     return _gap(seen.sides.selection_rate)
 
 
-def equal_opportunity(seen: ScaledRates) -> Array:
+def equal_opportunity(seen: GroupedRates) -> Array:
     """Equal opportunity difference: the same, of those who are labelled favourable (Thesis, Eq. 1.5)."""
     return _gap(seen.sides.tpr)
 
 
-def average_odds(seen: ScaledRates) -> Array:
+def average_odds(seen: GroupedRates) -> Array:
     """Average odds difference: the mean of the differences in true and in false positive rate (Thesis, Eq. 1.6)."""
     return (_gap(seen.sides.fpr) + _gap(seen.sides.tpr)) / 2
 
 
-def accuracy_difference(seen: ScaledRates) -> Array:
+def accuracy_difference(seen: GroupedRates) -> Array:
     """How much more accurate the model is for the unprivileged (Thesis, Eq. 1.7)."""
     return _gap(seen.sides.accuracy)
 
 
-def f1_difference(seen: ScaledRates) -> Array:
+def f1_difference(seen: GroupedRates) -> Array:
     """How much higher F1 is for the unprivileged. E2FL calls it DI; it is not the ratio known as disparate impact."""
     return _gap(seen.sides.f1)
 
 
-def odds_difference(seen: ScaledRates) -> Array:
+def odds_difference(seen: GroupedRates) -> Array:
     """Equalised odds difference: the larger of the gaps in true and in false positive rate, without sign."""
     return np.maximum(np.abs(_gap(seen.sides.tpr)), np.abs(_gap(seen.sides.fpr)))
 
 
-def size_of(difference: str, seen: ScaledRates) -> Array:
+def size_of(difference: str, seen: GroupedRates) -> Array:
     """A difference without its sign: how unfair, whoever is favoured. Its mean over seeds cannot cancel out."""
     return np.abs(SIGNED[difference](seen))
 
 
-def range_of(rate: str, seen: ScaledRates) -> Array:
+def range_of(rate: str, seen: GroupedRates) -> Array:
     """The highest rate of a group less the lowest, over the groups where it is defined; NaN with fewer than two of them."""
     return spread_over_groups(getattr(seen.groups, rate))
 
 
-def odds_range(seen: ScaledRates) -> Array:
+def odds_range(seen: GroupedRates) -> Array:
     """The larger of the ranges of true and of false positive rate over groups (fairlearn's equalized odds difference)."""
     return np.maximum(range_of("tpr", seen), range_of("fpr", seen))
 
 
-def worst_of(rate: str, seen: ScaledRates) -> Array:
+def worst_of(rate: str, seen: GroupedRates) -> Array:
     """The lowest rate of a group in percent, over the groups where it is defined."""
     return 100 * lowest(getattr(seen.groups, rate))
 
 
-def overall(rate: str, seen: ScaledRates) -> Array:
+def overall(rate: str, seen: GroupedRates) -> Array:
     """The rate of all rows together, in percent."""
     return 100 * getattr(seen.whole, rate)
 
 
-def representation(seen: ScaledRates) -> Array:
+def representation(seen: GroupedRates) -> Array:
     """Representation rate of the unprivileged: their share of the rows, in percent (Thesis, Eq. 1.1)."""
     return ratio(100 * seen.sides.examples[..., 0], seen.whole.examples)
 
 
-def fas_thesis(seen: ScaledRates) -> Array:
+def fas_thesis(seen: GroupedRates) -> Array:
     """Fairness-accuracy score as the thesis' tables have it: EOD, SPD and AOD without sign, the accuracy difference signed.
 
     A model that is more accurate for the privileged is rewarded by it. The formula as printed (Eq. 4.2), with every sign
@@ -101,7 +101,7 @@ def fas_thesis(seen: ScaledRates) -> Array:
     return _score(seen, accuracy_difference(seen))
 
 
-def fas_abs(seen: ScaledRates) -> Array:
+def fas_abs(seen: GroupedRates) -> Array:
     """Fairness-accuracy score with every difference without its sign: the accuracy, less for any unfairness."""
     return _score(seen, np.abs(accuracy_difference(seen)))
 
@@ -127,7 +127,7 @@ def _gap(rate: Array) -> Array:
     return rate[..., 0] - rate[..., 1]
 
 
-def _score(seen: ScaledRates, accuracy_gap: Array) -> Array:
+def _score(seen: GroupedRates, accuracy_gap: Array) -> Array:
     unfair = sum(size_of(name, seen) for name in ("eod", "spd", "aod")) + accuracy_gap
     return seen.whole.accuracy * (1 - unfair / 4)
 
