@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,23 @@ def test_names_say_what_is_inside(path: Path):
 def test_every_module_says_what_it_is_for(path: Path):
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree), "the first lines of a module say what it is for"
+
+
+def test_no_module_at_the_top_bears_the_name_of_a_public_function_or_class():
+    """`evenly.audit` is a function, so the package is `evenly.auditing`: one name cannot be both."""
+    modules = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert modules & set(evenly.__all__) == set(evenly._MODULES)
+    assert modules.isdisjoint(evenly._HOME)
+
+
+def test_a_class_name_occurs_once():
+    found = [node.name for path in MODULES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    assert {name for name, count in Counter(found).items() if count > 1} == set()
+
+
+def test_folders_can_be_looked_through():
+    files = Counter(path.parent for path in MODULES if path.parent.name != "algorithms")
+    assert {name(folder): count for folder, count in files.items() if count > 20} == {}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)
