@@ -14,10 +14,10 @@ from evenly.simulate import simulate
 from evenly.types import Algorithm, Trace
 from tests import federations
 from tests.algorithms.test_fedprox import Slope, one_step
-from tests.clients.test_local_training import START, batches, padded
 from tests.oracles import client, fair
 from tests.oracles import run as oracle
 from tests.oracles.run import Settings
+from tests.parts.test_local_training import START, batches, padded
 from tests.simulate.test_evaluation import table
 from tests.simulations import Simulated, algorithms, flat
 

@@ -9,8 +9,8 @@ from evenly.algorithms import FedAvg, algorithm
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.parts.work import LocalTraining, NashBargaining
-from tests.clients.test_local_training import START, batches, trained
 from tests.oracles import fair
+from tests.parts.test_local_training import START, batches, trained
 from tests.simulations import Simulated, flat
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from evenly.experiment import tuning
 from evenly.experiment.reopen import open_results, read_plan
-from tests.test_cli import run, sentence
+from tests.cli.test_cli import run, sentence
 from tests.tunings import Trainer
 
 FRONT = [

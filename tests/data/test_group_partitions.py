@@ -32,7 +32,7 @@ from evenly.data.partition_coverage import (
     whole,
 )
 from evenly.randomness import Draws
-from tests.partitions.test_partitions import all_rows, client_sets, same, some_rows
+from tests.data.test_partitions import all_rows, client_sets, same, some_rows
 
 ADULT = SideCounts(16192, 32650)  # counted in the files
 COMPAS = SideCounts(4997, 1175)
