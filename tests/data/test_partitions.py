@@ -207,6 +207,8 @@ def test_a_client_without_training_rows_is_named():
 def test_choosing_clients_by_size():
     sizes = np.array([5, 100, 50, 70, 10])
     assert choose_clients(sizes, min_samples=50).tolist() == [1, 2, 3]
+    assert choose_clients(np.array([0, 1, 2])).tolist() == [1, 2]  # one row is enough, and none is not
+    assert choose_clients(np.array([0, 1, 2]), min_samples=0).tolist() == [1, 2]
     assert choose_clients(sizes, min_samples=10, max_samples=70).tolist() == [2, 3, 4]
     drawn = choose_clients(sizes, clients=2, min_samples=10, seed=4)
     assert drawn.tolist() == choose_clients(sizes, clients=2, min_samples=10, seed=4).tolist() == sorted(drawn)
