@@ -278,7 +278,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0, help="which mutants")
-    parser.add_argument("--packages", nargs="+", default=list(PACKAGES), help="folders or modules below src/evenly")
+    parser.add_argument("--packages", nargs="+", default=list(PACKAGES), help="folders below src/evenly")
     parser.add_argument("--seconds", type=float, default=90.0, help="seconds of a processor for the tests of one mutant")
     parser.add_argument("--workers", type=int, default=2, help="how many mutants at a time")
     parser.add_argument("--list", action="store_true", help="print the mutants without running tests")
