@@ -1,6 +1,7 @@
-"""A model that was saved predicts the same after loading; what is not one is refused with a reason."""
+"""Archives return what was written, a saved model predicts the same after loading, and other files are refused with a reason."""
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,18 @@ from evenly.algorithms import algorithm
 from evenly.data.federation import Federation
 from evenly.models import MLP, MODELS, Custom, LinearSVM, Logistic, Softmax, from_equinox
 from evenly.records import replace
-from evenly.saving import Model, from_trace, load, models_of, save
+from evenly.saving import (
+    Archive,
+    DamagedError,
+    Model,
+    from_trace,
+    leaves_of,
+    load,
+    models_of,
+    read_archive,
+    save,
+    write_archive,
+)  # fmt: skip
 from evenly.simulate import simulate
 from evenly.types import Seeds, Trace
 from tests import federations
@@ -161,7 +173,7 @@ def rewritten(path: Path, **changes: Any) -> Path:
 
 def test_a_newer_format_is_refused(tmp_path: Path):
     save(arranged("mlp"), tmp_path / "m.npz")
-    with pytest.raises(ValueError, match=r"m.npz has format 2, but this evenly reads up to 1\. Update evenly"):
+    with pytest.raises(ValueError, match=r"m.npz' has format 2, but this version of evenly reads up to format 1\. Update evenly"):
         load(rewritten(tmp_path / "m.npz", format=2))
 
 
@@ -169,7 +181,7 @@ def test_an_unknown_task_or_half_a_header_is_refused(tmp_path: Path):
     save(arranged("mlp"), tmp_path / "m.npz")
     with pytest.raises(ValueError, match="holds a 'forest' model, which this evenly does not know; it knows softmax"):
         load(rewritten(tmp_path / "m.npz", task={"name": "forest", "settings": {}}))
-    with pytest.raises(ValueError, match="its header is incomplete"):
+    with pytest.raises(ValueError, match="labels is missing"):
         load(rewritten(tmp_path / "m.npz", labels=...))
 
 
@@ -205,6 +217,46 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         save(replace(arranged("softmax"), labels=("x", "y")), tmp_path / "m.npz")
     assert (tmp_path / "m.npz").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.npz"]
+
+
+def contents(path: Path, newest: int = 0) -> Archive:
+    return read_archive(path, lambda archive: archive, newest=newest)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_an_archive_returns_its_header_and_arrays(tmp_path: Path, compress: bool):
+    tree = {"a": np.arange(3, dtype=np.int16), "b": [np.float64(0.5), np.zeros((2, 0))]}
+    path = write_archive(tmp_path / "a.npz", leaves_of(tree), {"done": 7}, format=3, fingerprint="me", compress=compress)
+    archive = contents(path, newest=3)
+    assert archive.header == {"format": 3, "fingerprint": "me", "done": 7}
+    for leaf, expected in zip(archive.leaves(), [tree["a"], *tree["b"]], strict=True):
+        np.testing.assert_array_equal(leaf, expected)
+        assert leaf.dtype == expected.dtype
+
+
+def test_an_archive_without_a_format_number_has_format_zero(tmp_path: Path):
+    path = write_archive(tmp_path / "a.npz", {"x": np.ones(2)}, {"number": 1})
+    assert contents(path).header == {"number": 1}
+    with pytest.raises(ValueError, match="has format 1, but this version of evenly reads up to format 0"):
+        contents(write_archive(path, {}, {}, format=1))
+
+
+def test_contents_that_cannot_be_parsed_are_reported_as_damage(tmp_path: Path):
+    path = write_archive(tmp_path / "a.npz", {"x": np.ones(2)}, {})
+    with pytest.raises(DamagedError, match="leaf0"):
+        read_archive(path, Archive.leaves)
+    with pytest.raises(DamagedError, match=r"format must be a whole number, got '1'"):
+        contents(write_archive(path, {}, {"format": "1"}))
+
+
+def test_a_compressed_array_may_not_claim_more_than_its_bytes_can_expand_to(tmp_path: Path):
+    path = write_archive(tmp_path / "a.npz", {"x": np.zeros(100_000)}, {}, compress=True)
+    content = path.read_bytes()
+    true, claimed = (struct.pack("<I", 800_128 + more) for more in (0, 2_000_000))
+    assert content.count(true) == 2, "in the member's own header and in the directory"
+    path.write_bytes(content.replace(true, claimed))
+    with pytest.raises(DamagedError, match="claims 2,800,128 bytes, more than the file can hold"):
+        contents(path)
 
 
 @pytest.mark.parametrize("text", ["frl", "e2fl", "ifca(groups=2)"])

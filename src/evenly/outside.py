@@ -9,22 +9,12 @@ import functools
 import json
 import types
 import typing
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-
-from evenly.writing import READING
 
 LISTS = (tuple, list, Sequence)
 MOST_SHOWN = 100  # characters of a value that a message repeats
 MOST_NESTED = 20  # levels of lists and objects
-DEFLATE = 1032  # bytes that one compressed byte can stand for at most
-# What reading a damaged npz raises; NotImplementedError where a flipped bit names a compression that zipfile does not know.
-DAMAGED = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, SyntaxError)
 
 
 def shortened(value: Any, most: int = MOST_SHOWN) -> str:
@@ -64,9 +54,14 @@ def fits(value: Any, kind: Any) -> bool:
     return kind not in (str, bool, dict, list, tuple) or isinstance(value, kind)
 
 
-def check_kinds(fields: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Refuse the first value that is not of its kind; names without a kind, and kinds without a value, are somebody else's affair."""
+def check_kinds(fields: Mapping[str, Any], kinds: Mapping[str, Any], *, complete: bool = False) -> None:
+    """Refuse the first value that is not of its kind, and with `complete` the first name that has no value.
+
+    Names without a kind are not checked.
+    """
     for name, kind in kinds.items():
+        if complete and name not in fields:
+            raise ValueError(f"{name} is missing.")
         if name in fields and not fits(fields[name], kind):
             raise ValueError(f"{name} must be {kind_words(kind)}, got {shortened(fields[name])}.")
 
@@ -113,35 +108,3 @@ def check_nesting(value: Any) -> None:
 
 def _inner(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an npz file. Each must be as large as the file says and can hold, which is seen before it is read.
-
-    Raises one of DAMAGED where that is not so. Nothing is unpickled.
-    """
-    size = path.stat().st_size
-    with READING, open(path, "rb") as raw:  # numpy leaves a damaged file open
-        with zipfile.ZipFile(raw) as packed:
-            for member in packed.infolist():
-                _check_member(packed, member, size)
-        raw.seek(0)
-        with np.load(raw, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-
-
-def _check_member(packed: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> None:
-    """Refuse an array whose shape claims other bytes than its part of the file holds."""
-    stored = member.compress_type == zipfile.ZIP_STORED
-    if member.compress_size > size or member.file_size > (member.compress_size if stored else DEFLATE * member.compress_size + 64):
-        raise ValueError(f"{member.filename} claims {member.file_size:,} bytes, more than the file can hold.")
-    with packed.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-        held = member.file_size - file.tell()
-    needed = dtype.itemsize
-    for length in shape:  # Python's whole numbers do not overflow
-        needed *= int(length)
-    if dtype.hasobject or any(length < 0 for length in shape) or needed != held:
-        raise ValueError(f"{member.filename} claims shape {shortened(shape)} of {dtype}, {needed:,} bytes, but holds {held:,}.")

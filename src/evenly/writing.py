@@ -2,15 +2,9 @@
 
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
-
-# NumPy reads the header of an array by parsing it as Python, which in some Pythons fails when two threads do it at once
-# (CPython issue 106905): whoever reads arrays where several seeds may be reading takes this lock.
-READING = threading.Lock()
-
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what makes a spreadsheet take a cell for a formula
 NUMBERS = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( [+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)*")

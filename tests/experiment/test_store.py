@@ -69,15 +69,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path):
 def test_what_a_rule_reported_is_kept_and_may_be_missing_in_older_files(tmp_path, some_trace, task):
     store, traces = Store(tmp_path / "out", PLAN), [some_trace, some_trace._replace(reports={"fallbacks": 7.0})]
     store.save_traces(["a", "b"], traces)
-    assert [t.reports for t in store.load_traces(["a", "b"], task)] == [{}, {"fallbacks": 7.0}]
+    assert [t.reports for t in store.load_traces(["a", "b"], task) or []] == [{}, {"fallbacks": 7.0}]
     (path,) = (tmp_path / "out" / "traces").iterdir()
     with np.load(path) as file:
         arrays = dict(file)
     header = json.loads(str(arrays.pop("header")))
-    del header["reports"]
+    del header["reports"], header["format"]
     with path.open("wb") as file:
         np.savez(file, header=np.array(json.dumps(header)), **arrays)
-    assert [t.reports for t in store.load_traces(["a", "b"], task)] == [{}, {}]
+    assert [t.reports for t in store.load_traces(["a", "b"], task) or []] == [{}, {}]
 
 
 def test_file_names_are_safe_and_distinct():

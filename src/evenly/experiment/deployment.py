@@ -12,7 +12,8 @@ import numpy as np
 
 from evenly.data.splits import SPLITS
 from evenly.experiment.plan import SCHEMA, plain
-from evenly.outside import DAMAGED, check_kinds, kinds_of, plain_json, read_arrays, shortened
+from evenly.outside import check_kinds, kinds_of, shortened
+from evenly.saving import Archive, DamagedError, read_archive, write_archive
 from evenly.writing import write_whole
 
 # The files of a deployment: a federation of real clients, whose folder is read like a simulation's.
@@ -130,8 +131,7 @@ def write_round(folder: Path, done: Round) -> Path:
     header = {name: getattr(done, name) for name in ("number", "seconds", "upload", "download")} | {"reports": dict(done.reports)}
     arrays = {name: getattr(done, name) for name in ("cohort", "weights", "examples")}
     arrays |= {f"evaluation.{name}": array for name, array in done.evaluation._asdict().items()} if done.evaluation else {}
-    path = folder / HISTORY / f"{done.number:06d}.npz"
-    return write_whole(path, lambda file: np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays))
+    return write_archive(folder / HISTORY / f"{done.number:06d}.npz", arrays, header, compress=True)
 
 
 def read_rounds(folder: Path, until: int | None = None) -> list[Round]:
@@ -149,14 +149,17 @@ def forget_rounds(folder: Path, after: int) -> None:
 
 def _read_round(path: Path) -> Round:
     try:
-        file = read_arrays(path)
-        header = plain_json(str(file["header"]))
-        check_kinds(header, kinds_of(Round))
-        arrays: dict[str, Any] = {name: file[name] for name in ("cohort", "weights", "examples")}
-        own = {name: file[f"evaluation.{name}"] for name in Evaluation._fields if f"evaluation.{name}" in file}
-        return Round(**header, **arrays, evaluation=Evaluation(**own) if own else None)
-    except DAMAGED:
+        return read_archive(path, _round)
+    except DamagedError:
         raise ValueError(f"{str(path)!r} is damaged. Remove it; the report is then made of the other rounds.") from None
+
+
+def _round(archive: Archive) -> Round:
+    header, file = archive
+    check_kinds(header, kinds_of(Round))
+    arrays: dict[str, Any] = {name: file[name] for name in ("cohort", "weights", "examples")}
+    evaluation = {name: file[f"evaluation.{name}"] for name in Evaluation._fields if f"evaluation.{name}" in file}
+    return Round(**header, **arrays, evaluation=Evaluation(**evaluation) if evaluation else None)
 
 
 def write_about(folder: Path, about: DeploymentFacts) -> Path:

@@ -24,8 +24,8 @@ from evenly import __version__
 from evenly.experiment.plan import NewerError, plain
 from evenly.experiment.results import Comparison, tidy
 from evenly.models.task import skeleton
-from evenly.outside import DAMAGED, check_kinds, kinds_of, plain_json, read_arrays
-from evenly.saving import Model, save
+from evenly.outside import check_kinds, kinds_of
+from evenly.saving import Archive, DamagedError, Model, read_archive, save, write_archive
 from evenly.simulate import programs
 from evenly.types import Task, Trace
 from evenly.writing import csv_cell, write_whole
@@ -42,6 +42,7 @@ OWN = (
     "left_out.json", "options.json", "state.npz", "metrics.json",
 )  # fmt: skip
 LOCK = ".lock"  # who works in the folder: see lock.py
+TRACES_FORMAT = 1  # older files have no format number
 COMPRESSED = 2**20  # bytes from which a file of traces is worth compressing
 ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download", "reports")]
 
@@ -116,9 +117,9 @@ class Store:
         }
         leaves = leaves if models else dict.fromkeys(leaves, np.zeros(0, np.float32))
         reports = [dict(trace.reports) for trace in traces]
-        header = json.dumps({"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces], "reports": reports})
-        write = np.savez_compressed if sum(a.nbytes for a in arrays.values()) > COMPRESSED else np.savez
-        write_whole(self.traces_in(self.folder, keys), lambda file: write(file, header=np.array(header), **arrays, **leaves))
+        header = {"keys": list(keys), "bytes": [[trace.upload, trace.download] for trace in traces], "reports": reports}
+        large = sum(a.nbytes for a in arrays.values()) > COMPRESSED
+        write_archive(self.traces_in(self.folder, keys), arrays | leaves, header, format=TRACES_FORMAT, compress=large)
         self.checkpoint("|".join(keys)).unlink(missing_ok=True)  # only now: until here, it was all there was
 
     @staticmethod
@@ -139,16 +140,15 @@ class Store:
             return None
         structure = jax.tree.structure(skeleton(task))
         try:
-            return _read_traces(path, keys, structure)
-        except DAMAGED:
+            return read_archive(path, lambda archive: _traces(archive, keys, structure), newest=TRACES_FORMAT)
+        except DamagedError:
             raise ValueError(
                 f"The traces {str(path)!r} are damaged. Remove the file; its runs are then trained again and all others stay."
             ) from None
 
 
-def _read_traces(path: Path, keys: Sequence[str], structure: Any) -> list[Trace]:
-    file = read_arrays(path)
-    header = plain_json(str(file["header"]))
+def _traces(archive: Archive, keys: Sequence[str], structure: Any) -> list[Trace]:
+    header, file = archive
     check_kinds(header, {"keys": list[str], "bytes": list[list[float]], "reports": list[dict[str, Any]]})
     if header["keys"] != list(keys):  # a name holds only the beginning of the keys, and a number that others may share
         raise ValueError

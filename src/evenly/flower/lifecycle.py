@@ -1,7 +1,6 @@
 """A deployment from its opening to its end: who is there, what is kept after every round, and how a killed server goes on."""
 
 import dataclasses
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,9 +23,10 @@ from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import check_censuses
 from evenly.flower.roster import DeploymentSetting, Options, Roll, grows, introduced, notation_of, present, reads_census, unknown_clients
 from evenly.flower.rounds import Done
-from evenly.outside import DAMAGED, plain_json, read_arrays
+from evenly.outside import check_kinds
 from evenly.parts.sampling import Fraction, Uniform
 from evenly.records import replace, require
+from evenly.saving import Archive, DamagedError, leaves_of, read_archive, write_archive
 from evenly.types import Algorithm, ReportingRule, Several, Tree
 from evenly.writing import write_whole
 
@@ -134,6 +134,9 @@ def clustered(
 # in it. Cohorts and batches are drawn from counters, so no state of a random generator has to be kept.
 
 FORMAT = 1
+HEADER = {
+    "format": int, "fingerprint": str, "round": int, "nodes": list[int], "told": dict[str, Any], "leaves": list[dict[str, Any]],
+}  # fmt: skip
 NAME = "state.npz"
 PYTHON = {"bool": bool, "int": int, "float": float}
 WORDS = {
@@ -203,16 +206,13 @@ def save(
 ) -> Path:
     """Keep the state after a round; the file of the round before is replaced only when the new one is whole."""
     leaves = jax.tree.leaves(state)
-    header = {
-        "format": FORMAT,
-        "fingerprint": deployment.fingerprint(),
+    entries = {
         "round": round,
         "nodes": list(map(int, nodes)),
         "told": dict(told or {}),
         "leaves": [_described(leaf) for leaf in leaves],
     }
-    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    return write_whole(folder / NAME, lambda file: np.savez(file, header=np.array(json.dumps(header)), **arrays))  # pyright: ignore[reportArgumentType]
+    return write_archive(folder / NAME, leaves_of(state), entries, format=FORMAT, fingerprint=deployment.fingerprint())
 
 
 def load(folder: Path, deployment: Deployment, like: Tree) -> Saved | None:
@@ -244,15 +244,15 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     if not path.exists():
         return None
     try:
-        file = read_arrays(path)
-        header = plain_json(str(file["header"]))
-        newest = int(header["format"])
-        arrays = [file[f"leaf{i}"] for i in range(len(header["leaves"]))]
-    except DAMAGED:
+        return read_archive(path, _parsed, newest=FORMAT)
+    except DamagedError:
         raise ValueError(f"{str(path)!r} is damaged. Remove it, and the deployment begins anew; the history beside it goes too.") from None
-    if newest > FORMAT:
-        raise ValueError(f"{str(path)!r} has format {newest}, but this evenly reads up to {FORMAT}. Update evenly to go on.")
-    return header, [array.view(jnp.dtype(entry["dtype"])) for array, entry in zip(arrays, header["leaves"], strict=True)]
+
+
+def _parsed(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
+    header = archive.header
+    check_kinds(header, HEADER, complete=True)
+    return header, [leaf.view(jnp.dtype(entry["dtype"])) for leaf, entry in zip(archive.leaves(), header["leaves"], strict=True)]
 
 
 def _described(leaf: Any) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Simulate federated training: the host side that feeds the compiled program block by block, and its checkpoints."""
 
 import hashlib
-import json
 import re
 import threading
 import time
@@ -24,9 +23,10 @@ from evenly.metrics.runs import layer_sizes
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
-from evenly.outside import DAMAGED, fits, plain_json, read_arrays
+from evenly.outside import fits
 from evenly.parts.sampling import Full
 from evenly.records import replace
+from evenly.saving import Archive, leaves_of, read_archive, write_archive
 from evenly.simulate import program, programs, several
 from evenly.simulate.data import Resident, Streamed, evaluated_lists, faster_streamed, most_rounds, prepared_weights, worth_streaming
 from evenly.simulate.layout import NEVER, Shape, State
@@ -37,34 +37,29 @@ from evenly.simulate.sharing import Advance, companions, gather, rounds_at_once,
 from evenly.simulate.start import Opening, first_choices, first_model, nothing_chosen, refuse_without_validation, suited
 from evenly.simulate.traces import Collected, Observe, Teller, by_group, joined, owners_of, traces
 from evenly.types import Algorithm, Seeds, Several, Task, Trace, Tree
-from evenly.writing import write_whole
 
 # Saving a run half-way, so that a killed run resumes with the same bits as one that was never killed.
-#
-# A checkpoint is one npz file, written beside its place and renamed into it: it is there whole, or not at all.
 
 FORMAT = 2
 
 
 def write_checkpoint(path: Path, fingerprint: str, done: int, tree: Any) -> None:
     """Save arrays under a fingerprint of everything that determines them."""
-    leaves = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
-    header = json.dumps({"format": FORMAT, "fingerprint": fingerprint, "done": done})
-    write_whole(path, lambda file: np.savez(file, header=np.array(header), **leaves))  # pyright: ignore[reportArgumentType]
+    write_archive(path, leaves_of(tree), {"done": done}, format=FORMAT, fingerprint=fingerprint)
 
 
 def read_checkpoint(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
-    """The rounds done and the leaves saved, or None where there is no whole checkpoint of this very run."""
-    if not path.exists():
-        return None
+    """The rounds done and the leaves saved, or None where there is no complete checkpoint of this run."""
+
+    def parse(archive: Archive) -> tuple[int, list[np.ndarray]] | None:
+        header = archive.header
+        same_run = header["format"] == FORMAT and header["fingerprint"] == fingerprint and fits(header["done"], int)
+        return (header["done"], archive.leaves()) if same_run else None
+
     try:
-        arrays = read_arrays(path)
-        header = plain_json(str(arrays.pop("header")))
-        if header["format"] != FORMAT or header["fingerprint"] != fingerprint or not fits(header["done"], int):
-            return None
-        return header["done"], [arrays[f"leaf{i}"] for i in range(len(arrays))]
-    except DAMAGED:
-        return None  # cut short or not ours: starting over is safe, trusting it is not
+        return read_archive(path, parse, newest=FORMAT) if path.exists() else None
+    except ValueError:
+        return None  # incomplete or foreign: starting over is safe, trusting it is not
 
 
 def fingerprint(federation: Federation, *settings: Any) -> str:
