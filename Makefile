@@ -24,7 +24,7 @@ slow: $(TOOLS)
 	$(BIN)/python -m pytest -m slow
 
 docs: $(TOOLS)
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tools.generate
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(TOOLS)

@@ -1,4 +1,4 @@
-"""Pictures of how time and memory grow, from the results that `growth.py` kept. `docs/draw.py` saves them."""
+"""Pictures of how time and memory grow, from the results that `growth.py` kept. `python -m tools.generate --pictures` saves them."""
 
 from math import ceil, floor, log10
 from typing import Any, NamedTuple
@@ -93,4 +93,6 @@ def _scale(axis: Axis, rows: list[Line]) -> alt.Scale:
 
 
 def _axis(axis: Axis, rows: list[Line]) -> alt.Axis:
-    return alt.Axis(title=axis.title, format=",~r", **({"values": _ticks(axis, rows)} if axis.logarithmic else {"tickCount": 5}))
+    if not axis.logarithmic:
+        return alt.Axis(title=axis.title, format=",~r", tickCount=5)
+    return alt.Axis(title=axis.title, format=",~r", values=_ticks(axis, rows))

@@ -12,6 +12,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from tools import measurements
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SLOW_START = ("XLA_FLAGS", "NPROC", "JAX_DISABLE_MOST_OPTIMIZATIONS")
 
@@ -118,9 +120,8 @@ def test_a_machine_that_was_not_quiet_is_said(module):
     assert "NOT quiet" in module("judging").sentences(found(c=one(0.25, others=[0.4, None])) | {"targets": []})
 
 
-def test_the_page_says_what_was_reached_and_the_picture_leaves_out_evenly_itself(module, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS.parent / "docs"))
-    judging, speed = module("judging"), module("speed")
+def test_the_page_lists_targets_and_times_and_the_picture_leaves_out_evenly_itself(module):
+    judging = module("judging")
     where = {
         "machine": {"cpu": "a processor", "cores": 2, "system": "Linux"},
         "versions": {"evenly": "1.0"},
@@ -129,10 +130,11 @@ def test_the_page_says_what_was_reached_and_the_picture_leaves_out_evenly_itself
     }
     given = found() | where
     given["targets"] = [target._asdict() for target in judging.targets(given)]
-    page = speed.page({"synthetic": given})
-    assert page.count("| yes |") == 4
-    assert "| fedjax | 8 | 8 to 8 | 8 |" in page
-    drawn = [row for rows in speed.chart({"synthetic": given}).to_dict()["datasets"].values() for row in rows if "contender" in row]
+    assert measurements.targets_part({"synthetic": given}).count("| yes |") == 4
+    assert "| fedjax | 8 | 8 to 8 | 8 |" in measurements.workload_part(given)
+    drawn = [
+        row for rows in measurements.speed_chart({"synthetic": given}).to_dict()["datasets"].values() for row in rows if "contender" in row
+    ]
     assert {row["contender"]: row["times"] for row in drawn} == {"evenly144": 0.1, "C": 0.25, "fedjax": 8.0, "lean": 20.0}
 
 

@@ -1,26 +1,18 @@
 """The benchmark of a lying client measures what it says, and its page claims no more than was measured."""
 
-import sys
+import importlib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tools.measurements import lying_client_sentences
 
 ROOT = Path(__file__).parents[2]
 
 
-def found_in(folder: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The benchmark and the page's part have one name."""
-    monkeypatch.syspath_prepend(str(ROOT / folder))
-    monkeypatch.delitem(sys.modules, "lying_client", raising=False)
-    import lying_client
-
-    monkeypatch.delitem(sys.modules, "lying_client")
-    return lying_client
-
-
 def test_one_lie_takes_the_model_and_caps_give_it_back(monkeypatch: pytest.MonkeyPatch):
-    bench = found_in("benchmarks", monkeypatch)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    bench = importlib.import_module("lying_client")
     case = next(case for case in bench.CASES if case.method == "q-fedavg(q=1)")
     honest, lying, capped = (
         bench.run(case, 0, lies=lies, caps=caps, length=6) for lies, caps in ((False, None), (True, None), (True, bench.CAPS))
@@ -31,15 +23,13 @@ def test_one_lie_takes_the_model_and_caps_give_it_back(monkeypatch: pytest.Monke
     assert capped.average > lying.average + 5
 
 
-def test_the_page_says_what_the_figures_say(monkeypatch: pytest.MonkeyPatch):
-    page = found_in("docs", monkeypatch)
-
+def test_the_sentences_of_the_page_agree_with_the_figures():
     def row(method: str, lie: str, honest: float, lying: float, capped: float, weight: float) -> dict:
         found = {"honest": (5.0, honest), "honest, capped": (5.0, honest), "lying": (weight, lying), "capped": (9.0, capped)}
         return {"method": method, "lie": lie} | {how: {"weight": w, "average": a} for how, (w, a) in found.items()}
 
     rows = [row("a", "rows", 80, 20, 79, 99), row("b", "huge loss", 80, 70, 75, 20), row("c", "update", 80, 30, 60, 5)]
-    first, second, third = page.sentences({"rows": rows, "clients": 20})
+    first, second, third = lying_client_sentences({"rows": rows, "clients": 20})
     assert "more than half of all weight in 1 of 2 cases" in first
     assert "under a: 80.0 % become 20.0 %" in first
     assert "never gets more than 9.0 % (a)" in second

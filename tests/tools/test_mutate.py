@@ -1,27 +1,15 @@
 """The script that makes mutants: what it changes, what it leaves alone, and which tests it finds."""
 
 import ast
-import importlib.util
-import sys
 import tomllib
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tools import mutate
 
-
-@pytest.fixture(scope="module")
-def mutate():
-    spec = importlib.util.spec_from_file_location("mutate", ROOT / "tools" / "mutate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mutate"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["mutate"]
-
+ROOT = Path(__file__).parents[2]
 
 SOURCE = '''"""Adds 1 + 1."""
 
@@ -43,7 +31,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
-def test_every_operator_constant_and_condition_is_changed_once(mutate, tmp_path: Path):
+def test_every_operator_constant_and_condition_is_changed_once(tmp_path: Path):
     file = tmp_path / "one.py"
     file.write_text(SOURCE)
     found = list(mutate.mutants(tmp_path, file))
@@ -56,26 +44,26 @@ def test_every_operator_constant_and_condition_is_changed_once(mutate, tmp_path:
     assert bytes_kept == SOURCE.replace("(a + b)", "((a - b))")  # positions are counted in bytes, texts in letters
 
 
-def test_one_becomes_zero_and_two(mutate, tmp_path: Path):
+def test_one_becomes_zero_and_two(tmp_path: Path):
     file = tmp_path / "one.py"
     file.write_text("x = f(1, 1.0, True, 5)\n")
     assert [one.change for one in mutate.mutants(tmp_path, file)] == ["1 -> 2", "1 -> 0", "1.0 -> 2.0", "1.0 -> 0.0"]
 
 
-def test_the_same_seed_draws_the_same_mutants(mutate):
+def test_the_same_seed_draws_the_same_mutants():
     first, again, other = (mutate.drawn(ROOT, ["parts"], 9, seed) for seed in (3, 3, 4))
     assert first == again != other
     assert len({one.source for one in first}) == 9
 
 
-def test_every_equivalent_mutant_is_still_there_and_has_a_reason(mutate):
+def test_every_equivalent_mutant_is_still_there_and_has_a_reason():
     for entry in tomllib.loads((ROOT / "tools" / "equivalent.toml").read_text()).get("mutant", []):
         found = mutate.mutants(ROOT, ROOT / entry["file"])
         assert any((one.text, one.change) == (entry["text"], entry["change"]) for one in found), f"{entry} has no place any more"
         assert len(entry["reason"]) > 20
 
 
-def test_mutants_that_are_known_to_be_equivalent_are_not_drawn(mutate, tmp_path: Path):
+def test_mutants_that_are_known_to_be_equivalent_are_not_drawn(tmp_path: Path):
     (tmp_path / "tools").mkdir()
     (tmp_path / "src" / "evenly" / "sums").mkdir(parents=True)
     (tmp_path / "src" / "evenly" / "sums" / "two.py").write_text("a = b + c\nd = e * f\n")
@@ -85,7 +73,7 @@ def test_mutants_that_are_known_to_be_equivalent_are_not_drawn(mutate, tmp_path:
     assert [one.change for one in mutate.drawn(tmp_path, ["sums"], 9, 0)] == ["e * f -> e / f"]
 
 
-def test_the_closest_tests_come_first(mutate, tmp_path: Path):
+def test_the_closest_tests_come_first(tmp_path: Path):
     files = {
         "src/evenly/sums/deep.py": "",
         "src/evenly/sums/__init__.py": "from evenly.sums.deep import x",
@@ -108,7 +96,7 @@ def test_the_closest_tests_come_first(mutate, tmp_path: Path):
     assert mutate.tests_of("src/evenly/shown/late.py", tmp_path, users) == ["tests/shown/test_page.py"]  # imported by nobody: its folder's
 
 
-def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(mutate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "sums.py").write_text("def total(a, b):\n    return a + b\n")
     (tmp_path / "test_sums.py").write_text(
@@ -124,7 +112,9 @@ def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(mutate, tmp_
         assert mutate.tried(mutant, tmp_path, [], 60)[1:3] == (False, words)
 
 
-def test_a_test_that_fails_without_the_change_kills_nothing(mutate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    one, other = (mutate.Outcome(None, True, f"tests/test_{name}.py::test[a b]", [], 1.0) for name in ("good", "broken"))
+def test_a_test_that_fails_without_the_change_kills_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    one, other = (
+        mutate.Outcome(cast(mutate.Mutant, None), True, f"tests/test_{name}.py::test[a b]", [], 1.0) for name in ("good", "broken")
+    )
     monkeypatch.setattr(mutate, "run_tests", lambda *_: (1, f"..\nFAILED {other.by} - assert 0\n1 failed"))
     assert [outcome.killed for outcome in mutate.checked([one, other], tmp_path)] == [True, False]
