@@ -6,8 +6,8 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
+from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.plan import Plan
-from evenly.experiment.results import Comparison, Run
 from evenly.experiment.study import Study, StudyPlan, choose, swept
 from evenly.types import Trace
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from evenly.datasets.load import load
 from evenly.experiment import tuning
+from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.plan import Plan
-from evenly.experiment.results import Comparison, Run
 from evenly.types import Trace
 
 ROWS = 10_000  # of each client in each split

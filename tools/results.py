@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from evenly.experiment.comparison import Comparison, group_metrics
 from evenly.experiment.config import Experiment, read_packaged
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import Store, read_record
 from evenly.experiment.paper import PaperLine, as_rows, side_by_side
 from evenly.experiment.plan import Plan
-from evenly.experiment.results import Comparison, group_metrics
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
 from evenly.metrics import Spread, half_width, spread
 from evenly.papers.findings import findings

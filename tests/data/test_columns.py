@@ -12,7 +12,7 @@ from evenly.data.columns import ColumnChoice, Fact, column_facts, feature_column
 from evenly.data.encoding import MISSING, fit_encoder
 from evenly.data.federation import Federation
 from evenly.datasets.load import column_names
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.report.facts import data_card
 
 DAYS = [datetime.date(2023, 1, 1) + datetime.timedelta(days=i) for i in range(40)]

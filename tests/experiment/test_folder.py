@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from evenly.experiment import folder as folders
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import RunRecord, Store, add_training, begin, finish, held, read_record, sweep, timed
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import open_results, open_study, read_plan, where_it_began
-from evenly.experiment.results import Comparison
 from tests.simulations import same_bits
 
 PLAN = Plan(

@@ -12,11 +12,11 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment import observe
+from evenly.experiment.comparison import Comparison, group_metrics, measured, over_seeds
 from evenly.experiment.execute import execute, setting_of
 from evenly.experiment.folder import Store
 from evenly.experiment.observe import Followers, Point
 from evenly.experiment.plan import Plan, Program
-from evenly.experiment.results import Comparison, group_metrics, measured, over_seeds
 from evenly.metrics import METRICS, accuracy, examples, measure
 from evenly.types import Trace
 

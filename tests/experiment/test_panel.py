@@ -6,11 +6,11 @@ import pytest
 from evenly.cli.tables import results_table
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
+from evenly.experiment.comparison import Comparison, tidy
 from evenly.experiment.execute import execute, panel_of
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import open_results
-from evenly.experiment.results import Comparison, tidy
 from evenly.metrics import seated
 from evenly.report.page import render
 from evenly.report.values import influence, mean_effective_clients

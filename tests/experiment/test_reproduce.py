@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from evenly.data.federation import Federation
-from evenly.experiment.config import Paper, packaged, read_packaged
-from evenly.experiment.paper import side_by_side
-from evenly.experiment.results import Comparison, Run
+from evenly.experiment.comparison import Comparison, Run
+from evenly.experiment.config import packaged, read_packaged
+from evenly.experiment.paper import Paper, side_by_side
 from evenly.metrics.clients import group_means
 from evenly.metrics.tables import accuracy
 from evenly.types import Trace

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from evenly.experiment import study as module
+from evenly.experiment.comparison import Run
 from evenly.experiment.config import Experiment, Quick, StudyTable
 from evenly.experiment.folder import Store
-from evenly.experiment.results import Run
 from evenly.experiment.study import StudyPlan, choose, execute_study, rows_of, swept, without
 from tests.studies import comparison, people, trace
 

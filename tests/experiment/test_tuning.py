@@ -14,10 +14,10 @@ import pytest
 
 from evenly.datasets.load import load
 from evenly.experiment import tuning as module
+from evenly.experiment.comparison import over_seeds
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
-from evenly.experiment.results import over_seeds
 from evenly.experiment.tuning import TrialDatabase, choose, trial_rows, tune, write_trials
 from evenly.experiment.tuning_space import planned
 from tests.tunings import DATA, Trainer, searched

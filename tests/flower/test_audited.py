@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.deployment import OPTIONS, InForce, read_options
 from evenly.experiment.reopen import open_results
-from evenly.experiment.results import Comparison
 from evenly.flower import Caps, first_arrays, strategy
 from evenly.flower.clients.jax import app
 from evenly.flower.lifecycle import in_force

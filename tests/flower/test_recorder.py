@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.data.splits import SPLITS
+from evenly.experiment.comparison import Comparison, final_by_seed, tidy
 from evenly.experiment.deployment import Flag, Flagged, LeftOut, read_left_out, read_rounds
 from evenly.experiment.reopen import open_results, open_study
-from evenly.experiment.results import Comparison, final_by_seed, tidy
 from evenly.flower.recorder import agreeing
 from evenly.flower.replies import Evaluated
 from evenly.metrics import accuracy

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from evenly.experiment.comparison import group_metrics
 from evenly.experiment.config import read_packaged
 from evenly.experiment.execute import execute
-from evenly.experiment.results import group_metrics
 from tests.datasets.real_data import need
 
 NAME = "beyond/acs-income"

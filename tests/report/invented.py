@@ -8,7 +8,7 @@ import numpy as np
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import Ragged
-from evenly.experiment.results import Comparison, Run
+from evenly.experiment.comparison import Comparison, Run
 from evenly.records import replace
 from evenly.types import Trace
 

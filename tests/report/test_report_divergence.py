@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.cli.tables import warnings_of
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.plan import Plan
-from evenly.experiment.results import Comparison
 from evenly.experiment.study import Study
 from evenly.report.facts import divergence
 from evenly.report.html import Html

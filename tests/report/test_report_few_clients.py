@@ -9,7 +9,7 @@ from tests.tunings import Trainer
 
 import evenly
 from evenly.experiment import tuning
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.report.chart_sections import charts
 from evenly.report.charts import named_accuracy, named_influence
 from evenly.report.choice import MethodChoice, choose

@@ -9,9 +9,9 @@ from invented import comparison, federation, with_groups
 
 import evenly
 from evenly.cli.tables import opening_of
+from evenly.experiment.comparison import Comparison, Incidents
 from evenly.experiment.deployment import UNKNOWN, Deployment, DeploymentFacts, Evaluation, Round
 from evenly.experiment.reopen import comparison_of
-from evenly.experiment.results import Comparison, Incidents
 from evenly.records import replace
 from evenly.report.choice import choose
 from evenly.report.values import client_rates, clients_split, final_values

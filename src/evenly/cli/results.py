@@ -74,7 +74,8 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dic
     from evenly.cli.tables import warnings_of
     from evenly.experiment.folder import RunRecord, read_record
     from evenly.experiment.reopen import open_study
-    from evenly.papers.study_page import study_charts, write_study_report
+    from evenly.papers.study_charts import study_charts
+    from evenly.papers.study_page import write_study_report
     from evenly.papers.thesis import views
 
     if least > 1:
@@ -151,8 +152,8 @@ def _rows(folder: Path, form: Format) -> bytes:
 
 
 def _tidy(folder: Path) -> list[dict[str, Any]]:
+    from evenly.experiment.comparison import tidy
     from evenly.experiment.reopen import open_results, open_study, read_plan
-    from evenly.experiment.results import tidy
     from evenly.experiment.study import StudyPlan
     from evenly.papers.thesis import tidy_study
 

@@ -20,10 +20,10 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
+    from evenly.experiment.comparison import Comparison
     from evenly.experiment.execute import Where
     from evenly.experiment.folder import RunRecord
     from evenly.experiment.plan import Plan
-    from evenly.experiment.results import Comparison
 
 
 # Run a plan into its folder: traces, rows, models and the report. Whatever stops it, it says how to go on.

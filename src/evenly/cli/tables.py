@@ -11,9 +11,9 @@ from rich.text import Text
 from evenly.algorithms import METHODS, Method, settings_of
 from evenly.data.federation import unprivileged_words
 from evenly.data.splits import CENTRAL
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.execute import Progress as Report
 from evenly.experiment.paper import PaperLine, as_rows
-from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS
 from evenly.notation import unknown
 from evenly.report import values as results

@@ -9,37 +9,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from evenly.algorithms import METHODS
 from evenly.datasets.load import table_source
+from evenly.experiment.paper import STRICT, Paper
 from evenly.experiment.plan import Plan, check_seeds
 from evenly.experiment.study import StudyPlan, swept
 from evenly.notation import unknown
 from evenly.outside import MOST_NESTED, check_nesting, fits, shortened
 from evenly.plugins import load_files
-
-STRICT = ConfigDict(extra="forbid", strict=True)  # "100" is not a number
-
-
-class Paper(BaseModel):
-    """Which figures of the paper stand beside ours.
-
-    `rows` maps our labels to the entries of `column` in the reference file; `metrics` maps the paper's names of metrics to
-    ours, where they differ (a file with levels, such as user and group, has them before the name: group_variance); `scale`
-    multiplies the paper's figures into our units; `setting` keeps only the figures with that entry; `split` is whose rows the
-    figures are about, where the file does not say.
-    """
-
-    model_config = STRICT
-    reference: str
-    dataset: str
-    rows: dict[str, str]
-    column: str = "objective"
-    setting: str = ""
-    split: str = "test"
-    metrics: dict[str, str] = {}
-    scale: dict[str, float] = {}
 
 
 class Quick(BaseModel):

@@ -24,10 +24,10 @@ from evenly.algorithms import Variant
 from evenly.algorithms.e2fl import E2FL
 from evenly.data.federation import Federation
 from evenly.datasets.load import load
+from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.folder import Store, held, sweep, timed, versions
 from evenly.experiment.observe import Followers, Log
 from evenly.experiment.plan import ALL_MODELS, Plan, Program, keep, members_of, plain, programs
-from evenly.experiment.results import Comparison, Run
 from evenly.notation import parse_one, unknown
 from evenly.outside import check_kinds, kinds_of
 from evenly.plugins import load_planned

@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 from evenly import __version__
+from evenly.experiment.comparison import Comparison, tidy
 from evenly.experiment.plan import NewerError, plain
-from evenly.experiment.results import Comparison, tidy
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
 from evenly.saving import Archive, DamagedError, Model, read_archive, save, write_archive

@@ -18,8 +18,8 @@ import numpy as np
 from evenly.algorithms import Variant
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
+from evenly.experiment.comparison import measured, shown_split
 from evenly.experiment.plan import Plan, Program
-from evenly.experiment.results import measured, shown_split
 from evenly.simulate.traces import Observe
 from evenly.types import Several, Trace
 

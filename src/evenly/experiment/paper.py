@@ -5,11 +5,34 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.config import Paper
+from evenly.experiment.comparison import Comparison, over_seeds
 from evenly.experiment.folder import read_record
-from evenly.experiment.results import Comparison, over_seeds
 from evenly.metrics import Spread
+
+STRICT = ConfigDict(extra="forbid", strict=True)  # "100" is not a number
+
+
+class Paper(BaseModel):
+    """Which figures of the paper stand beside ours.
+
+    `rows` maps our labels to the entries of `column` in the reference file; `metrics` maps the paper's names of metrics to
+    ours, where they differ (a file with levels, such as user and group, has them before the name: group_variance); `scale`
+    multiplies the paper's figures into our units; `setting` keeps only the figures with that entry; `split` is whose rows the
+    figures are about, where the file does not say.
+    """
+
+    model_config = STRICT
+    reference: str
+    dataset: str
+    rows: dict[str, str]
+    column: str = "objective"
+    setting: str = ""
+    split: str = "test"
+    metrics: dict[str, str] = {}
+    scale: dict[str, float] = {}
 
 
 class PaperLine(NamedTuple):

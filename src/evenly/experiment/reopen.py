@@ -11,6 +11,7 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS, Ragged
+from evenly.experiment.comparison import Comparison, Deployed, Incidents, Run, final_by_seed
 from evenly.experiment.deployment import (
     UNKNOWN,
     Deployment,
@@ -26,7 +27,6 @@ from evenly.experiment.deployment import (
 from evenly.experiment.execute import SeedSetting, execute, setting_of
 from evenly.experiment.folder import RunRecord, Store, read_record, slug, with_record
 from evenly.experiment.plan import NewerError, Plan, plain, programs
-from evenly.experiment.results import Comparison, Deployed, Incidents, Run, final_by_seed
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.plugins import refuse_unloaded
 from evenly.types import NO_CHOICE, Trace

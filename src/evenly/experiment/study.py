@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.execute import Seats, SeedSetting, StoppedError, Where, execute, on_threads, setting_of
 from evenly.experiment.folder import Store, read_record, slug, timed
 from evenly.experiment.observe import Log, within
 from evenly.experiment.plan import SCHEMA, Plan, members_of, plain
-from evenly.experiment.results import Comparison
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
 from evenly.outside import check_kinds, shortened

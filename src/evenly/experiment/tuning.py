@@ -22,9 +22,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from evenly.data.federation import Federation
 from evenly.datasets.load import HIDE_TEST, load
+from evenly.experiment.comparison import Comparison, Run, over_seeds
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import RunRecord, Store, begin, held, sweep, timed, with_record
-from evenly.experiment.results import Comparison, Run, over_seeds
 from evenly.experiment.tuning_space import Range, TuningPlan, planned, source_of
 from evenly.metrics import EQUITY_METRICS, EVERY_METRIC, GROUP_METRICS, Spread, spread
 from evenly.metrics.statistics import on_front

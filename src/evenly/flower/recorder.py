@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.experiment import deployment as files
+from evenly.experiment.comparison import Comparison, Incidents, measured, shown_split
 from evenly.experiment.deployment import (
     Deployment,
     DeploymentFacts,
@@ -30,7 +31,6 @@ from evenly.experiment.deployment import (
 from evenly.experiment.folder import RunRecord, add_training, begin, finish, with_record
 from evenly.experiment.observe import Live
 from evenly.experiment.reopen import comparison_of, latest, trace_of
-from evenly.experiment.results import Comparison, Incidents, measured, shown_split
 from evenly.flower.checks import SIGNALS
 from evenly.flower.replies import Evaluated
 from evenly.notation import parse

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.results import Run
+from evenly.experiment.comparison import Run
 from evenly.metrics import Spread, ratio, seated, sides, spread
 from evenly.metrics.runs import effective_clients
 from evenly.papers.thesis import Finding, StudyView, ThesisMethod, gap

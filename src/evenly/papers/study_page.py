@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import altair as alt
 import numpy as np
 
 from evenly.experiment.study import MARGIN, Outcome, Study
-from evenly.metrics import GROUP_METRICS, spread
+from evenly.metrics import spread
 from evenly.papers.findings import Finding, best, best_in_paper, findings
-from evenly.papers.thesis import COLUMNS, FRACTIONS, Pair, StudyView, ThesisMethod, on_average, pairs, points, score, views
-from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.papers.study_charts import study_charts
+from evenly.papers.thesis import FRACTIONS, StudyView, ThesisMethod, score, views
 from evenly.report.html import (
-    ChartFigure,
     Charts,
     Column,
     Html,
@@ -20,13 +18,10 @@ from evenly.report.html import (
     definitions,
     document,
     element,
-    figure_html,
     grid,
     join,
-    legend_of,
     section,
 )
-from evenly.report.values import format_spread
 from evenly.writing import write_whole
 
 # The methods of one partition: paper, ours as the study chooses, ours chosen honestly, one under the other in each cell.
@@ -106,222 +101,6 @@ def _paper(view: StudyView, method: ThesisMethod, metric: str) -> str:
 
 def _unit(metric: str) -> float:
     return 100.0 if metric in FRACTIONS else 1.0
-
-
-# Charts of a study: changes against the baseline, the paper beside ours, and trends over a setting.
-
-# What a part of a method changes on one partition: a bar for each aggregation, and the 95 % interval over seeds.
-
-CHANGE = "Change of |EOD| (left: fairer)"
-
-
-def study_change(changes: dict[str, list[Pair]], title: str, reach: tuple[float, float]) -> alt.LayerChart:
-    """`changes`: the name of a series -> its pairs, one for each aggregation. `reach` is the axis, so that charts can share it."""
-    names = list(changes)
-    rows = [_row(name, pair) for name, own in changes.items() for pair in own]
-    y = alt.Y("aggregation:N", sort=_order(changes), axis=alt.Axis(title=None, labelLimit=170))
-    base = alt.Chart(values(rows)).encode(y=y, yOffset=alt.YOffset("method:N", sort=names), color=colour_of(names))
-    x = alt.X("change:Q", axis=alt.Axis(title=CHANGE, tickCount=4), scale=alt.Scale(domain=list(reach)))
-    tooltip = [
-        alt.Tooltip("aggregation:N", title="Aggregation"),
-        alt.Tooltip("method:N", title="Shown"),
-        alt.Tooltip("change:Q", title="Change of |EOD|", format="+.3f"),
-        alt.Tooltip("interval:N", title="95 % interval"),
-        alt.Tooltip("accuracy:Q", title="Change of accuracy (points)", format="+.2f"),
-    ]
-    layers = [
-        base.mark_bar(opacity=0.55, height={"band": 0.8}).encode(x=x, tooltip=tooltip),
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", tooltip=tooltip),
-        alt.Chart(values([{"zero": 0}])).mark_rule(style="guide-line").encode(x=alt.X("zero:Q")),
-    ]
-    return finish(layers, title=title, description=f"{title}: change of |EOD| for each aggregation.", height=60 + 34 * len(_order(changes)))
-
-
-def reach_of(found: Sequence[Pair]) -> tuple[float, float]:
-    """From the lowest end of an interval to the highest, and 0 in any case."""
-    spreads = [spread(pair.change("eod_abs")) for pair in found]
-    ends = [s.mean + sign * np.nan_to_num(s.half_width) for s in spreads for sign in (-1, 1) if np.isfinite(s.mean)]
-    return min(0.0, *ends), max(0.0, *ends)
-
-
-def _order(changes: dict[str, list[Pair]]) -> Sequence[str]:
-    return list(dict.fromkeys(pair.method.aggregation for own in changes.values() for pair in own))
-
-
-def _row(name: str, pair: Pair) -> dict[str, object]:
-    found = spread(pair.change("eod_abs"))
-    low, high = found.mean - found.half_width, found.mean + found.half_width
-    interval = f"{low:+.3f} to {high:+.3f}" if np.isfinite(found.half_width) else "one seed"
-    accuracy = spread(pair.change("accuracy")).mean
-    return {
-        "aggregation": pair.method.aggregation, "method": name, "change": found.mean, "low": low, "high": high, "interval": interval,
-        "accuracy": accuracy,
-    }  # fmt: skip
-
-
-# The paper's figures against ours: one mark for each method and partition, and the line on which they would agree.
-
-
-def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study") -> alt.LayerChart:
-    """Ours under the paper's own way of choosing, because that is what its figures are."""
-    rows = [
-        {"method": str(view.place), "name": str(m), "paper": view.paper[m][metric], "ours": spread(outcome.values[metric]).mean}
-        for view in views
-        for m, outcome in view.outcomes[protocol].items()
-        if m in view.paper
-    ]
-    names = [str(view.place) for view in views]
-    seen = [row[who] for row in rows for who in ("paper", "ours")]
-    title = GROUP_METRICS[metric].title
-    title = title[0].upper() + title[1:]
-    room = alt.Scale(zero=False, padding=12, nice=False)
-    x = alt.X("paper:Q", axis=alt.Axis(title="Paper", tickCount=5), scale=room)
-    y = alt.Y("ours:Q", axis=alt.Axis(title="Ours", tickCount=5), scale=room)
-    digits = ".1f" if "%" in GROUP_METRICS[metric].range else ".3f"
-    tooltip = [
-        alt.Tooltip("name:N", title="Method"),
-        alt.Tooltip("method:N", title="Partition"),
-        alt.Tooltip("paper:Q", title="Paper", format=digits),
-        alt.Tooltip("ours:Q", title="Ours", format=digits),
-    ]
-    ends = [{"paper": end, "ours": end} for end in (min(seen), max(seen))]
-    layers = [
-        alt.Chart(values(ends)).mark_line(style="guide-line", strokeDash=[4, 3]).encode(x=x, y=y),
-        alt.Chart(values(rows))
-        .mark_point(filled=True, size=42, opacity=0.75)
-        .encode(x=x, y=y, color=colour_of(names), shape=shape_of(names), tooltip=tooltip),
-    ]
-    return finish(layers, title=title, description=f"{title}: the paper's {len(rows)} figures against ours.", height=280)
-
-
-# A metric over the partitions of a study, one line for each aggregation without reweighing and with everyone taking part.
-
-SHOWN = {
-    "accuracy": "Accuracy (%): higher is better", "eod_abs": "|EOD|: lower is fairer", "spd_abs": "|SPD|: lower is fairer",
-    "aod_abs": "|AOD|: lower is fairer", "acc_diff": "Accuracy difference: closer to 0 is fairer", "precision": "Precision (%)",
-}  # fmt: skip
-LEVEL = {"dirichlet": "Dirichlet alpha: further right is closer to IID"}
-
-
-def aggregations(views: Sequence[StudyView]) -> list[str]:
-    """The methods that are drawn, by their aggregation."""
-    return list(dict.fromkeys(m.aggregation for view in views for m in view.outcomes["honest"] if not (m.debias or m.parity or m.other)))
-
-
-def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.LayerChart:
-    """One mark per aggregation and partition; the means over seeds, with the interval in the tooltip."""
-    names, rows = aggregations(views), []
-    for view in views:
-        for method, outcome in view.outcomes[protocol].items():
-            if not (method.debias or method.parity or method.other):
-                found = spread(outcome.values[metric])
-                rows.append({
-                    "method": method.aggregation, "level": view.place.value, "value": found.mean,
-                    "text": format_spread(found, GROUP_METRICS[metric]),
-                })  # fmt: skip
-    unit = SHOWN[metric]
-    where = LEVEL.get(views[0].place.partition, "Coverage: further left means more clients")
-    base = alt.Chart(values(rows)).encode(
-        x=alt.X("level:O", sort=[view.place.value for view in views], axis=alt.Axis(title=where, labelAngle=0)),
-        y=alt.Y("value:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False, padding=10)),
-        color=colour_of(names),
-    )
-    tooltip = [
-        alt.Tooltip("method:N", title="Aggregation"),
-        alt.Tooltip("level:N", title="Partition"),
-        alt.Tooltip("text:N", title=unit.partition(":")[0]),
-    ]
-    layers = [
-        base.mark_line(strokeWidth=1.8, opacity=0.75),
-        base.mark_point(filled=True, size=70, opacity=0.95).encode(shape=shape_of(names), tooltip=tooltip),
-    ]
-    title = GROUP_METRICS[metric].title
-    title = title[0].upper() + title[1:]
-    return finish(layers, title=title, description=f"{title} of {len(names)} aggregations over {len(views)} partitions.", height=260)
-
-
-# The sections of a study's page that are charts: partitions, reweighing, parity sampling, and the paper beside ours.
-
-TITLES = {
-    "trend": "How do the aggregations fare from partition to partition?",
-    "debias": "What does local reweighing change?",
-    "parity": "What does parity sampling change?",
-    "paper": "Ours beside the paper's",
-}
-INTERVALS = "Lines are 95 % intervals over seeds; one that crosses 0 decides nothing."
-NOTES = {
-    "trend": "Means over seeds under the study's protocol, without reweighing and with everyone taking part. Intervals: point at a mark.",
-    "debias": f"The same method with reweighing and without, everyone taking part. {INTERVALS}",
-    "parity": f"The same method with parity sampling and with everyone; no reweighing, honest protocol. {INTERVALS}",
-    "paper": "Ours under the study's protocol, one mark for each method and partition. On the dashed line both would agree.",
-}
-Drawn = tuple[str, ChartFigure]  # a section and a figure in it
-
-
-def study_charts(seen: list[StudyView]) -> Charts:
-    """All figures, in the order in which they are read."""
-    drawn = [*_trends(seen), *_changes(seen), *_beside_paper(seen)]
-    sections = {key: _section(key, own) for key in TITLES if (own := [figure for where, figure in drawn if where == key])}
-    return Charts(sections, {figure.identifier: figure.spec for _, figure in drawn})
-
-
-def _trends(seen: list[StudyView]) -> list[Drawn]:
-    found: list[Drawn] = []
-    kinds = dict.fromkeys(view.place.partition for view in seen)
-    for kind in kinds:
-        own = [view for view in seen if view.place.partition == kind]
-        for metric in COLUMNS.values():
-            chart = study_trend(own, metric, "study")
-            found.append(
-                (
-                    "trend",
-                    ChartFigure(
-                        f"chart-trend-{kind}-{metric}", chart, kind.replace("_", " ") if len(kinds) > 1 else "", tuple(aggregations(seen))
-                    ),
-                )
-            )
-    return found
-
-
-def _changes(seen: list[StudyView]) -> list[Drawn]:
-    found: list[Drawn] = []
-    for key, of_view in (("debias", _reweighed), ("parity", _sampled)):
-        by_view = [of_view(view) for view in seen]
-        drawn = [pair for own in by_view for series in own.values() for pair in series]
-        for i, (view, own) in enumerate(zip(seen, by_view, strict=True)):
-            if any(own.values()):
-                cost = on_average([pair.change("accuracy") for pair in list(own.values())[-1]])
-                caption = f"Accuracy changes by {points(cost)} points on average ({list(own)[-1]})."
-                chart = study_change(own, str(view.place).capitalize(), reach_of(drawn))
-                found.append((key, ChartFigure(f"chart-{key}-{i}", chart, caption, tuple(own))))
-    return found
-
-
-def _reweighed(view: StudyView) -> dict[str, list[Pair]]:
-    return {f"{p} protocol": [pair for pair in pairs([view], p, "debias") if not pair.method.parity] for p in ("study", "honest")}
-
-
-def _sampled(view: StudyView) -> dict[str, list[Pair]]:
-    found = [pair for pair in pairs([view], "honest", "parity") if not pair.method.debias]
-    return {f"p = {p}": [pair for pair in found if pair.method.parity == p] for p in dict.fromkeys(q.method.parity for q in found)}
-
-
-def _beside_paper(seen: list[StudyView]) -> list[Drawn]:
-    known = [view for view in seen if view.paper and any(m in view.paper for m in view.outcomes["study"])]
-    if not known:
-        return []
-    names = tuple(str(view.place) for view in known)
-    return [
-        ("paper", ChartFigure(f"chart-paper-{m}", study_paper(known, m), "Dashed: where both would agree.", names))
-        for m in COLUMNS.values()
-    ]
-
-
-def _section(key: str, figures: list[ChartFigure]) -> Html:
-    legend, note = legend_of(figures[0].legend, others=False), element("p", {"class": "soft"}, NOTES[key])
-    return section(
-        key, TITLES[key], note, legend, element("div", {"class": f"figures of-{min(len(figures), 3)}"}, *map(figure_html, figures))
-    )
 
 
 # The report of a study, or of several: findings first, then charts, and every method on every partition.

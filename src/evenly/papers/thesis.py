@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL
+from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.plan import SCHEMA, Plan
-from evenly.experiment.results import Comparison, Run
 from evenly.experiment.study import PROTOCOLS, Outcome, Study, without
 from evenly.metrics import Spread, spread
 from evenly.notation import parse

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.report.values import Cell, Row, Table, results_table
 
 __all__ = ["Cell", "Row", "Table", "results_table", "write_report"]

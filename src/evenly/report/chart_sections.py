@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenly.data.splits import SPLITS
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.metrics import EVERY_METRIC, METRICS
 from evenly.report.charts import (
     convergence,

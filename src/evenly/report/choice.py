@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.metrics import EVERY_METRIC
 from evenly.report.disclosure import hidden_clients
 from evenly.report.group_values import with_groups

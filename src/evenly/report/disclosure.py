@@ -9,7 +9,7 @@ import numpy as np
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.metrics import GROUP_METRICS, METRICS, accuracy, by_attribute, examples, pooled, sides
 from evenly.metrics.clients import tenth
 from evenly.metrics.tables import BEST_CLIENT, BEST_TENTH, GROUPS, OF_CLIENTS, SIDES, SOME_CLIENTS, WORST_CLIENT, WORST_TENTH

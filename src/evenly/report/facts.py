@@ -6,9 +6,9 @@ import numpy as np
 
 from evenly.data.columns import column_facts
 from evenly.data.splits import SPLITS
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.deployment import InForce
 from evenly.experiment.paper import PaperLine, as_rows
-from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC, examples
 from evenly.report.html import Column, Html, definitions, element, grid, section
 from evenly.report.values import SPLIT_WORDS, clients_split, format_spread, format_value

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.metrics import GROUP_METRICS
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart

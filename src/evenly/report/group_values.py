@@ -8,7 +8,7 @@ import numpy as np
 from evenly.data.federation import Federation
 from evenly.data.sensitive import FEW, Attribute
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.results import Comparison, Run
+from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
 from evenly.metrics.statistics import LEAST_CLIENTS, over_people
 from evenly.report.disclosure import RESTS_ON, HiddenGroups, hidden_groups

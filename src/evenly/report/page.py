@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL
+from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
-from evenly.experiment.results import Comparison
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.tables import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.chart_sections import charts

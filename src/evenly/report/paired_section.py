@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
 from evenly.report.choice import MethodChoice
 from evenly.report.html import Column, Html, element, grid, join, section, unbroken

@@ -3,7 +3,7 @@
 import numpy as np
 
 from evenly.data.splits import CENTRAL
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS
 from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import client_groups

@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from evenly.algorithms import METHODS
+from evenly.experiment.comparison import Comparison, Deployed, Incidents, Run
 from evenly.experiment.deployment import UNKNOWN, Flagged, InForce, LeftOut
-from evenly.experiment.results import Comparison, Deployed, Incidents, Run
 from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import MANY, Hidden, hidden_clients, hidden_groups, hidden_words, withheld_client_metrics
 from evenly.report.group_values import groupings, rows_shown

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenly.algorithms import METHODS
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.results import Comparison, Run, shown_split
+from evenly.experiment.comparison import Comparison, Run, shown_split
 from evenly.metrics import (
     EVERY_METRIC,
     GROUP_METRICS,

@@ -7,7 +7,7 @@ import numpy as np
 
 from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.results import Comparison, Run
+from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import pooled, rates, ratio
 from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import hidden_groups, small_cells

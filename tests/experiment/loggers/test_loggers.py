@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evenly.cli import app
-from evenly.experiment.loggers import background, logging_to
-from evenly.experiment.loggers.background import path_of
+from evenly.experiment import loggers
+from evenly.experiment.loggers import logging_to, path_of
 from evenly.experiment.observe import Point, RunId
 
 LABEL = "q-fedavg(q=1)"
@@ -204,7 +204,7 @@ class Backend:
 
 def test_a_logger_that_fails_is_given_up_with_one_sentence(caplog: pytest.LogCaptureFixture):
     backend = Backend(fails_at=2)
-    with background.in_background("mlflow", backend) as log:
+    with loggers.in_background("mlflow", backend) as log:
         for done in range(50):
             log(point(done))
     assert backend.logged == [0, 1]
@@ -212,9 +212,9 @@ def test_a_logger_that_fails_is_given_up_with_one_sentence(caplog: pytest.LogCap
 
 
 def test_a_logger_that_hangs_is_not_waited_for(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(background, "PATIENCE", 0.1)
+    monkeypatch.setattr(loggers, "PATIENCE", 0.1)
     backend, began = Backend(hangs_at=1), time.monotonic()
-    with background.in_background("wandb", backend) as log:
+    with loggers.in_background("wandb", backend) as log:
         for done in range(5):
             log(point(done))
         assert time.monotonic() - began < 1, "training does not wait"
@@ -225,12 +225,12 @@ def test_a_logger_that_hangs_is_not_waited_for(caplog: pytest.LogCaptureFixture,
 
 def test_everything_is_logged_before_the_end_and_an_interrupt_is_told():
     backend = Backend()
-    with background.in_background("mlflow", backend) as log:
+    with loggers.in_background("mlflow", backend) as log:
         for done in range(200):
             log(point(done))
     assert backend.logged == [*range(200), "finished"]
     stopped = Backend()
-    with pytest.raises(KeyboardInterrupt), background.in_background("mlflow", stopped):
+    with pytest.raises(KeyboardInterrupt), loggers.in_background("mlflow", stopped):
         raise KeyboardInterrupt
     assert stopped.logged == ["stopped"]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
-from evenly.experiment.loggers.background import key_of, metrics_of, params_of
+from evenly.experiment.loggers import key_of, metrics_of, params_of
 from evenly.experiment.observe import Point, RunId
 
 TAG = "evenly.run"

@@ -9,7 +9,7 @@ from typing import Any
 from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
-from evenly.experiment.loggers.background import metrics_of, params_of, path_of
+from evenly.experiment.loggers import metrics_of, params_of, path_of
 from evenly.experiment.observe import Point, RunId
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import wandb
 
-from evenly.experiment.loggers.background import key_of, metrics_of, params_of
+from evenly.experiment.loggers import key_of, metrics_of, params_of
 from evenly.experiment.observe import Point, RunId
 
 

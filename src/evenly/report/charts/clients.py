@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 
-from evenly.experiment.results import Comparison, Run
+from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import METRICS, measure
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.values import SPLIT_WORDS, client_accuracy, influence, served

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from evenly.data.splits import SPLITS
-from evenly.experiment.results import Comparison, Run
+from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import METRICS, accuracy, dual_weights, examples, generalised_mean, seated
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.values import NAMED, SPLIT_WORDS, Influence, influence, training_rows

@@ -10,9 +10,9 @@ import pytest
 from evenly.cli import results
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
+from evenly.experiment.comparison import Comparison, Run, over_seeds, tidy
 from evenly.experiment.folder import Store, write_tidy
 from evenly.experiment.plan import Plan
-from evenly.experiment.results import Comparison, Run, over_seeds, tidy
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, measure_groups, rates
 from evenly.records import replace
 from evenly.types import Trace
@@ -87,7 +87,7 @@ def test_without_groups_nothing_changes_but_the_accuracy_on_a_central_set(tiny: 
 
 
 def test_of_very_many_clients_there_are_quantiles(tiny: Federation, some_trace: Trace, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("evenly.experiment.results.MOST_LISTED", tiny.clients - 1)
+    monkeypatch.setattr("evenly.experiment.comparison.MOST_LISTED", tiny.clients - 1)
     few = pd.DataFrame(tidy(comparison(tiny, some_trace)))
     assert set(few.level) == {"model", "clients", "group"}
     own, single = (
