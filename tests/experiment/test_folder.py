@@ -126,22 +126,28 @@ def test_a_damaged_plan_is_not_taken_for_other_settings(copy):
     assert not (copy / "traces").exists()
 
 
+def record_of(folder: Path) -> RunRecord:
+    record = read_record(folder)
+    assert record is not None
+    return record
+
+
 def test_the_first_command_stays_and_time_adds_up(tmp_path):
     begin(tmp_path, RECORD)
-    assert read_record(tmp_path).started_in == os.path.relpath(Path.cwd(), tmp_path)
+    assert record_of(tmp_path).started_in == os.path.relpath(Path.cwd(), tmp_path)
     add_training(tmp_path, 2.0)
     again = begin(tmp_path, dataclasses.replace(RECORD, command="evenly resume out", title="Another title"))
     assert (again.command, again.title, again.seconds, again.status) == ("evenly run test.toml", "Another title", 2.0, "running")
     add_training(tmp_path, 3.0)
     assert finish(tmp_path).seconds == 5.0
-    assert read_record(tmp_path).status == "finished"
+    assert record_of(tmp_path).status == "finished"
 
 
 def test_time_is_kept_when_training_is_stopped(tmp_path):
     begin(tmp_path, RECORD)
     with pytest.raises(KeyboardInterrupt), timed(tmp_path, tmp_path / "traces"):
         raise KeyboardInterrupt
-    assert read_record(tmp_path).seconds > 0
+    assert record_of(tmp_path).seconds > 0
 
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(copy):
@@ -177,6 +183,7 @@ with held(Path(sys.argv[1])):
 def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
     folder = tmp_path / "deep" / "out"
     with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE) as process:
+        assert process.stdout
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(ValueError, match=rf"Process {process.pid} on \S+ is working in the folder '{folder}'. Wait"), held(folder):
             pytest.fail("two at once")
@@ -224,11 +231,11 @@ def test_what_is_not_ours_is_not_swept(tmp_path):
 def test_results_of_several_versions_say_so(tmp_path, monkeypatch):
     begin(tmp_path, RECORD)
     add_training(tmp_path, 1.0)
-    before = read_record(tmp_path).versions
+    before = record_of(tmp_path).versions
     monkeypatch.setattr(folders, "versions", lambda: {**before, "jax": "99.0"})
     add_training(tmp_path, 1.0)
     add_training(tmp_path, 1.0)
-    assert read_record(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}
+    assert record_of(tmp_path).versions == {**before, "jax": f"{before['jax']}, 99.0"}
 
 
 @pytest.mark.parametrize("first", [lambda out: begin(out, RunRecord()), lambda out: add_training(out, 1.0)])
@@ -237,4 +244,4 @@ def test_where_a_run_began_is_kept_also_without_a_command(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     first(Path("out"))
     assert begin(Path("out"), RunRecord(command="evenly resume out")).started_in == ".."
-    assert read_record(Path("out")).command == "evenly resume out"
+    assert record_of(Path("out")).command == "evenly resume out"

@@ -1,6 +1,7 @@
 """Few clients have lines with their names instead of histograms, clouds of dots and Lorenz curves; attributes come before intersections."""
 
 import json
+from typing import Any
 
 import pytest
 from invented import comparison, federation, with_groups
@@ -23,7 +24,7 @@ from evenly.report.values import final_values
 HOSPITALS = tuple(f"Hospital {letter}" for letter in "ABCDEFGH")
 
 
-def few(clients: int = 8, **options: object) -> Comparison:
+def few(clients: int = 8, **options: Any) -> Comparison:
     return comparison(data=federation(clients, names=HOSPITALS[:clients] if clients <= 8 else (), rows=(40, 10, 30)), seeds=2, **options)
 
 
@@ -55,6 +56,7 @@ def test_the_worst_served_client_stands_on_top_and_the_average_is_a_line():
 def test_a_hidden_client_has_no_line():
     found = few()
     for chart in (named_accuracy(found, ["fedavg"], "test", (0, 3), 70.0), named_influence(found, ["fedavg"], (0, 3))):
+        assert chart is not None
         text = json.dumps(chart.to_dict())
         assert "Hospital B" in text
         assert "Hospital A" not in text

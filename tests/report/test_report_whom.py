@@ -1,6 +1,7 @@
 """Every page opens with whom the model serves worst and with what a trivial model would score; what is hidden is never named there."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -190,7 +191,7 @@ def test_of_clients_that_tell_only_an_accuracy_no_labels_are_made_up():
     assert said(deployed(tables=False))[0] == "fedavg is right for 69.0 % of 200 rows."
 
 
-def audited(**options: object) -> "evenly.Audit":
+def audited(**options: Any) -> "evenly.Audit":
     rows = [(name, t, p) for name, own in zip(NAMES, SERVED, strict=True) for t in (0, 1) for p in (0, 1) for _ in range(own[t, p])]
     frame = pd.DataFrame(rows, columns=["hospital", "y", "p"]).replace({"y": {0: "no", 1: "yes"}, "p": {0: "no", 1: "yes"}})
     return evenly.audit(frame, label="y", prediction="p", client="hospital", favourable="yes", **options)

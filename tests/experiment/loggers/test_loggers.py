@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def log_all(name: str, folder: Path, points: Sequence[Point]) -> None:
 def go_on(name: str, folder: Path) -> None:
     """A run that is killed at round 10 and goes on: it begins with what was before."""
     with pytest.raises(KeyboardInterrupt), logging_to([name], folder) as log:  # noqa: PT012
+        assert log is not None
         log(point(0))
         log(point(10))
         log(point(0, seed=1))
@@ -45,8 +47,7 @@ def go_on(name: str, folder: Path) -> None:
 
 def events(path: Path) -> list[tuple[int, str, float]]:
     """Scalars in an event file: records of a length, a checksum, as many bytes, and a checksum."""
-    from tensorboardX.proto.event_pb2 import Event
-
+    Event = import_module("tensorboardX.proto.event_pb2").Event
     data, found = path.read_bytes(), []
     while data:
         (size,) = struct.unpack("<Q", data[:8])
@@ -77,6 +78,7 @@ def test_mlflow_holds_every_point_once_with_the_settings(tmp_path: Path, monkeyp
     go_on("mlflow", tmp_path / "out")
     client = MlflowClient(f"sqlite:///{tmp_path / 'out' / 'logs' / 'mlflow' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("evenly/paper/test")
+    assert experiment is not None
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(runs) == {f"{LABEL} seed 0", f"{LABEL} seed 1"}
     for run in runs.values():
@@ -89,8 +91,7 @@ def test_mlflow_holds_every_point_once_with_the_settings(tmp_path: Path, monkeyp
 
 def records(path: Path) -> list[Any]:
     """What a W&B file holds: after seven bytes, records of a checksum, a length, a kind and as many bytes, in blocks of 32 KiB."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
+    Record = import_module("wandb.proto.wandb_internal_pb2").Record
     data, at, begun, found = path.read_bytes(), 7, b"", []
     while at < len(data):
         if at // 32768 != (at + 6) // 32768:  # no head fits into the rest of a block
