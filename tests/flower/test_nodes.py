@@ -11,6 +11,7 @@ from evenly.algorithms import algorithm
 from evenly.flower import roster
 from evenly.flower.replies import CensusReply
 from evenly.flower.roster import grown, grows, introduced, present, unknown_clients
+from evenly.types import Seeds
 
 
 class Slow:
@@ -70,3 +71,31 @@ def test_of_unknown_clients_only_their_number_is_known():
 @pytest.mark.parametrize("text, may", [("q-fedavg(q=1)", True), ("afl", False)])
 def test_clients_may_join_where_nothing_is_kept_for_each(text: str, may: bool):
     assert grows(algorithm(text).rule) is may
+
+
+def test_rank_clustering_compares_one_layer_or_all():
+    """In the first layer clients 0 and 1 agree, in the second clients 0 and 3; client 2 did not answer."""
+    up, down = np.arange(6), np.arange(6)[::-1].copy()
+    places = {0: [up, up], 1: [up, down], 3: [down, up]}
+    drawn = np.array([0, 0, 1, 0], np.int32)
+
+    def pairs(layer: int) -> list[bool]:
+        made = algorithm(f"e2fl(groups=2, inference=rank-clustering, layer={layer})")
+        found = roster.clustered(made, places, drawn, Seeds())
+        assert found[2] == 1
+        return [bool(found[0] == found[k]) for k in (1, 3)]
+
+    assert pairs(1) == [True, False]
+    assert pairs(2) == [False, True]
+    assert sum(pairs(0)) == 1
+    assert drawn.tolist() == [0, 0, 1, 0]
+    with pytest.raises(ValueError, match=r"layer must be 0 \(all\) or from 1 to 2, got 3"):
+        pairs(3)
+
+
+def test_models_can_be_told_apart_once_they_differ():
+    apart = algorithm("ifca(groups=2)")
+    equal = [np.ones((2, 3)), np.zeros((2, 1))]
+    assert not roster.tell_apart(apart, equal)
+    assert roster.tell_apart(apart, [equal[0], np.array([[0.0], [1.0]])])
+    assert not roster.tell_apart(algorithm("fedavg"), [np.arange(6.0).reshape(2, 3)])

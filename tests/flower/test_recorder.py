@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from evenly.algorithms import algorithm
 from evenly.cli import app
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison, final_by_seed, tidy
 from evenly.experiment.deployment import Flag, Flagged, LeftOut, read_left_out, read_rounds
 from evenly.experiment.reopen import open_results, open_study
-from evenly.flower.recorder import agreeing
+from evenly.flower.caps import Caps
+from evenly.flower.recorder import agreeing, deployment_of
 from evenly.flower.replies import Evaluated
 from evenly.metrics import accuracy
 from evenly.report.charts.rounds import weight_history
@@ -19,6 +21,7 @@ from evenly.report.choice import choose
 from evenly.report.page import render
 from evenly.report.trust import left_out_section
 from evenly.report.values import clients_split, final_values
+from evenly.types import Seeds
 from evenly.watch.state import WatchState
 from tests.flower.deployments import CLIENTS, NAMES, one_round, recorder
 
@@ -287,3 +290,60 @@ def test_rows_are_tidy(folder):
     rows = list(tidy(open_results(folder)))
     assert {row["label"] for row in rows} == {"q-fedavg(q=1)"}
     assert any(row["level"] == "client" and row["name"] == "hospital 3" and row["metric"] == "accuracy" for row in rows)
+
+
+def test_a_round_keeps_what_clients_said_and_the_time_of_both_halves(tmp_path):
+    kept = recorder(tmp_path / "run", groups=False)
+    kept.round(1, [2, 0, 1], [0.5, 0.5, 0.0], examples={2: 7, 0: 9}, seconds=2.0)
+    kept.evaluation(1, [Evaluated(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 2}}, {})], seconds=0.5)
+    kept.write()
+    (done,) = read_rounds(tmp_path / "run")
+    assert done.examples.tolist() == [7, 9, 0]
+    assert done.seconds == 2.5
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["seconds"] == 2.5
+    kept.evaluation(2, [Evaluated(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 3}}, {})])
+    kept.write()
+    assert [len(one.cohort) for one in read_rounds(tmp_path / "run")] == [3, 0]
+    incidents = kept.comparison().incidents
+    assert incidents is not None
+    assert incidents.asked == 3
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["seconds"] == 2.5
+
+
+def test_a_server_that_begins_again_forgets_who_was_left_out_before(tmp_path):
+    wrong = LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")
+    recorder(tmp_path / "run").introduced([wrong])
+    first = recorder(tmp_path / "run")
+    first.introduced([wrong])
+    first.write()
+    again = recorder(tmp_path / "run")
+    again.introduced([wrong])
+    assert again.left_out == [wrong]
+    assert recorder(tmp_path / "run", done=1).left_out == [wrong]
+
+
+@pytest.mark.parametrize("how, evaluated", [("failed", True), ("finished", False)])
+def test_no_report_is_written_of_a_run_that_failed_or_was_not_evaluated(how, evaluated, tmp_path):
+    kept = recorder(tmp_path / "run")
+    if evaluated:
+        one_round(kept, 1)
+    else:
+        kept.round(1, [0], [1.0])
+    kept.end(how)
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_as_many_tables_as_accuracies_stay_tables():
+    table = {"examples": 8, "loss": 0.1, "table": np.full((1, 2, 2), 2), "correct": None}
+    replies = [Evaluated(0, {"test": table}, {}), Evaluated(1, {"test": {**table, "table": None, "correct": 4}}, {})]
+    kept, strange = agreeing(replies, 1, {})
+    assert kept == replies
+    assert strange == []
+
+
+def test_a_deployment_names_its_sampling_and_its_caps():
+    made = algorithm("fedavg+weighted(clients=3)")
+    found = deployment_of(made, Seeds(), [], notation="fedavg+weighted(clients=3)+reweigh", caps=Caps(loss="3x"))
+    assert (found.sampling, found.caps) == ("weighted(clients=3)", {"loss": "3x"})
+    plain = deployment_of(made, Seeds(), [], notation="fedavg+reweigh")
+    assert (plain.sampling, plain.caps, deployment_of(made, Seeds(), []).sampling) == ("", {}, "")

@@ -1,6 +1,7 @@
 """A server that was killed goes on to the same bits, and never with another run's folder."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -162,3 +163,21 @@ def test_a_kill_while_writing_leaves_the_state_before(tmp_path, monkeypatch):
         save(tmp_path, deployment(), round=4, state={"a": np.zeros(2)})
     assert rounds_done(tmp_path) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", NAME]
+
+
+def test_the_format_is_1_and_a_newer_one_is_refused(tmp_path):
+    path = saved(tmp_path, {"a": np.ones(2)})
+    with np.load(path) as file:
+        held = dict(file)
+    header = json.loads(str(held["header"]))
+    assert header["format"] == 1
+    with open(path, "wb") as file:
+        np.savez(file, **(held | {"header": np.array(json.dumps(header | {"format": 2}))}))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="has format 2"):
+        load(tmp_path, deployment(), {"a": np.ones(2)})
+
+
+def test_every_difference_between_two_runs_is_named(tmp_path):
+    claim(tmp_path, deployment())
+    with pytest.raises(ValueError, match=r"the method, there q-fedavg\(q=1\), here fedavg \(the seeds too\)\."):
+        claim(tmp_path, deployment("fedavg", seeds=Seeds.all(1)))

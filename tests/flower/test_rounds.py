@@ -156,3 +156,67 @@ def test_weights_that_are_not_finite_stop_the_round_with_a_reason():
     made, state = begun("fedsgd(q=1)+full")
     with pytest.raises(ValueError, match=r"weights of this round are not finite.*check the clients' loss"):
         one_round(made, state, SIGNALS._replace(loss=np.array([0.5, -2.0, 1.0, 0.1, 0.7], np.float32)), TRAINED)
+
+
+def test_an_update_that_a_cap_shortens_counts_as_the_shorter_update():
+    """q-FedAvg divides by lengths, so those must be the shortened ones."""
+    made, state = begun("q-fedavg(q=1)+full")
+    longest = 0.05 * np.sqrt(sum(leaf.size for leaf in MODEL))
+    capped = one_round(made, state, SIGNALS, TRAINED, Caps(norm=float(longest)))
+    lengths = [np.sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(own, MODEL, strict=True))) for own in TRAINED]
+    factors = [min(longest / length, 1.0) for length in lengths]
+    assert max(factors) < 1
+    shortened = [[m + np.float32(f) * (a - m) for a, m in zip(own, MODEL, strict=True)] for f, own in zip(factors, TRAINED, strict=True)]
+    expected = one_round(made, state, SIGNALS, shortened)
+    for a, b, old in zip(capped.state.model, expected.state.model, MODEL, strict=True):
+        np.testing.assert_allclose(a - old, b - old, rtol=1e-3, atol=1e-6)
+
+
+def test_a_broken_update_has_no_inner_products():
+    made, state = begun("fedmgda+full")
+    huge = [[np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own for k, own in enumerate(TRAINED)]
+    here = np.arange(K) != 2
+    done = one_round(made, state, SIGNALS, huge)
+    alone = one_round(
+        made, state, Signals(*(None if v is None else v[here] for v in SIGNALS)), [own for k, own in enumerate(TRAINED) if k != 2]
+    )
+    assert done.counted.tolist() == here.tolist()
+    np.testing.assert_allclose(done.weights[here], alone.weights, rtol=1e-4, atol=1e-5)
+
+
+def test_a_change_is_added_in_its_own_memory_where_that_may_be_written():
+    model, change = np.ones(3, np.float32), np.arange(3, dtype=np.float32)
+    locked = change.copy()
+    locked.flags.writeable = False
+    assert rounds._moved(model, change.copy()).tolist() == [1, 2, 3]
+    assert rounds._moved(model, change) is change
+    assert rounds._moved(model, locked).tolist() == [1, 2, 3]
+    assert locked.tolist() == [0, 1, 2]
+    wide = rounds._moved(model.astype(np.float64), np.full(3, 1e-9, np.float32))
+    assert wide.dtype == np.float64
+    assert (wide > 1).all()
+    assert model.tolist() == [1, 1, 1]
+
+
+def test_a_total_is_multiplied_by_one_number_or_by_one_for_each_model():
+    total = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    np.testing.assert_array_equal(rounds._times(total, np.array(3, np.float32)), 3 * total)
+    scaled = rounds._times(total, np.array([2.0, 0.5], np.float32))
+    np.testing.assert_array_equal(scaled, np.stack([2 * total[0], total[1] / 2]))
+    assert scaled.dtype == np.float32
+
+
+@pytest.mark.parametrize("text, same", [("fedavg+full", True), ("fedavg+full+server-momentum(learning_rate=1)", True), ("afl+full", False)])
+def test_clients_use_what_they_train_unless_the_server_averages_models(text: str, same: bool):
+    made, state = begun(text)
+    state = one_round(made, state, SIGNALS, TRAINED).state
+    assert rounds.serves_its_model(made, state) is same
+
+
+def test_clients_that_count_stand_for_those_that_do_not():
+    coefficients = np.array([[0.25, 0.25, 0.5], [0.5, 0.0, 0.5]], np.float32)
+    kept = coefficients * np.array([1, 1, 0], np.float32)
+    np.testing.assert_array_equal(rounds._share_for_absent(coefficients, kept), [2.0, 2.0])
+    np.testing.assert_array_equal(rounds._share_for_absent(coefficients, kept * np.array([[1], [0]])), [2.0, 0.0])
+    assert rounds._share_for_absent(coefficients[0], coefficients[0]) == 1.0
+    assert rounds._share_for_absent(coefficients[0], np.zeros(3, np.float32)).dtype == np.float32

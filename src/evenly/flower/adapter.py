@@ -4,6 +4,7 @@ Per round it draws the simulator's cohort, sends the model, reads signals off th
 moves. It knows no method: what a method needs is read from its parts.
 """
 
+import functools
 import json
 import logging
 import time
@@ -72,12 +73,9 @@ def _finite(value: Any) -> np.ndarray | None:
 
 def _mean(said: list[tuple[np.ndarray, np.ndarray]]) -> Any:
     """Of values of the shape that most sent: lists of other lengths cannot be averaged with them."""
-    usual = Counter(own.shape for _, own in said).most_common(1)[0][0]
-    counted = [(weight, own) for weight, own in said if own.shape == usual]
-    total, mass = counted[0][1], counted[0][0]
-    for weight, own in counted[1:]:
-        total, mass = total + own, mass + weight
-    return (total / mass).tolist()
+    usual = Counter(own.shape for _, own in said).most_common()[0][0]
+    weights, products = zip(*((weight, own) for weight, own in said if own.shape == usual), strict=True)
+    return (functools.reduce(np.add, products) / functools.reduce(np.add, weights)).tolist()
 
 
 def _is_mean(name: str) -> bool:
@@ -308,7 +306,7 @@ class FairStrategy(Strategy):
         rule, num_rounds = self.algorithm.rule, self._rounds
         kept, result = self._begin(initial_arrays, train, grid), Result()
         try:
-            if self._folder is not None and kept.done:
+            if self._folder is not None:
                 read(self._folder, result, kept.done)
             result.arrays = initial_arrays if kept.done == 0 else self._last_served(kept)
             if evaluate_fn is not None and kept.done == 0:
@@ -386,8 +384,9 @@ class FairStrategy(Strategy):
 
     def _trained_record(self, setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
         """What clients train: what they are served, unless that is something else."""
-        same = self._served is not None and not setting.models and rounds.serves_its_model(setting.algorithm, standing.state)
-        return self._served if same and self._served is not None else messages.trained_record(setting, standing)
+        if self._served is not None and not setting.models and rounds.serves_its_model(setting.algorithm, standing.state):
+            return self._served
+        return messages.trained_record(setting, standing)
 
     def _last_served(self, kept: Keeper) -> ArrayRecord:
         self._served = messages.served_record(kept.setting, kept.standing)
@@ -398,14 +397,14 @@ class FairStrategy(Strategy):
         chosen, until = list(dict.fromkeys(cohort.tolist())), time.monotonic() + self._timeout
         least, told = min(self.options.min_train_nodes, len(chosen)), False
         while True:
-            there = self._connected(grid)
+            there, now = self._connected(grid), time.monotonic()
             reached = tuple(k for k in chosen if k in there)
-            if len(reached) >= least or time.monotonic() >= until:
+            if len(reached) >= least or now >= until:
                 return reached
             if not told:
                 LOG.warning("%d of %d chosen clients are connected, and %d are needed: waiting for more.", len(reached), len(chosen), least)
                 told = True
-            time.sleep(min(RECONNECT_SECONDS, max(until - time.monotonic(), 0)))
+            time.sleep(min(RECONNECT_SECONDS, until - now))
 
     def _connected(self, grid: Grid) -> set[int]:
         there = set(grid.get_node_ids())

@@ -49,7 +49,7 @@ def opened(algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: 
     nodes = present(grid, options.min_available_nodes)
     # Clients that keep a model of their own begin with the first one, also if they are drawn late; those that are not asked for a
     # census begin with the first that they are sent.
-    shown = {options.arrayrecord_key: arrays} if jax.tree.leaves(algorithm.work.remember(np.zeros(1))) else {}
+    shown = {options.arrayrecord_key: arrays} if jax.tree.leaves(algorithm.work.remember(np.zeros(()))) else {}
     asks = options.introduce or reads_census(algorithm)
     roll, left_out = _asked(algorithm, options, nodes, config, shown, grid, timeout) if asks else (unknown_clients(sorted(nodes)), [])
     algorithm = roster.suited(with_sampling(algorithm, options, roll), roll)

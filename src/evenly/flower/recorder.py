@@ -94,7 +94,7 @@ class Recorder:
         self._left_out: list[LeftOut] = []
         self._flagged: list[Flagged] = []
         self._unwritten: set[int] = set()
-        self._told = (-1, -1)  # how many of both are in the file
+        self._told: tuple[int, int] | None = None  # how many of both are in the file
         self._live: Live | None = None
         self._seen: Evaluation | None = None  # every client's last answer
         if self._folder:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -78,10 +79,16 @@ def reads_census(algorithm: Algorithm) -> bool:
     that says nothing is refused."""
     if isinstance(algorithm.rule, Several) and algorithm.rule.inference == "known":
         return True
-    one = Census(np.array([3, 5]), np.array([[[1, 1], [1, 0]], [[1, 2], [1, 1]]]), (0,), 1)
-    other = Census(np.array([7, 4]), np.array([[[2, 1], [3, 1]], [[1, 1], [0, 2]]]), (1,), 0)
+    draw = np.random.default_rng(2)
+    one, other = (_random_census(draw, *numbers) for numbers in permutations(range(2)))
     parts = (algorithm.rule, algorithm.select)
     return any(_refuses(part, _blank(2)) or not _same(part.init(one), part.init(other)) for part in parts)
+
+
+def _random_census(draw: np.random.Generator, unprivileged: int, favourable: int) -> Census:
+    """Two clients with random counts of two groups and two labels."""
+    cells = draw.integers(2, 99, (2, 2, 2))
+    return Census(np.einsum("kgl->k", cells), cells, (unprivileged,), favourable)
 
 
 def _refuses(part: Rule | Select, census: Census) -> bool:
@@ -153,7 +160,7 @@ def present(grid: Any, least: int) -> list[int]:
 
 # Which algorithm is meant, and how it is told to clients: in its notation, every setting that matters written out.
 
-EVERYBODY = 2**31 - 1
+EVERYBODY = int(np.iinfo(np.int32).max)
 
 
 def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Algorithm:

@@ -212,8 +212,7 @@ def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: We
     total = summed.total
     if not ranks(algorithm):
         # Clients found broken only after training: the sum is divided by the share of coefficients that returned.
-        mass = kept.sum(-1)
-        share = np.where(mass != 0, weighed.coefficients.sum(-1) / np.where(mass != 0, mass, 1), 0).astype(np.float32)
+        share = _share_for_absent(weighed.coefficients, kept)
         kept = kept * share[..., None]
         total = total if (share == 1).all() else [_times(leaf, share) for leaf in total]
     choice = state.choice
@@ -231,6 +230,12 @@ def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: We
         model, server = _update(algorithm.server, change, state.server, state.model)
         model = [np.asarray(leaf) for leaf in model]
     return Done(ServerState(model, rule, server, choice, state.begun or several), kept.sum(0) if several else kept, counted)
+
+
+def _share_for_absent(coefficients: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """By what the sum of those who count is multiplied to stand for all: 0 where nobody does. float32 [] or [models]"""
+    mass = kept.sum(-1)
+    return np.divide(coefficients.sum(-1), mass, out=np.zeros_like(mass), where=mass != 0).astype(np.float32)
 
 
 def _moved(model: np.ndarray, change: Any) -> np.ndarray:

@@ -40,21 +40,26 @@ class Batch(NamedTuple):
     weight: Tensor
 
 
+def _has_all_logits(output: Tensor) -> bool:
+    """Whether a module's output has one logit per class; else it has one logit in all, for two classes: [n] or [n, 1]."""
+    return output.ndim == 2 and output.shape[1] > 1
+
+
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
-    """Of logits [n, classes]; or of one logit [n] or [n, 1] for two classes. [n]"""
-    if output.ndim == 2 and output.shape[1] > 1:
+    """Cross-entropy of each row, from logits [n, classes], or from one logit [n] or [n, 1] for two classes. [n]"""
+    if _has_all_logits(output):
         return nn.functional.cross_entropy(output, y, reduction="none")
     return nn.functional.binary_cross_entropy_with_logits(output.reshape(-1), y.to(output.dtype), reduction="none")
 
 
 def outcome(output: Tensor) -> Tensor:
     """The label numbers that a module's output stands for. [n]"""
-    return output.argmax(1) if output.ndim == 2 and output.shape[1] > 1 else (output.reshape(-1) > 0).long()
+    return output.argmax(1) if _has_all_logits(output) else (output.reshape(-1) > 0).long()
 
 
 def probabilities(output: Tensor) -> Tensor:
     """How likely each label is. [n, labels]"""
-    if output.ndim == 2 and output.shape[1] > 1:
+    if _has_all_logits(output):
         return output.softmax(1)
     likely = output.reshape(-1).sigmoid()
     return torch.stack([1 - likely, likely], 1)
@@ -93,7 +98,7 @@ def drawn(data: Data, epochs: int, numbers: np.ndarray | None, device: torch.dev
     """What a client trains on: these batches of its rows; or, of a DataLoader, its own batches, epoch after epoch."""
     if not in_memory(data):
         for _ in range(epochs):
-            yield from chunks(data, 0, device)
+            yield from chunks(data, CHUNK, device)
         return
     assert numbers is not None
     whole = batch_of(data)
