@@ -116,7 +116,7 @@ import evenly
 from evenly.experiment.config import packaged, read_packaged
 tomls = [name for name in packaged() if read_packaged(name).title]
 rows = {f.name: len(f.read_text().splitlines()) for f in files("evenly.reference").iterdir() if f.name.endswith(".csv")}
-assets = {f.name: len(f.read_text()) for f in files("evenly.report").iterdir() if f.name.endswith((".css", ".js"))}
+assets = {f.name: len(f.read_text()) for f in files("evenly.report").iterdir() if f.name.endswith((".css", ".js"))} | {f.name: len(f.read_text()) for f in (files("evenly.report") / "templates").iterdir()}
 print(json.dumps({"home": evenly.__file__, "tomls": tomls, "rows": rows, "assets": assets}))
 """
 
@@ -129,7 +129,7 @@ def try_it(folder: Path, work: Path) -> None:
     assert len(found["tomls"]) == len(list((SOURCE / "evenly" / "papers" / "experiments").rglob("*.toml")))
     assert set(found["rows"]) == {path.name for path in (SOURCE / "evenly" / "papers" / "reference").glob("*.csv")}
     assert min(found["rows"].values()) > 1
-    assert {"page.css", "page.js"} <= set(found["assets"])
+    assert {"page.css", "page.js", "document.html"} <= set(found["assets"])
     assert call(program, "--version", cwd=work) == f"evenly {evenly.__version__}\n"
     assert call(python, "-m", "evenly", "--version", cwd=work) == f"evenly {evenly.__version__}\n"
     assert json.loads(call(program, "doctor", "--json", cwd=work, EVENLY_DATA=str(work)))["problems"] == []

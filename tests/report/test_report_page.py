@@ -187,7 +187,7 @@ def test_the_file_appears_whole_and_leaves_nothing_beside_it(tmp_path, monkeypat
 
 
 def test_elements_escape_text_and_attributes():
-    assert element("p", {"title": 'a"b'}, "<i>", element("b", None, "&")) == '<p title="a&quot;b">&lt;i&gt;<b>&amp;</b></p>'
+    assert element("p", {"title": 'a"b'}, "<i>", element("b", None, "&")) == '<p title="a&#34;b">&lt;i&gt;<b>&amp;</b></p>'
 
 
 def test_data_cannot_end_its_block_and_nan_is_refused():
@@ -206,7 +206,7 @@ def test_a_script_cannot_hold_its_own_end():
 def test_an_experiments_title_and_notes_are_shown_and_escaped():
     text = render(comparison(name="paper/table")._replace(title=f"Table 1 {HOSTILE}", notes=f"\nFirst\nparagraph.\n\nSecond {HOSTILE}\n"))
     header = text.split("<nav")[0]
-    assert "<p>First\nparagraph.</p><p>Second &lt;script&gt;" in header
+    assert "<p>First\nparagraph.</p>\n<p>Second &lt;script&gt;" in header
     assert "<h1>Table 1 &lt;script&gt;" in header
     assert "paper/table" in header
     assert HOSTILE not in text

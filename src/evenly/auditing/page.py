@@ -43,7 +43,7 @@ def _opening(audit: Audit) -> Html:
         None,
         element("p", {"class": "kicker"}, KICKER),
         element("h1", None, title_of_audit(audit)),
-        *lead_of(said),
+        lead_of(said),
         whom_table(whom),
         *([element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in rest))] if rest else []),
         *_tiles(audit),

@@ -1,9 +1,11 @@
-"""HTML: markup with escaping by default, tables that suit a phone, figures, and a document that needs no network."""
+"""HTML of the pages: escaping by default, tables that suit a phone, figures, and documents that need no network.
+
+Jinja2 templates hold what is mostly markup; small parts are put together with `element`.
+"""
 
 import base64
 import functools
 import hashlib
-import html
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +13,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import altair
 import altair as alt
+import jinja2
 import vl_convert
+from markupsafe import Markup as Html
+from markupsafe import escape
 
 from evenly.report.charts.theme import DARK, LIGHT, ROOM, SAVED_WIDTH, page_config, saved_config
 from evenly.writing import write_whole
@@ -23,22 +27,34 @@ from evenly.writing import write_whole
 VOID = {"meta", "link", "br", "wbr", "input"}
 
 
-class Html(str):
-    """Markup, safe to put into a page as it is."""
+def unbroken(text: str) -> str:
+    """Text in which a number and its percent sign stay on one line."""
+    return text.replace(" %", "\u00a0%")
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("evenly.report"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+TEMPLATES.filters["unbroken"] = unbroken
+
+
+def fill(template: str, **context: Any) -> Html:
+    """Fill in a file of `templates/`. Text is escaped unless it is already Html."""
+    return Html(TEMPLATES.get_template(template).render(context))
 
 
 def element(name: str, attributes: Mapping[str, str] | None = None, *children: str) -> Html:
     """`<name attributes>children</name>`; attribute values and children that are not Html are escaped.
 
     >>> element("p", {"class": "note"}, "1 < 2")
-    '<p class="note">1 &lt; 2</p>'
+    Markup('<p class="note">1 &lt; 2</p>')
     """
-    given = "".join(f' {key}="{html.escape(value)}"' for key, value in (attributes or {}).items())
-    return Html(f"<{name}{given}>" if name in VOID else f"<{name}{given}>{join(children)}</{name}>")
+    start = "".join(f' {key}="{escape(value)}"' for key, value in (attributes or {}).items())
+    return Html(f"<{name}{start}>" if name in VOID else f"<{name}{start}>{join(children)}</{name}>")
 
 
-def join(children: Sequence[str]) -> Html:
-    return Html("".join(child if isinstance(child, Html) else html.escape(child) for child in children))
+def join(children: Iterable[str]) -> Html:
+    return Html("").join(children)
 
 
 def data_block(identifier: str, value: Any) -> Html:
@@ -46,7 +62,7 @@ def data_block(identifier: str, value: Any) -> Html:
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Html(f'<script type="application/json" id="{html.escape(identifier)}">{text}</script>')
+    return Html(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
 
 
 def script(source: str) -> Html:
@@ -64,11 +80,6 @@ def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
 def section(identifier: str, title: str, *children: str) -> Html:
     heading = element("h2", {"id": f"{identifier}-title"}, title)
     return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
-
-
-def unbroken(text: str) -> str:
-    """Text in which a number and its percent sign stay on one line."""
-    return text.replace(" %", "\u00a0%")
 
 
 # HTML tables that are readable on a phone: there, each row becomes a card and each cell carries its column's name.
@@ -104,42 +115,9 @@ def grid(
 
     The roles are spelled out because browsers drop a table's own when a style changes its display.
     """
-    body = [_row(columns, cells) for cells in rows]
-    return element(
-        "table",
-        {
-            "role": "table",
-            **({"class": kind} if kind else {}),
-            **({"data-methods": ""} if methods else {}),
-            **({"data-clients": ""} if clients else {}),
-        },
-        element("caption", None, caption),
-        element("thead", {"role": "rowgroup"}, element("tr", {"role": "row"}, *map(_head, columns))),
-        element("tbody", {"role": "rowgroup"}, *body),
-    )
-
-
-def _head(column: Column) -> Html:
-    hint = [element("small", None, column.hint)] if column.hint else []
-    kind = {"class": "words"} if column.words else {}
-    return element("th", {"scope": "col", "role": "columnheader", **kind}, column.name, *hint)
-
-
-def _row(columns: Sequence[Column], cells: Sequence[str | Entry]) -> Html:
-    first, *rest = cells
-    name = first.content if isinstance(first, Entry) else first
-    # A hyphen would let q-fedavg break; only names that are longer than a line may.
-    name = element("span", {"class": "nowrap"}, name) if len(name) <= SHORT else name
-    found = [_cell(column, cell) for column, cell in zip(columns[1:], rest, strict=True)]
-    return element("tr", {"role": "row"}, element("th", {"scope": "row", "role": "rowheader"}, name), *found)
-
-
-def _cell(column: Column, cell: str | Entry) -> Html:
-    entry = cell if isinstance(cell, Entry) else Entry(cell, "")
-    kind = " ".join(filter(None, ("words" if column.words else "", entry.kind)))
-    # The content is wrapped so that on a phone it is one item beside the column's name.
-    content = element("span", None, entry.content)
-    return element("td", {"role": "cell", "data-column": column.name, **({"class": kind} if kind else {})}, content)
+    lines = [[cell if isinstance(cell, Entry) else Entry(cell, "") for cell in cells] for cells in rows]
+    body = [(name.content, list(zip(columns[1:], cells, strict=True))) for name, *cells in lines]
+    return fill("table.html", caption=caption, columns=columns, rows=body, kind=kind, methods=methods, clients=clients, short=SHORT)
 
 
 # One HTML file that needs nothing else, not even a network: head, style, scripts and the charts' specifications.
@@ -155,19 +133,16 @@ def document(title: str, body: Html, specs: Mapping[str, Any], *, assets: Sequen
     block = data_block("figures", {"specs": dict(specs), "page": page_config(), "saved": saved_config()})
     programs = [bundle(), asset("page.js"), asset("tables.js"), *(asset(name) for name in assets if name.endswith(".js"))]
     styles = [colours(), asset("page.css"), *(asset(name) for name in assets if name.endswith(".css"))]
-    head = [
-        element("meta", {"charset": "utf-8"}),
-        element("meta", {"http-equiv": "Content-Security-Policy", "content": _policy(programs)}),
-        element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
-        element("meta", {"name": "color-scheme", "content": "light dark"}),
-        element("link", {"rel": "icon", "href": "data:,"}),
-        element("title", None, f"{title} · evenly"),
-        element("style", None, Html("".join(styles))),
-    ]
-    fallback = element("noscript", None, element("p", None, "The charts need JavaScript; the tables do not."))
-    scripts = [script(program) for program in programs]
-    parts = [element("head", None, *head), element("body", None, element("main", None, fallback, body), block, *scripts)]
-    return f"<!doctype html>\n{element('html', {'lang': 'en'}, *parts)}\n"
+    page = fill(
+        "document.html",
+        title=title,
+        policy=_policy(programs),
+        style=Html("".join(styles)),
+        body=body,
+        data=block,
+        programs=map(script, programs),
+    )
+    return f"{page}\n"
 
 
 def contents(entries: Mapping[str, str]) -> Html:
@@ -198,8 +173,7 @@ def colours() -> str:
 @functools.cache
 def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed in one program, in the version that Altair writes for."""
-    major, minor, *_ = altair.SCHEMA_VERSION.lstrip("v").split(".")
-    return vl_convert.javascript_bundle(snippet=EXPOSED, vl_version=f"{major}.{minor}")
+    return vl_convert.javascript_bundle(snippet=EXPOSED, vl_version=_version())
 
 
 def asset(name: str) -> str:
@@ -272,31 +246,13 @@ def switch_html(text: str, figures: Sequence[ChartFigure], titles: Mapping[str, 
 def figure_html(figure: ChartFigure, *controls: Html) -> Html:
     """A figure; `controls` stand between its title and the chart."""
     title = figure.heading or str(figure.chart.title)
-    save = [
-        element("button", {"type": "button", "data-save": kind, "aria-label": f"Save “{title}” as {kind.upper()}"}, kind.upper())
-        for kind in ("svg", "png")
-    ]
-    return element(
-        "figure",
-        {"aria-labelledby": f"{figure.identifier}-title"},
-        element(
-            "div", {"class": "head"}, element("h3", {"id": f"{figure.identifier}-title"}, title), element("span", {"class": "save"}, *save)
-        ),
-        *controls,
-        element("div", {"class": "chart", "id": figure.identifier, **({"data-filtered": ""} if figure.filtered else {})}),
-        element("figcaption", None, figure.caption),
-    )
+    return fill("figure.html", figure=figure, title=title, controls=controls)
 
 
 def legend_of(labels: Sequence[str], *, others: bool) -> Html:
-    items = [element("li", None, _swatch(OUTLINES[i], f"series-{i + 1}"), label) for i, label in enumerate(labels)]
-    grey = [element("li", None, _swatch(OUTLINES[0], "muted"), "all other methods")] if others else []
-    return element("ul", {"class": "legend", "aria-label": "Legend"}, *items, *grey)
-
-
-def _swatch(outline: str, colour: str) -> Html:
-    path = element("path", {"d": outline, "fill": f"var(--{colour})"})
-    return element("svg", {"viewBox": "-1.2 -1.2 2.4 2.4", "width": "12", "height": "12", "aria-hidden": "true"}, path)
+    entries = [(OUTLINES[i], f"series-{i + 1}", label) for i, label in enumerate(labels)]
+    grey = [(OUTLINES[0], "muted", "all other methods")] if others else []
+    return fill("legend.html", entries=[*entries, *grey])
 
 
 # Every chart of a report as a file of its own: PNG, SVG or PDF, drawn without a browser or a network.
@@ -339,5 +295,5 @@ def _convert(kind: str) -> Callable[..., str | bytes]:
 
 def _version() -> str:
     """The version of Vega-Lite that Altair writes for."""
-    major, minor, *_ = altair.SCHEMA_VERSION.lstrip("v").split(".")
+    major, minor, *_ = alt.SCHEMA_VERSION.lstrip("v").split(".")
     return f"{major}.{minor}"
