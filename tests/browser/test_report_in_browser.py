@@ -3,19 +3,15 @@
 Pages are costly to open, so each is opened once and looked at by many tests; those of unusual comparisons are slow tests.
 """
 
+import itertools
 import os
 import shutil
-import sys
+import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))  # the invented comparisons are shared with tests/report
-
-import itertools
-import time
-
-from invented import HOSTILE, comparison, federation, with_groups
+from tests.report.invented import HOSTILE, comparison, federation, with_groups
 
 from evenly.report import write_report
 
@@ -33,7 +29,7 @@ PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1280, "height": 900}
 
 
-def absent(reason: str):
+def absent(reason: str) -> NoReturn:
     if os.environ.get("EVENLY_REQUIRE_BROWSER") == "1":
         pytest.fail(f"{reason} (EVENLY_REQUIRE_BROWSER=1 forbids skipping)")
     pytest.skip(reason)

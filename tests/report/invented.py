@@ -1,7 +1,10 @@
 """Comparisons made up from random counts, so that reports can be tested without training anything."""
 
 import itertools
+import json
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +16,13 @@ from evenly.records import replace
 from evenly.types import Trace
 
 HOSTILE = "<script>window.hacked = true</script>"
+
+
+def specs(page: str) -> dict[str, Any]:
+    """The charts' specifications that a page holds."""
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])["specs"]
 
 
 def federation(

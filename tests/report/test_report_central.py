@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from invented import comparison, federation, with_groups
 from rich.console import Console
+from tests.report.invented import comparison, federation, with_groups
 
 from evenly.cli.tables import results_table
 from evenly.data.splits import CENTRAL

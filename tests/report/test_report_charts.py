@@ -8,7 +8,7 @@ import pytest
 import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
-from invented import comparison, federation
+from tests.report.invented import comparison, federation
 
 from evenly.report.charts import convergence, distribution, front_chart, influence_chart, save_chart
 from evenly.report.charts.clients import span_of

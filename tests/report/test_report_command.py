@@ -1,7 +1,7 @@
 """`evenly report`: the page again from finished results, its charts as files, and a sentence where that cannot be."""
 
 import pytest
-from invented import comparison, federation
+from tests.report.invented import comparison, federation
 from tests.studies import study
 from typer.testing import CliRunner
 

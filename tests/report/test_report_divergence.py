@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from invented import comparison, federation
+from tests.report.invented import comparison, federation
 from tests.studies import study
 from tests.tunings import Trainer
 from typer.testing import CliRunner

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from invented import comparison, federation, with_groups
 from tests.auditing.invented import WHO, predictions
+from tests.report.invented import comparison, federation, with_groups
 from tests.tunings import Trainer
 
 import evenly

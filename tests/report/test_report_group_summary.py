@@ -1,7 +1,7 @@
 """What the opening says of groups: the least |EOD| with its cost in accuracy, no stronger than the seeds allow."""
 
 import pytest
-from invented import comparison, federation, with_groups
+from tests.report.invented import comparison, federation, with_groups
 
 from evenly.report.choice import MOST_COLOURED, MethodChoice, choose
 from evenly.report.page import render

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from invented import RACE, SEX, comparison, federation, with_groups
 from rich.console import Console
+from tests.report.invented import RACE, SEX, comparison, federation, with_groups
 
 from evenly.cli.tables import results_table
 from evenly.data.sensitive import FEW

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from invented import RACE, comparison, federation, with_groups
+from tests.report.invented import RACE, comparison, federation, with_groups
 
 from evenly.data.sensitive import Attribute
 from evenly.data.splits import SPLITS

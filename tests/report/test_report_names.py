@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from invented import comparison, federation, with_groups
 from tests.auditing.invented import WHO, predictions
+from tests.report.invented import comparison, federation, with_groups
 
 import evenly
 from evenly.cli import experiment, tune

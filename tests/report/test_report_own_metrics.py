@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from invented import comparison, federation, with_groups
 from tests.auditing.invented import WHO, predictions
 from tests.pages import ROOT, blocks
+from tests.report.invented import comparison, federation, with_groups
 
 import evenly
 from evenly.auditing.views import client_view

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from invented import HOSTILE, comparison, federation
+from tests.report.invented import HOSTILE, comparison, federation, specs
 
 from evenly.report import write_report
 from evenly.report.html import data_block, element, script
@@ -27,7 +27,7 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        found = dict(attrs)
+        found = {name: value or "" for name, value in attrs}
         self.identifiers += [found["id"]] if "id" in found else []
         self.links += [found[k] for k in ("href", "src") if k in found]
         if tag not in ("meta", "link", "br", "input", "wbr"):
@@ -42,10 +42,6 @@ def outline(text: str) -> Outline:
     parser.feed(text)
     assert parser.open == []
     return parser
-
-
-def specs(text: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)[1])["specs"]
 
 
 def words(text: str) -> str:

@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from invented import comparison, federation, with_groups
 from scipy import stats
+from tests.report.invented import comparison, federation, with_groups
 
 from evenly.metrics import METRICS, Paired
 from evenly.report.choice import choose

@@ -1,13 +1,10 @@
 """Every chart of every kind of page follows Vega-Lite's schema: asking takes a third of a page's time, so pages are written without."""
 
-import json
-import re
-
 import altair as alt
 import pytest
-from invented import comparison, federation, with_groups
 from jsonschema import ValidationError
 from tests.auditing.invented import WHO, predictions
+from tests.report.invented import comparison, federation, specs, with_groups
 from tests.studies import study
 from tests.tunings import searched
 
@@ -15,10 +12,6 @@ import evenly
 from evenly.papers.study_page import render_study
 from evenly.report.page import render
 from evenly.report.tuning_page import render_tuning
-
-
-def specs(text: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)[1])["specs"]
 
 
 def check(text: str, least: int) -> None:

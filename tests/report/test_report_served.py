@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from invented import comparison, federation
+from tests.report.invented import comparison, federation
 
 from evenly.algorithms import variants
 from evenly.cli.tables import warnings_of

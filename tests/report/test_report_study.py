@@ -1,18 +1,14 @@
 """The page of a study: findings first, every method on every partition, the paper only where its figures are known."""
 
-import json
 import re
 
 import pytest
+from tests.report.invented import specs
 from tests.studies import METHODS, study
 
 from evenly.papers.study_page import render_study, write_study_report
 
 MIB = 2**20
-
-
-def specs(text: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)[1])["specs"]
 
 
 @pytest.fixture(scope="module")

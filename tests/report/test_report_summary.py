@@ -1,7 +1,7 @@
 """What the report says in words, and that it says no more than the numbers allow."""
 
 import pytest
-from invented import comparison, federation
+from tests.report.invented import comparison, federation
 
 from evenly.report.choice import MOST_COLOURED, MethodChoice, best_of, choose
 from evenly.report.values import final_values

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from invented import comparison, federation
+from tests.report.invented import comparison, federation
 
 from evenly.metrics import METRICS, Spread
 from evenly.report import results_table

@@ -1,14 +1,17 @@
 """The front, Lorenz curves, bytes and weights over the rounds, as data."""
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented import comparison, federation, with_groups
+from tests.report.invented import comparison, federation, with_groups
 
+from evenly.experiment.results import Comparison
 from evenly.metrics import METRICS, on_front
 from evenly.report.charts import convergence, front_chart, gini_of, lorenz, lorenz_chart, weight_history, weight_history_chart
-from evenly.report.charts.rounds import bytes_after
+from evenly.report.charts.rounds import History, bytes_after
 from evenly.report.charts.tradeoff import points
 from evenly.report.group_values import with_groups as values_with_groups
 from evenly.report.values import final_values
@@ -90,9 +93,15 @@ def test_bytes_choose_the_unit_of_the_axis():
     assert spec["title"] == "Average (rows) by data sent"
 
 
+def history_of(found: Comparison, hidden: Collection[int] = ()) -> History:
+    history = weight_history(found, "fedavg", hidden)
+    assert history is not None
+    return history
+
+
 def test_weights_over_the_rounds_sum_to_one_in_every_part():
     found = comparison(data=federation(50), evaluations=11)
-    history = weight_history(found, "fedavg")
+    history = history_of(found)
     assert len(history.bands) == 10
     assert history.rounds[0][0] == 1
     assert history.rounds[-1][1] == 100
@@ -102,8 +111,8 @@ def test_weights_over_the_rounds_sum_to_one_in_every_part():
 
 def test_few_clients_are_drawn_by_name_and_hidden_ones_are_not():
     found = comparison(data=federation(6))
-    assert weight_history(found, "fedavg").bands == [f"client {k}" for k in (5, 4, 3, 2, 1, 0)]
-    assert "client 3" not in weight_history(found, "fedavg", {3}).bands
+    assert history_of(found).bands == [f"client {k}" for k in (5, 4, 3, 2, 1, 0)]
+    assert "client 3" not in history_of(found, {3}).bands
 
 
 def test_a_clients_share_is_what_it_was_given():
@@ -113,7 +122,7 @@ def test_a_clients_share_is_what_it_was_given():
     weights[:, 0] = 1.0
     cohort = np.tile(np.array([0, 1], np.int32), (len(weights), 1))
     one = found._replace(runs=[found.runs[0]._replace(trace=trace._replace(weights=weights, cohort=cohort))])
-    history = weight_history(one, "fedavg")
+    history = history_of(one)
     np.testing.assert_allclose(history.shares[history.bands.index("client 0")], 1)
     drawn = [row for row in rows(weight_history_chart(history, "fedavg")) if "share" in row]
     assert {row["band"] for row in drawn} == {"client 0"}

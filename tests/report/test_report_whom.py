@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from invented import comparison, federation, with_groups
+from tests.report.invented import comparison, federation, with_groups
 
 import evenly
 from evenly.cli.tables import opening_of
