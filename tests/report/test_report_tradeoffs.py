@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.invented import comparison, federation, with_groups
 
-from evenly.experiment.results import Comparison
+from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS, on_front
 from evenly.report.charts import convergence, front_chart, gini_of, lorenz, lorenz_chart, weight_history, weight_history_chart
 from evenly.report.charts.rounds import History, bytes_after
