@@ -32,7 +32,7 @@ from evenly.data.federation import Federation
 from evenly.datasets import cifar10, shakespeare
 from evenly.datasets.files import MissingData
 from evenly.models import MLP, CharLSTM
-from evenly.simulate import programs, simulate
+from evenly.simulate import program, simulate
 from evenly.simulate.program import compiled
 from evenly.types import Task
 
@@ -92,7 +92,7 @@ def measure(case: Case) -> dict[str, Any]:
     method = algorithm(f"fedavg(learning_rate=1e-6, batch_size=10, max_steps=2)+uniform(clients={case.cohort})")
     model = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0)))
     before = machine.peak_megabytes()
-    programs.listen()
+    program.listen()
     begun = time.monotonic()
     planned: list[float] = []
     simulate(task, federation, [method], 1, lanes=case.lanes, advance=watched(planned))
@@ -109,7 +109,7 @@ def measure(case: Case) -> dict[str, Any]:
         "before_megabytes": round(before),
         "program_megabytes": round(max(planned), 1),
         "peak_megabytes": round(machine.peak_megabytes()),
-        "compile_seconds": round(programs.spent(begun), 1),
+        "compile_seconds": round(program.spent(begun), 1),
         **({"device_peak_megabytes": round(stats["peak_bytes_in_use"] / MB)} if "peak_bytes_in_use" in stats else {}),
     }
 

@@ -31,10 +31,9 @@ from evenly.data.federation import Shard
 from evenly.datasets.files import MissingData
 from evenly.models.linear import flat
 from evenly.records import record, static
-from evenly.simulate import advance, programs, simulate
-from evenly.simulate.data import device_data
-from evenly.simulate.schedule import Blocks, Planner
-from evenly.simulate.sharing import rounds_at_once
+from evenly.simulate import advance, program, simulate
+from evenly.simulate.measuring import device_data
+from evenly.simulate.schedule import Blocks, Planner, rounds_at_once
 from evenly.types import Algorithm, Seeds, Task, Tree
 
 CACHE_LINE = 64  # bytes
@@ -104,11 +103,11 @@ class Unproductive:
         return self.task.predict(params, x)
 
 
-def idle(task: Task) -> Task:
+def idle(task: Task) -> Any:
     return Unproductive(task=task, reads=False)
 
 
-def reading(task: Task) -> Task:
+def reading(task: Task) -> Any:
     return Unproductive(task=task, reads=True)
 
 
@@ -154,7 +153,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     task, algorithms = case.workload.task(federation), case.workload.algorithms(case.runs)
     recorder, begun = Recorder(), time.monotonic()
     simulate(task, federation, algorithms, case.rounds, advance=recorder, stream=False)
-    compiling = programs.spent(begun)
+    compiling = program.spent(begun)
     small = recorder.calls[0][1].whole
     spent = least(
         repeats,
@@ -215,7 +214,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds and few runs, to see that it works")
     parser.add_argument("--json", type=Path, help="where to keep the results")
     given = parser.parse_args()
-    programs.listen()
+    program.listen()
     found: dict[str, Any] = {}
     for case in cases(given.only.split(","), given.quick):
         try:

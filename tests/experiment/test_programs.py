@@ -8,7 +8,7 @@ from evenly.experiment.execute import execute, setting_of
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import NAME, Plan, programs
 from evenly.experiment.reopen import open_results
-from evenly.simulate import sharing
+from evenly.simulate import layout
 from tests.simulations import same_bits
 
 PLAN = Plan(
@@ -25,7 +25,7 @@ PLAN = Plan(
 def begun_on_a_gpu(tmp_path, monkeypatch):
     """A folder whose samplings were joined, as on a GPU, and the results; the rest of the program runs as on a CPU."""
     with monkeypatch.context() as patch:
-        real = sharing.companions
+        real = layout.companions
         patch.setattr("evenly.experiment.plan.companions", lambda members, task: real(members, task, join=True))
         return tmp_path / "out", execute(PLAN, Store(tmp_path / "out", PLAN))
 

@@ -128,7 +128,7 @@ def test_partitions_that_advance_side_by_side_end_where_each_would_alone(tmp_pat
     plan, met = tiny().study_plan("test/tiny"), []
     alone = execute_study(plan)
     request.getfixturevalue("small_gpu")
-    monkeypatch.setattr("evenly.simulate.sharing.advance_side_by_side", _counting(met))
+    monkeypatch.setattr("evenly.simulate.seed_batch.advance_side_by_side", _counting(met))
     Store(tmp_path / "out", plan)
     together = execute_study(plan, tmp_path / "out")
     assert max(met) == 4  # both seeds of both partitions in one program
@@ -146,7 +146,7 @@ def test_partitions_that_advance_side_by_side_end_where_each_would_alone(tmp_pat
 
 
 def _counting(met: list[int]):
-    from evenly.simulate.sharing import advance_side_by_side
+    from evenly.simulate.seed_batch import advance_side_by_side
 
     def counted(shape, asked):
         met.append(len(asked))

@@ -9,7 +9,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.models import MLP
 from evenly.records import replace
-from evenly.simulate import start
+from evenly.simulate import choosing, run
 from evenly.types import Seeds
 from tests.simulations import algorithms
 
@@ -21,7 +21,7 @@ TASK = MLP(features=2, classes=2, hidden=(2,))
 )
 def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(tiny: Federation, text: str, groups: int):
     (one,) = algorithms(text)
-    found = start.suited(one, tiny)
+    found = run.suited(one, tiny)
     assert found.rule.groups == groups  # type: ignore[attr-defined]
     if found.server is not None:
         assert found.server.groups == groups  # type: ignore[attr-defined]
@@ -39,12 +39,12 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(tiny: 
 )
 def test_what_the_data_do_not_say_must_be_said(tiny: Federation, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        start.suited(algorithms(text)[0], replace(tiny, client_group=None))
+        run.suited(algorithms(text)[0], replace(tiny, client_group=None))
 
 
 def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
     (one,) = algorithms("fedavg")
-    assert start.suited(one, replace(tiny, client_group=None)) is one
+    assert run.suited(one, replace(tiny, client_group=None)) is one
 
 
 @pytest.mark.parametrize(
@@ -60,27 +60,27 @@ def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
     ],
 )
 def test_no_more_may_vote_than_can_be_counted(monkeypatch: pytest.MonkeyPatch, tiny: Federation, text: str, most: int, fits: bool):
-    monkeypatch.setattr(start, "MOST_BALLOTS", most)
+    monkeypatch.setattr(run, "MOST_BALLOTS", most)
     (one,) = algorithms(text)
     if fits:
-        assert start.suited(one, tiny)
+        assert run.suited(one, tiny)
         return
     with pytest.raises(ValueError, match=rf"at most {most} clients can vote in a round, got \d\. Sample fewer\.$"):
-        start.suited(one, tiny)
+        run.suited(one, tiny)
 
 
 def test_validation_rows_are_missed_only_where_they_are_looked_at(tiny: Federation):
     none = replace(tiny, valid=Ragged(np.zeros(0, np.int64), np.zeros(7, np.int64)))
     on_valid, on_train = algorithms("fairfed(measured_on=valid)+full,fairfed+full")
-    start.refuse_without_validation(on_valid, tiny)
-    start.refuse_without_validation(on_train, none)
+    run.refuse_without_validation(on_valid, tiny)
+    run.refuse_without_validation(on_train, none)
     with pytest.raises(ValueError, match="but tiny hold none out"):
-        start.refuse_without_validation(on_valid, none)
+        run.refuse_without_validation(on_valid, none)
 
 
 def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():
     usual, several, together = (
-        start.first_model(TASK, algorithms(text)[0].rule, Seeds(model=4)) for text in ("fedavg", "ifca(groups=3)", "e2fl(groups=3)")
+        run.first_model(TASK, algorithms(text)[0].rule, Seeds(model=4)) for text in ("fedavg", "ifca(groups=3)", "e2fl(groups=3)")
     )
     for one, three, shared in zip(*map(jax.tree.leaves, (usual, several, together)), strict=True):
         assert three.shape == (3, *one.shape)
@@ -96,6 +96,6 @@ def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():
 @pytest.mark.parametrize("layer, kept", [(0, [0, 1, 2]), (1, [0]), (2, [1]), (3, [2])])
 def test_clients_are_compared_by_all_layers_or_by_one_counted_from_1(layer: int, kept: list[int]):
     places = [jnp.full(2, i) for i in range(3)]
-    assert [int(leaf[0]) for leaf in start._compared(places, layer)] == kept
+    assert [int(leaf[0]) for leaf in choosing._compared(places, layer)] == kept
     with pytest.raises(ValueError, match=r"^e2fl: layer must be 0 \(all\) or from 1 to 3, got 4\.$"):
-        start._compared(places, 4)
+        choosing._compared(places, 4)

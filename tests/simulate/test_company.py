@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenly.models import MLP, Softmax
-from evenly.simulate.sharing import Company, companions, gather
+from evenly.simulate.layout import Company, companions, gather
 from tests.simulations import algorithms
 
 JOINT, APART = Softmax(features=3, classes=2), MLP(features=3, classes=2, hidden=(2,))

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from evenly.experiment import folder
-from evenly.simulate import programs
+from evenly.simulate import program
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -24,19 +24,19 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
     ],
 )
 def test_seconds_in_which_something_was_compiled(monkeypatch: pytest.MonkeyPatch, told: list[tuple[float, float]], expected: float):
-    monkeypatch.setattr(programs, "_spans", [])
+    monkeypatch.setattr(program, "_spans", [])
     for end, seconds in told:
-        monkeypatch.setattr(programs.time, "monotonic", lambda end=end: end)
-        programs._note(COMPILED, seconds)
-        programs._note("/jax/something/else", 100.0)
-    assert programs.spent(since=5.0) == expected
+        monkeypatch.setattr(program.time, "monotonic", lambda end=end: end)
+        program._note(COMPILED, seconds)
+        program._note("/jax/something/else", 100.0)
+    assert program.spent(since=5.0) == expected
 
 
 def test_jax_tells(monkeypatch: pytest.MonkeyPatch):
-    programs.listen()
+    program.listen()
     began = time.monotonic()
     jax.jit(lambda x: x * 5 - began)(1.0)
-    assert 0 < programs.spent(began) < time.monotonic() - began + 0.01
+    assert 0 < program.spent(began) < time.monotonic() - began + 0.01
 
 
 def test_the_record_adds_it_up(tmp_path: Path):

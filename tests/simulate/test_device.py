@@ -7,7 +7,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.parts.work import Reweigh
 from evenly.records import replace
-from evenly.simulate.data import device_data, evaluated_lists, prepared_weights
+from evenly.simulate.measuring import device_data, evaluated_lists, prepared_weights
 from evenly.simulate.traces import owners_of
 
 

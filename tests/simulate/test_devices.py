@@ -15,7 +15,7 @@ from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.models import MLP, LeNet, Softmax
 from evenly.simulate import simulate
-from evenly.simulate.sharing import gather, shared_out
+from evenly.simulate.layout import gather, shared_out
 from evenly.types import Seeds, Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, same_bits

@@ -14,7 +14,7 @@ from evenly.data.federation import Census, Federation
 from evenly.models import MLP, Logistic, Softmax
 from evenly.parts.sampling import Full, Uniform
 from evenly.records import record, replace
-from evenly.simulate import sharing as companies
+from evenly.simulate import layout as companies
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled
 from evenly.types import Algorithm, Effort, Signals, Task, Tree

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from evenly.simulate import programs
+from evenly.simulate import program
 
 NAMES = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
 
@@ -16,24 +16,24 @@ NAMES = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_sec
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user's cache folder, and JAX without settings of its own."""
     before = {name: jax.config.values[name] for name in NAMES}
-    monkeypatch.setattr(programs, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(program, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.delenv("EVENLY_COMPILED")
     monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
     jax.config.update("jax_compilation_cache_dir", None)
     yield tmp_path / "cache"
     for name, value in before.items():
         jax.config.update(name, value)
-    programs.compilation_cache.reset_cache()
+    program.compilation_cache.reset_cache()
 
 
 def chosen() -> str | None:
-    programs.keep.__wrapped__()
+    program.keep.__wrapped__()
     return jax.config.values["jax_compilation_cache_dir"]
 
 
 def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(programs, "LEAST_SECONDS", 0.0)
-    place = programs.folder()
+    monkeypatch.setattr(program, "LEAST_SECONDS", 0.0)
+    place = program.folder()
     assert chosen() == str(place)
     assert place.parent == home / "compiled"
     jax.jit(lambda x: x * 3 + 1)(2.0)
@@ -41,10 +41,10 @@ def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(home: Path, monk
 
 
 def test_another_version_has_another_folder(home: Path, monkeypatch: pytest.MonkeyPatch):
-    here = programs.folder()
-    assert here == programs.folder()
-    monkeypatch.setattr(programs.metadata, "version", lambda _: "another")
-    assert programs.folder() != here
+    here = program.folder()
+    assert here == program.folder()
+    monkeypatch.setattr(program.metadata, "version", lambda _: "another")
+    assert program.folder() != here
 
 
 @pytest.mark.parametrize("word", ["off", "0", "No"])
@@ -78,35 +78,35 @@ def test_the_oldest_go_first(tmp_path: Path):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(10))
         os.utime(path, (1000 - age, 1000 - age))
-    programs.tidy(tmp_path, 25)
+    program.tidy(tmp_path, 25)
     assert sorted(path.name for path in (tmp_path / "kind").iterdir()) == ["middle", "newest"]
-    programs.tidy(tmp_path / "missing", 0)
+    program.tidy(tmp_path / "missing", 0)
 
 
 def test_files_of_just_the_size_stay(tmp_path: Path):
     for age in range(3):
         (tmp_path / str(age)).write_bytes(bytes(10))
         os.utime(tmp_path / str(age), (1000 - age, 1000 - age))
-    programs.tidy(tmp_path, 20)
+    program.tidy(tmp_path, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
 def test_half_a_gigabyte_is_kept_where_the_folder_can_be_used(home: Path, monkeypatch: pytest.MonkeyPatch):
     tidied, asked = [], []
-    monkeypatch.setattr(programs, "tidy", lambda place, most: tidied.append((place, most)))
-    monkeypatch.setattr(programs.os, "access", lambda place, mode: bool(asked.append(mode)))
+    monkeypatch.setattr(program, "tidy", lambda place, most: tidied.append((place, most)))
+    monkeypatch.setattr(program.os, "access", lambda place, mode: bool(asked.append(mode)))
     assert chosen() is None, "a folder that cannot be written"
     assert asked == [os.W_OK | os.X_OK]
-    monkeypatch.setattr(programs.os, "access", lambda place, mode: True)
-    assert chosen() == str(programs.folder())
+    monkeypatch.setattr(program.os, "access", lambda place, mode: True)
+    assert chosen() == str(program.folder())
     assert tidied == [(home / "compiled", 536_870_912)]
 
 
 def test_a_folder_is_named_after_what_the_processor_can_do(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     info = tmp_path / "cpuinfo"
-    monkeypatch.setattr(programs, "Path", lambda _: info)
-    monkeypatch.setattr(programs.platform, "processor", lambda: "some")
-    without = programs.folder()
+    monkeypatch.setattr(program, "Path", lambda _: info)
+    monkeypatch.setattr(program.platform, "processor", lambda: "some")
+    without = program.folder()
     names = []
     for text in (
         "speed : 1\nflags : avx\n",
@@ -117,9 +117,9 @@ def test_a_folder_is_named_after_what_the_processor_can_do(home: Path, tmp_path:
         "",
     ):
         info.write_text(text)
-        names.append(programs.folder())
+        names.append(program.folder())
     assert names[0] == names[1], "its speed of the moment does not matter"
     assert len({without, *names}) == 6
-    monkeypatch.setattr(programs.platform, "processor", lambda: "another")
+    monkeypatch.setattr(program.platform, "processor", lambda: "another")
     info.unlink()
-    assert programs.folder() != without
+    assert program.folder() != without

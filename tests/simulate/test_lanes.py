@@ -17,8 +17,8 @@ from evenly.models.networks import Custom
 from evenly.notation import parse
 from evenly.parts.sampling import Full
 from evenly.simulate import simulate
+from evenly.simulate.layout import STRIDE, strides
 from evenly.simulate.schedule import deal
-from evenly.simulate.sharing import STRIDE, strides
 from evenly.simulate.training import looks
 from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat
@@ -92,7 +92,7 @@ def test_steps_follow_unasked_where_they_are_short_or_equally_many(monkeypatch: 
 
 @given(st.integers(0, 400), st.integers(1, 40))
 def test_strides_hold_every_step_and_no_stride_is_idle(steps: int, stride: int):
-    taken = int(looks(np.array(steps), stride))
+    taken = int(looks(jnp.array(steps), stride))
     assert steps <= taken * stride < steps + stride
 
 

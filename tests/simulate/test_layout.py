@@ -11,8 +11,8 @@ from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.records import replace
 from evenly.simulate import choosing
-from evenly.simulate.data import device_data
 from evenly.simulate.layout import AXIS, NEVER, SEATS, Shape, added_up, each, most, on_every_device, plain, runs_last, shard, shared_loop
+from evenly.simulate.measuring import device_data
 
 SHAPE = Shape(
     runs=5, bands=(0, 2, 5), axis=0, clients=4, groups=1, labels=2, lanes=1, stride=1, unroll=1, equal=0, devices=1, chunk=1, eval_chunk=1,

@@ -28,7 +28,7 @@ def begun(
 @pytest.fixture(params=[True, False], ids=["whole", "not whole"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether loops of small steps are compiled as one function."""
-    monkeypatch.setattr("evenly.simulate.sharing.whole_loops", lambda: request.param)
+    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: request.param)
     return request.param
 
 
@@ -53,7 +53,7 @@ def test_rows_are_read_in_chunks_that_suit_the_device(
     tiny: Federation, monkeypatch: pytest.MonkeyPatch, backend: str, chunk: int, joint: int, apart: int
 ):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr("evenly.simulate.sharing.whole_loops", lambda: False)
+    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: False)
     for task, rows in ((JOINT, joint), (APART, apart)):
         shape = begun(tiny, ONE, task).shape
         assert (shape.chunk, shape.eval_chunk) == (chunk, rows)
@@ -80,7 +80,7 @@ def test_blocks_are_told_the_cells_of_an_evaluation(tiny: Federation, monkeypatc
     told: list[dict[str, Any]] = []
     really = run.Blocks
     monkeypatch.setattr(run, "Blocks", lambda *given, **about: told.append(about) or really(*given, **about))
-    monkeypatch.setattr("evenly.simulate.sharing.whole_loops", lambda: True)
+    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: True)
     begun(tiny, text, task, rounds=100)
     # 19 owners, two groups, three labels and outcomes; four blocks where steps are small.
     assert told == [{"rounds": 100, "every": 4, "runs": runs, "cells": 19 * 2 * 9 * runs, "most": 25 if task is JOINT else 1024}]
@@ -114,7 +114,7 @@ def test_data_are_streamed_where_that_is_faster_or_they_are_large(
     about: list[Any] = []
     monkeypatch.setattr(run, "faster_streamed", lambda *given: about.append(given[1:]) or faster)
     monkeypatch.setattr(run, "worth_streaming", lambda *given: large)
-    monkeypatch.setattr("evenly.simulate.sharing.whole_loops", lambda: True)
+    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: True)
     advance = (lambda *given: program.advance(*given)) if other else program.advance
     made = begun(tiny, text, task, stream=None, advance=advance)
     assert made.stream == stream

@@ -1,5 +1,7 @@
 """Runs made together equal runs made alone, whatever the model and the optimisers."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.models import MLP, LinearSVM, Softmax
 from evenly.simulate import companions, simulate
-from evenly.simulate.sharing import gather
+from evenly.simulate.layout import gather
 from tests import federations
 from tests.simulations import Simulated, algorithms, flat
 
@@ -89,8 +91,9 @@ def test_the_first_model_is_shared(tiny: Federation):
 
 
 def test_a_pull_of_nothing_is_left_out_unless_some_run_has_one(simulated: Simulated):
-    assert gather(algorithms("fedavg")).parts.work.mu is None
-    np.testing.assert_allclose(gather(algorithms("fedavg,fedprox(mu=0.5)")).parts.work.mu, [0.0, 0.5])
+    works: list[Any] = [gather(algorithms(text)).parts.work for text in ("fedavg", "fedavg,fedprox(mu=0.5)")]
+    assert works[0].mu is None
+    np.testing.assert_allclose(works[1].mu, [0.0, 0.5])
     (alone,) = simulated.all("fedavg", 4)
     together = simulated.all("fedavg,fedprox(mu=0.5)", 4)
     np.testing.assert_allclose(flat(alone.model), flat(together[0].model), atol=1e-6)

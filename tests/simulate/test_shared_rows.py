@@ -9,7 +9,7 @@ from evenly.data.splits import Ragged
 from evenly.models import MLP
 from evenly.records import replace
 from evenly.simulate import simulate
-from evenly.simulate.data import device_data, evaluated_lists
+from evenly.simulate.measuring import device_data, evaluated_lists
 from tests.federations import tiny as tiny_federation
 
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from evenly.models import MLP, LinearSVM, Logistic, Softmax
-from evenly.simulate import sharing
-from evenly.simulate.sharing import Company, gather, rounds_at_once, shared_out, strides, whole, worth_meeting
+from evenly.simulate import layout, program
+from evenly.simulate.layout import Company, gather, shared_out, strides, worth_meeting
+from evenly.simulate.program import whole
+from evenly.simulate.schedule import rounds_at_once
 from tests.simulations import algorithms
 
 TASK, NUMBERS = Softmax(features=3, classes=2), 8  # a model of 8 numbers, 32 bytes
@@ -24,7 +26,7 @@ def pretend(patch: pytest.MonkeyPatch, backend: str, devices: int = 1, **limits:
     patch.setattr(jax, "default_backend", lambda: backend)
     patch.setattr(jax, "devices", lambda: [None] * devices)
     for name, value in limits.items():
-        patch.setattr(sharing, name, value)
+        patch.setattr(layout, name, value)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +123,14 @@ def test_a_run_of_small_steps_has_four_blocks(rounds: int, small: bool, room: in
 
 @pytest.mark.parametrize("task", [TASK, Logistic(features=7), LinearSVM(features=7)], ids=["softmax", "logistic", "svm"])
 def test_small_steps_of_linear_models_are_compiled_as_one_function(monkeypatch: pytest.MonkeyPatch, task: Any):
-    monkeypatch.setattr(sharing, "whole_loops", lambda: True)
-    monkeypatch.setattr(sharing, "MOST_TERMS", 3 * 5 * NUMBERS)
+    monkeypatch.setattr(program, "whole_loops", lambda: True)
+    monkeypatch.setattr(program, "MOST_TERMS", 3 * 5 * NUMBERS)
     assert whole(task, 3, 5, 1)
     assert not whole(task, 4, 5, 1)
     assert not whole(task, 3, 6, 1)
     assert not whole(task, 3, 5, 2), "not in lanes"
     assert not whole(MLP(features=1, classes=2, hidden=(1,)), 1, 1, 1)
-    monkeypatch.setattr(sharing, "whole_loops", lambda: False)
+    monkeypatch.setattr(program, "whole_loops", lambda: False)
     assert not whole(task, 3, 5, 1)
 
 

@@ -10,7 +10,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.models import Softmax
 from evenly.records import replace
-from evenly.simulate import data, schedule, simulate
+from evenly.simulate import layout, schedule, simulate, streaming
 from evenly.types import Seeds, Trace
 from tests.simulations import algorithms, same_bits
 
@@ -56,7 +56,7 @@ def same_training(a: Trace, b: Trace, *, stepped: bool = False) -> None:
 @pytest.mark.parametrize("methods", [*METHODS, *(pytest.param(text, marks=pytest.mark.slow) for text in LESS_OFTEN)])
 def test_streamed_equals_resident(crowd: Federation, methods: str, monkeypatch: pytest.MonkeyPatch):
     resident = run(crowd, methods, stream=False)
-    monkeypatch.setattr(data, "PIECE_BYTES", 20 * 60)  # some rounds a block, a client or a few an evaluation
+    monkeypatch.setattr(streaming, "PIECE_BYTES", 20 * 60)  # some rounds a block, a client or a few an evaluation
     streamed = run(crowd, methods, stream=True)
     for one, other in zip(resident, streamed, strict=True):
         same_training(one, other, stepped="server" in methods)
@@ -72,8 +72,8 @@ def test_lanes_can_be_streamed(crowd: Federation, lanes: int):
 def test_a_file_is_read_where_it_lies(crowd: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     np.save(tmp_path / "x.npy", crowd.x)
     mapped = replace(crowd, x=np.load(tmp_path / "x.npy", mmap_mode="r"))
-    monkeypatch.setattr(data, "LARGEST_RESIDENT", crowd.x.nbytes - 1)
-    assert data.worth_streaming(mapped, 1)
+    monkeypatch.setattr(layout, "LARGEST_RESIDENT", crowd.x.nbytes - 1)
+    assert layout.worth_streaming(mapped, 1)
     (one,), (other,) = run(mapped, "fedavg"), run(crowd, "fedavg", stream=False)
     same_training(one, other)
 
@@ -81,15 +81,15 @@ def test_a_file_is_read_where_it_lies(crowd: Federation, tmp_path: Path, monkeyp
 def test_scattered_rows_are_streamed_where_few_are_needed_and_evaluations_are_rare(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
     bytes_of_row, all_rows = crowd.x.nbytes / len(crowd.x), len(crowd.x)
     three = 3 * len(crowd.train.rows) / 30  # rows of three clients
-    monkeypatch.setattr(data, "SCATTERED_BYTES", crowd.x.nbytes - 1)
-    monkeypatch.setattr(data, "CACHED_BYTES", 1.01 * three * bytes_of_row)
+    monkeypatch.setattr(layout, "SCATTERED_BYTES", crowd.x.nbytes - 1)
+    monkeypatch.setattr(layout, "CACHED_BYTES", 1.01 * three * bytes_of_row)
     enough = int(2 * 5 * all_rows / three) + 1  # rounds for five evaluations
-    assert data.faster_streamed(crowd, 3, enough, 5)
-    assert not data.faster_streamed(crowd, 3, enough - 2, 5)
-    assert not data.faster_streamed(crowd, 3, enough, 6)
-    assert not data.faster_streamed(crowd, 4, enough, 5)
-    monkeypatch.setattr(data, "SCATTERED_BYTES", crowd.x.nbytes)
-    assert not data.faster_streamed(crowd, 3, enough, 5)
+    assert layout.faster_streamed(crowd, 3, enough, 5)
+    assert not layout.faster_streamed(crowd, 3, enough - 2, 5)
+    assert not layout.faster_streamed(crowd, 3, enough, 6)
+    assert not layout.faster_streamed(crowd, 4, enough, 5)
+    monkeypatch.setattr(layout, "SCATTERED_BYTES", crowd.x.nbytes)
+    assert not layout.faster_streamed(crowd, 3, enough, 5)
 
 
 def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
@@ -100,7 +100,9 @@ def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatc
         return True
 
     monkeypatch.setattr("evenly.simulate.run.faster_streamed", yes)
-    monkeypatch.setattr(data.Streamed, "hold", lambda self, cohort, hold=data.Streamed.hold: asked.append((0, 0, 0)) or hold(self, cohort))
+    monkeypatch.setattr(
+        streaming.Streamed, "hold", lambda self, cohort, hold=streaming.Streamed.hold: asked.append((0, 0, 0)) or hold(self, cohort)
+    )
     (streamed,), (resident,) = run(crowd, "fedavg+uniform(clients=3)"), run(crowd, "fedavg+uniform(clients=3)", stream=False)
     assert asked[0] == (3, 7, 4)  # clients a round, rounds, evaluations
     assert len(asked) > 1, "it was streamed"
@@ -109,10 +111,10 @@ def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatc
 
 
 def test_many_cells_are_counted_piece_by_piece(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
-    assert not data.worth_streaming(crowd, 1)
-    monkeypatch.setattr(data, "MOST_CELLS", 91 * 2 * 9)  # owners, groups, labels and outcomes
-    assert not data.worth_streaming(crowd, 1)
-    assert data.worth_streaming(crowd, 2)
+    assert not layout.worth_streaming(crowd, 1)
+    monkeypatch.setattr(layout, "MOST_CELLS", 91 * 2 * 9)  # owners, groups, labels and outcomes
+    assert not layout.worth_streaming(crowd, 1)
+    assert layout.worth_streaming(crowd, 2)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -173,9 +175,9 @@ def test_features_in_a_file_stay_there(crowd: Federation, tmp_path: Path):
 
 def test_only_as_many_memories_are_moved_as_there_is_room_for(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
     moved: list[int] = []
-    of = data.Kept.of
-    monkeypatch.setattr(data, "MEMORY_BYTES", 5 * 18 * 4)  # five softmaxes
-    monkeypatch.setattr(data.Kept, "of", lambda kept, clients, room: moved.append(room) or of(kept, clients, room))
+    of = streaming.Kept.of
+    monkeypatch.setattr(streaming, "MEMORY_BYTES", 5 * 18 * 4)  # five softmaxes
+    monkeypatch.setattr(streaming.Kept, "of", lambda kept, clients, room: moved.append(room) or of(kept, clients, room))
     (streamed,) = run(crowd, "ditto+uniform(clients=3)", stream=True)
     assert max(moved) == 5
     (resident,) = run(crowd, "ditto+uniform(clients=3)", stream=False)

@@ -11,10 +11,9 @@ from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.models import Softmax
 from evenly.records import replace
-from evenly.simulate import data
-from evenly.simulate.layout import Shape
+from evenly.simulate import layout, streaming
+from evenly.simulate.layout import Shape, gather
 from evenly.simulate.program import advance
-from evenly.simulate.sharing import gather
 from tests.simulations import algorithms
 
 SIZES = (7, 2, 4)
@@ -36,7 +35,7 @@ def pretend(patch: pytest.MonkeyPatch, backend: str, memory: Any = None, **limit
     patch.setattr(jax, "default_backend", lambda: backend)
     patch.setattr(jax, "devices", lambda: [Device()])
     for name, value in limits.items():
-        patch.setattr(data, name, value)
+        patch.setattr(streaming if hasattr(streaming, name) else layout, name, value)
 
 
 @pytest.mark.parametrize(
@@ -56,25 +55,25 @@ def test_data_are_streamed_where_they_do_not_fit(
     monkeypatch: pytest.MonkeyPatch, backend: str, memory: dict[str, int] | None, resident: int, worth: bool
 ):
     pretend(monkeypatch, backend, memory, LARGEST_RESIDENT=resident)
-    assert data.worth_streaming(federation(), 1) == worth
+    assert layout.worth_streaming(federation(), 1) == worth
 
 
 @pytest.mark.parametrize("runs, worth", [(1, False), (2, False), (3, True)])
 def test_or_where_the_counts_of_an_evaluation_do_not(monkeypatch: pytest.MonkeyPatch, runs: int, worth: bool):
     pretend(monkeypatch, "cpu", MOST_CELLS=2 * 10 * 4)  # ten owners, one group, two labels and outcomes, for two runs
-    assert data.worth_streaming(federation(), runs) == worth
+    assert layout.worth_streaming(federation(), runs) == worth
 
 
 def test_small_rows_are_streamed_on_a_cpu_only(monkeypatch: pytest.MonkeyPatch):
     pretend(monkeypatch, "cpu", SCATTERED_BYTES=BYTES - 1, CACHED_BYTES=10**6)
-    assert data.faster_streamed(federation(), 3, 7, 3)  # 7 * 13 rows trained, 2 * 3 * 13 evaluated
-    assert not data.faster_streamed(federation(), 3, 6, 3)
-    monkeypatch.setattr(data, "SCATTERED_BYTES", BYTES)
-    assert not data.faster_streamed(federation(), 3, 7, 3), "few rows are never far apart"
+    assert layout.faster_streamed(federation(), 3, 7, 3)  # 7 * 13 rows trained, 2 * 3 * 13 evaluated
+    assert not layout.faster_streamed(federation(), 3, 6, 3)
+    monkeypatch.setattr(layout, "SCATTERED_BYTES", BYTES)
+    assert not layout.faster_streamed(federation(), 3, 7, 3), "few rows are never far apart"
     pretend(monkeypatch, "cpu", SCATTERED_BYTES=BYTES - 1, CACHED_BYTES=BYTES)
-    assert not data.faster_streamed(federation(), 3, 7, 3), "a round goes through all that fits into the cache"
+    assert not layout.faster_streamed(federation(), 3, 7, 3), "a round goes through all that fits into the cache"
     pretend(monkeypatch, "gpu", CACHED_BYTES=10**6)
-    assert not data.faster_streamed(federation(), 3, 7, 3)
+    assert not layout.faster_streamed(federation(), 3, 7, 3)
 
 
 @pytest.mark.parametrize(
@@ -96,38 +95,38 @@ def test_as_many_rounds_are_moved_as_there_is_room_for(
     rounds: int,
 ):  # fmt: skip
     pretend(monkeypatch, backend, **limits)
-    assert data.most_rounds(federation(sizes, dtype), slots, np.zeros(memory, np.uint8) if memory else ()) == rounds
+    assert streaming.most_rounds(federation(sizes, dtype), slots, np.zeros(memory, np.uint8) if memory else ()) == rounds
 
 
 def test_a_gigabyte_stays_on_the_device_and_some_megabytes_are_moved_at_a_time(monkeypatch: pytest.MonkeyPatch):
     small = federation()
-    assert not data.worth_streaming(small, 2**27 // 40)  # forty cells for each run
-    assert data.worth_streaming(small, 2**27 // 40 + 1)
+    assert not layout.worth_streaming(small, 2**27 // 40)  # forty cells for each run
+    assert layout.worth_streaming(small, 2**27 // 40 + 1)
     for rows, worth in ((2**28, False), (2**28 + 1, True)):
         large: Any = SimpleNamespace(x=np.broadcast_to(np.float32(0), (rows, 1)), clients=3, groups=("all",), labels=(0, 1))
-        assert data.worth_streaming(large, 1) == worth
-    assert data.most_rounds(small, 3, ()) == 2**25 // BYTES
-    assert data.most_rounds(small, 3, [np.zeros(2**20, np.float32)]) == 2**28 // (3 * 4 * 2**20)
+        assert layout.worth_streaming(large, 1) == worth
+    assert streaming.most_rounds(small, 3, ()) == 2**25 // BYTES
+    assert streaming.most_rounds(small, 3, [np.zeros(2**20, np.float32)]) == 2**28 // (3 * 4 * 2**20)
     pretend(monkeypatch, "gpu")
-    assert data.most_rounds(small, 3, ()) == 2**26 // BYTES
+    assert streaming.most_rounds(small, 3, ()) == 2**26 // BYTES
 
 
 @pytest.mark.parametrize("form", [{"groups": 2}, {"labels": 3}, {"runs": 5}, {"groups": 2, "labels": 3, "runs": 5}])
 def test_an_evaluation_has_room_for_the_counts_of_all_runs(monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]):
     cells = 3 * form.get("groups", 1) * form.get("labels", 2) ** 2 * form.get("runs", 1)
     for room, stops in ((2 * cells, [2, 3]), (2 * cells - 1, [1, 2, 3]), (3 * cells, [3])):
-        monkeypatch.setattr(data, "LARGEST_BLOCK_CELLS", room)
+        monkeypatch.setattr(streaming, "LARGEST_BLOCK_CELLS", room)
         assert [piece.panel.stop for piece in streamed(federation(), **form)._pieces()] == stops
 
 
-def streamed(whole: Federation, text: str = "fedavg", panel: Any = None, memory: int = 0, **shape: Any) -> data.Streamed:
+def streamed(whole: Federation, text: str = "fedavg", panel: Any = None, memory: int = 0, **shape: Any) -> streaming.Streamed:
     form: dict[str, Any] = {
         "runs": 1, "bands": (0, 1), "axis": 0, "clients": whole.clients, "groups": 1, "labels": 2, "lanes": 1, "stride": 1, "unroll": 1,
         "equal": 0, "devices": 1, "chunk": 4, "eval_chunk": 4, "lists": 0,
     }  # fmt: skip
     watched = np.arange(whole.clients, dtype=np.int32) if panel is None else np.array(panel, np.int32)
     parts = gather(algorithms(text)).parts
-    return data.Streamed(
+    return streaming.Streamed(
         whole, whole.weight, watched, Softmax(features=1, classes=2), Shape(**form | shape), parts, advance, np.zeros(memory, np.uint8)
     )
 
@@ -192,7 +191,7 @@ def test_everybody_is_evaluated_once_as_many_at_a_time_as_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], memory: int, panel: list[int] | None, central: int, pieces: list
 ):
     for name, value in limits.items():
-        monkeypatch.setattr(data, name, value)
+        monkeypatch.setattr(streaming if hasattr(streaming, name) else layout, name, value)
     whole = replace(federation(), central=np.arange(central, dtype=np.int32))
     found = list(streamed(whole, panel=panel, memory=memory)._pieces())
     watched = [(piece.panel.start, piece.panel.stop) for piece in found if not len(piece.central)]
@@ -202,7 +201,7 @@ def test_everybody_is_evaluated_once_as_many_at_a_time_as_there_is_room_for(
 
 
 def test_who_has_not_trained_remembers_what_everybody_did_at_first():
-    kept = data.Kept.nothing_yet({"a": np.array([1.0, 2.0], np.float32)}, 4)
+    kept = streaming.Kept.nothing_yet({"a": np.array([1.0, 2.0], np.float32)}, 4)
     kept.put(np.array([3, 1]), {"a": np.array([[5, 6], [7, 8], [9, 9]], np.float32)})  # the last is padding
     assert kept.trained.tolist() == [False, True, False, True]
     assert kept.of(np.array([0, 1, 3]), 5)["a"].tolist() == [[1, 2], [7, 8], [5, 6], [1, 2], [1, 2]]

@@ -12,8 +12,8 @@ from evenly.data.splits import Ragged
 from evenly.parts.sampling import Full
 from evenly.records import record, replace, static
 from evenly.simulate import layout, training
-from evenly.simulate.data import device_data
 from evenly.simulate.layout import RunParts, Shape, State
+from evenly.simulate.measuring import device_data
 from evenly.simulate.schedule import Planner
 from evenly.simulate.training import Cohort, trained_sum, trained_vectors
 from evenly.types import Seeds, Tree

@@ -8,7 +8,7 @@ import pytest
 from evenly.models import MLP, Logistic, Softmax, from_equinox
 from evenly.models.linear import MOST_TERMS, product, products_as_sums
 from evenly.simulate import run, simulate
-from evenly.simulate.sharing import whole
+from evenly.simulate.program import whole
 from evenly.types import Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, flat, same_bits

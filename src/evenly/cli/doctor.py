@@ -156,9 +156,9 @@ def compile_cache() -> dict[str, Any]:
     """Where JAX keeps compiled programs between runs, if it does."""
     import jax
 
-    from evenly.simulate import programs
+    from evenly.simulate import program
 
-    programs.keep()
+    program.keep()
     folder = jax.config.values["jax_compilation_cache_dir"]
     files = [path for path in Path(folder).glob("*") if path.is_file()] if folder else []
     return {"folder": folder or None, "bytes": sum(path.stat().st_size for path in files)}

@@ -35,8 +35,7 @@ from evenly.randomness import generator
 from evenly.records import replace
 from evenly.saving import Model, models_of
 from evenly.simulate import Advance, Meeting, advance, simulate, worth_meeting, worth_streaming
-from evenly.simulate.run import Progress
-from evenly.simulate.start import refuse_without_validation, suited
+from evenly.simulate.run import Progress, refuse_without_validation, suited
 from evenly.simulate.traces import Observe, by_group
 from evenly.types import Algorithm, Seeds, Task, Trace
 

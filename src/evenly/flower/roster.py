@@ -23,7 +23,7 @@ from evenly.parts.optimisers import AveragingServer, OptimisedServer
 from evenly.parts.sampling import SAMPLINGS, Full, Uniform
 from evenly.parts.work import PREPARES, LocalTraining
 from evenly.records import replace, require
-from evenly.simulate import start
+from evenly.simulate import run as simulation
 from evenly.simulate.choosing import GIVEN
 from evenly.types import Algorithm, Rule, Seeds, Select, Server, Several, Task
 
@@ -249,14 +249,14 @@ def _fields(part: Any) -> dict[str, Any]:
     return {s.name: getattr(part, s.name) for s in settings_of(type(part), "part") if getattr(part, s.name) != s.default}
 
 
-# What is settled before the first round of a deployment, as `evenly.simulate.start` does for a simulation.
+# What is decided before the first round of a deployment, as `evenly.simulate.run` does for a simulation.
 
 
 def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | None = None) -> ArrayRecord:
     """The first model, or models, that the simulator would start from: what to give to `start` as initial arrays."""
     seeds, algorithm = seeds or Seeds(), algorithm_of(algorithm)
     task, rule = algorithm.task(task, seeds), algorithm.rule
-    model = start.first_model(task, rule, seeds)
+    model = simulation.first_model(task, rule, seeds)
     if not (isinstance(rule, Several) and rule.apart):
         return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
     names, leaves = wire.names_of(model), wire.leaves_of(model)
@@ -286,7 +286,7 @@ def suited(algorithm: Algorithm, roll: Roll) -> Algorithm:
         f"{algorithm.label}: known_votes measures in a simulation how well clients would find their group. In a deployment either leave it "
         "and the inference out, so that groups are known, or leave it out alone, so that clients infer them.",
     )
-    return start.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
+    return simulation.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
 
 
 def given_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:

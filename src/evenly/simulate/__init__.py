@@ -1,10 +1,10 @@
 """The compiled simulator: the only place that compiles whole runs."""
 
 from evenly.compilation import set_flags
-from evenly.simulate.data import worth_streaming
+from evenly.simulate.layout import Advance, companions, worth_meeting, worth_streaming
 from evenly.simulate.program import advance
 from evenly.simulate.run import simulate
-from evenly.simulate.sharing import Advance, Meeting, companions, worth_meeting
+from evenly.simulate.seed_batch import Meeting
 
 __all__ = ["Advance", "Meeting", "advance", "companions", "simulate", "worth_meeting", "worth_streaming"]
 

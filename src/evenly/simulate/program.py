@@ -7,31 +7,32 @@ Runs share cohorts and batches. For models that say `joint` the runs are the las
 step of all runs is one matrix product; for others the step is vmapped with the runs in front.
 """
 
+import hashlib
+import os
+import platform
+import time
+from contextlib import suppress
 from functools import cache, partial
+from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.compilation_cache import compilation_cache
 
 from evenly import trees
-from evenly.compilation import WITHOUT_LIBRARY, graphs
-from evenly.models.linear import products_as_sums
+from evenly.datasets.files import cache_folder
+from evenly.models import LinearSVM, Logistic, Softmax
+from evenly.models.linear import MOST_TERMS, products_as_sums
+from evenly.models.task import skeleton
 from evenly.parts.ranking import Ballot
 from evenly.simulate import several
-from evenly.simulate.layout import Band, Data, RunParts, Shape, State, on_each_device
-from evenly.simulate.measuring import MEASURED, evaluated, measured
+from evenly.simulate.layout import MEASURED, Band, Data, RoundRecord, RunParts, Shape, State, on_each_device
+from evenly.simulate.measuring import evaluated, measured
 from evenly.simulate.training import Cohort, Trained, inner_products, trained_sum, trained_vectors, weighted
 from evenly.types import Array, Effort, RowRule, Signals, Task, Tree
-
-
-class RoundRecord(NamedTuple):
-    """What a block leaves behind."""
-
-    weights: Array  # [rounds, K, runs]
-    tables: Array  # int32 [stops, owners, groups, labels, outcomes, runs]; no owners where evaluations are made elsewhere
-    losses: Array  # [stops, owners, runs] summed
-    choice: Array | None  # int32 [stops, clients, runs] which of several models is each client's; None: there is one
 
 
 class EvaluationCounts(NamedTuple):
@@ -243,3 +244,125 @@ def stretches(shape: Shape, block: Any, given: tuple[Task, RunParts, Data, State
     used = jnp.sum(block.stops >= 0)
     state, record, _ = lax.fori_loop(0, used, stretch, (state, empty, jnp.int32(0)))
     return state, record
+
+
+# How XLA compiles a program.
+#
+# On a CPU XLA runs a program as a list of small operations. Where a step of a loop takes a microsecond, starting its dozen operations takes
+# longer than computing them. XLA can fuse a loop into one function instead (see evenly.compilation), unless the loop calls a library.
+
+WITHOUT_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}  # for one program: products and sums are compiled, not calls
+LINEAR = (Softmax, Logistic, LinearSVM)  # models whose products can be written as sums
+
+
+def whole(task: Task, runs: int, batch: int, lanes: int) -> bool:
+    """Whether a client's steps are compiled as one function, runs one after another: on a CPU, while all runs' steps together are
+    small. From there on one product for all runs is faster, and a library's product than a compiled one."""
+    size = trees.size(skeleton(task))
+    return isinstance(task, LINEAR) and lanes == 1 and runs * batch * size <= MOST_TERMS and whole_loops()
+
+
+@cache
+def whole_loops() -> bool:
+    """Whether XLA compiles loops whole here: on a CPU, where it knows the options and read the flags in time. It is asked."""
+    if jax.default_backend() != "cpu":
+        return False
+
+    def loop(x: jax.Array, times: int) -> jax.Array:
+        return jax.lax.fori_loop(0, times, lambda i, y: (y[:, None] * y).sum(1), x)
+
+    try:
+        text = jax.jit(loop, compiler_options=WITHOUT_LIBRARY).lower(jnp.ones(512), 2).compile().as_text()
+    except jax.errors.JaxRuntimeError:  # an option that this version does not have
+        return False
+    return "xla_cpu_small_call" in (text or "")
+
+
+@cache
+def graphs() -> dict[str, Any]:
+    """The option by which a GPU starts steps of two kernels or more as one graph, and not only those of five; nothing elsewhere, where
+    the user chose, or where XLA does not know it."""
+    name = "xla_gpu_graph_min_graph_size"
+    if jax.default_backend() == "cpu" or name in os.environ.get("XLA_FLAGS", ""):
+        return {}
+    try:
+        jax.jit(lambda: 0, compiler_options={name: 2}).lower().compile()
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return {name: 2}
+
+
+# Compiled programs are kept in the user's cache folder: the same simulation, or one of the same shape, compiles only once.
+#
+# JAX's own cache does it. What the user chose for it stays (JAX_COMPILATION_CACHE_DIR, jax.config), and EVENLY_COMPILED=off does
+# without. A folder that cannot be written is done without, too.
+
+SWITCH = "EVENLY_COMPILED"
+LEAST_SECONDS = 0.5  # that a program took to compile; smaller ones are made anew as quickly as they are read
+MOST_BYTES = 2**29  # of all programs; the oldest go first
+CHOSEN = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
+
+
+def folder() -> Path:
+    """For this kind of machine: compiled code uses what its processor can do, and a home folder may be shared with others."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), lines[0] if lines else "")
+    kind = f"{platform.system()} {platform.machine()} {features} {metadata.version('jaxlib')}"
+    return cache_folder() / "compiled" / hashlib.blake2b(kind.encode(), digest_size=6).hexdigest()
+
+
+@cache
+def keep() -> None:
+    """From here on JAX keeps what it compiles, unless somebody decided otherwise."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false") or jax.config.values["jax_compilation_cache_dir"]:
+        return
+    try:
+        place = folder()
+        place.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # not ours to write, or nobody's home
+        return
+    if not os.access(place, os.W_OK | os.X_OK):
+        return
+    tidy(place.parent, MOST_BYTES)
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    if CHOSEN not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+    compilation_cache.reset_cache()  # JAX looks once, at its first program, whether there is a folder
+
+
+def tidy(place: Path, most: int) -> None:
+    """Remove the oldest files under a folder until the others are not more than so many bytes."""
+    with suppress(OSError):  # others may tidy at the same time
+        files = sorted(((path.stat().st_mtime, path.stat().st_size, path) for path in place.rglob("*") if path.is_file()), reverse=True)
+        total = 0
+        for _, size, path in files:
+            total += size
+            if total > most:
+                path.unlink(missing_ok=True)
+
+
+# How long something was being compiled, as JAX tells it: tracing, lowering and XLA's own work.
+
+_spans: list[tuple[float, float]] = []  # from and until when, by time.monotonic
+
+
+@cache
+def listen() -> None:
+    """From here on JAX tells what it compiles."""
+    jax.monitoring.register_event_duration_secs_listener(_note)
+
+
+def _note(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    if event.startswith("/jax/core/compile/"):
+        now = time.monotonic()
+        _spans.append((now - duration_secs, now))
+
+
+def spent(since: float) -> float:
+    """Seconds since then in which something was compiled; what was compiled side by side, or inside another, counts once."""
+    total, reached = 0.0, since
+    for start, end in sorted(_spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,6 +1,5 @@
 """Simulate federated training: the host side that feeds the compiled program block by block, and its checkpoints."""
 
-import hashlib
 import re
 import threading
 import time
@@ -17,63 +16,24 @@ import numpy as np
 
 from evenly import __version__, trees
 from evenly.algorithms.e2fl import E2FL
-from evenly.compilation import set_flags
 from evenly.data.federation import Federation
-from evenly.metrics.runs import layer_sizes
 from evenly.models import check_task
 from evenly.models.layers import MOST_ROWS
 from evenly.models.task import skeleton
-from evenly.outside import fits
+from evenly.parts.groups import membership
+from evenly.parts.ranking import MOST_BALLOTS
 from evenly.parts.sampling import Full
 from evenly.records import replace
-from evenly.saving import Archive, leaves_of, read_archive, write_archive
-from evenly.simulate import program, programs, several
-from evenly.simulate.data import Resident, Streamed, evaluated_lists, faster_streamed, most_rounds, prepared_weights, worth_streaming
-from evenly.simulate.layout import NEVER, Shape, State
-from evenly.simulate.measuring import served
-from evenly.simulate.program import advance
-from evenly.simulate.schedule import Ahead, Blocks, Pace, Planner, evaluated_after
-from evenly.simulate.sharing import Advance, companions, gather, rounds_at_once, shared_out, strides, whole
-from evenly.simulate.start import Opening, first_choices, first_model, nothing_chosen, refuse_without_validation, suited
-from evenly.simulate.traces import Collected, Observe, Teller, by_group, joined, owners_of, traces
-from evenly.types import Algorithm, Seeds, Several, Task, Trace, Tree
-
-# Saving a run half-way, so that a killed run resumes with the same bits as one that was never killed.
-
-FORMAT = 2
-
-
-def write_checkpoint(path: Path, fingerprint: str, done: int, tree: Any) -> None:
-    """Save arrays under a fingerprint of everything that determines them."""
-    write_archive(path, leaves_of(tree), {"done": done}, format=FORMAT, fingerprint=fingerprint)
-
-
-def read_checkpoint(path: Path, fingerprint: str) -> tuple[int, list[np.ndarray]] | None:
-    """The rounds done and the leaves saved, or None where there is no complete checkpoint of this run."""
-
-    def parse(archive: Archive) -> tuple[int, list[np.ndarray]] | None:
-        header = archive.header
-        same_run = header["format"] == FORMAT and header["fingerprint"] == fingerprint and fits(header["done"], int)
-        return (header["done"], archive.leaves()) if same_run else None
-
-    try:
-        return read_archive(path, parse, newest=FORMAT) if path.exists() else None
-    except ValueError:
-        return None  # incomplete or foreign: starting over is safe, trusting it is not
-
-
-def fingerprint(federation: Federation, *settings: Any) -> str:
-    """A hash of the data and of every setting that shapes a run."""
-    digest = hashlib.blake2b(digest_size=16)
-    for array in jax.tree.leaves(federation):
-        digest.update(np.ascontiguousarray(array).data)  # read where it lies: a copy would take the memory twice
-    digest.update(repr(jax.tree.map(_plain, settings)).encode())
-    return digest.hexdigest()
-
-
-def _plain(leaf: Any) -> Any:
-    return np.asarray(leaf).tolist()
-
+from evenly.simulate import program, several
+from evenly.simulate.checkpoints import fingerprint, read_checkpoint, write_checkpoint
+from evenly.simulate.choosing import Opening, first_choices, nothing_chosen
+from evenly.simulate.layout import NEVER, Advance, Shape, State, companions, faster_streamed, gather, shared_out, strides, worth_streaming
+from evenly.simulate.measuring import Resident, evaluated_lists, prepared_weights, served
+from evenly.simulate.program import advance, whole
+from evenly.simulate.schedule import Ahead, Blocks, Pace, Planner, evaluated_after, rounds_at_once
+from evenly.simulate.streaming import Streamed, most_rounds
+from evenly.simulate.traces import Collected, Observe, Teller, by_group, joined, layer_sizes, owners_of, traces
+from evenly.types import Algorithm, Rule, Seeds, Several, Task, Trace, Tree
 
 # Simulate federated training: the host side that feeds the compiled program block by block.
 
@@ -116,9 +76,8 @@ def simulate(
     all are to be. `advance` is another way to run a block, that of a seat in a Meeting, and `leave` is called when nothing more
     is to be advanced.
     """
-    set_flags()
-    programs.keep()
-    programs.listen()
+    program.keep()
+    program.listen()
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
@@ -385,3 +344,63 @@ def _restored(leaves: list[np.ndarray], structure: Any) -> tuple[State, Collecte
 def _stable(task: Task) -> str:
     """A task as text, without the addresses of functions, which differ from process to process."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(task))
+
+
+def suited(algorithm: Algorithm, federation: Federation) -> Algorithm:
+    """The algorithm with its number of models, where the federation decides it; raises where the two do not fit."""
+    if algorithm.network is not None:
+        _check_ballots(algorithm, federation)
+    rule = algorithm.rule
+    if not isinstance(rule, Several):
+        return algorithm
+    given = federation.client_group
+    known = rule.inference == "known" or rule.known_votes
+    if known and given is None:
+        raise ValueError(
+            f"{algorithm.label}: the data do not say which group each client belongs to (client_group). "
+            "Give it, or let groups be inferred, such as e2fl(inference=lowest-loss, groups=2)."
+        )
+    groups = rule.groups or (0 if given is None else int(given.max()) + 1)
+    if not groups:
+        raise ValueError(f"{algorithm.label}: say how many groups there are, such as groups=2; the data do not.")
+    if groups > federation.clients:
+        raise ValueError(f"{algorithm.label}: {groups} groups need at least as many clients, but there are {federation.clients}.")
+    if known:
+        _check_membership(algorithm.label, given, groups)
+    if rule.groups:
+        return algorithm
+    server = algorithm.server
+    return replace(algorithm, rule=replace(rule, groups=groups), server=server and replace(server, groups=groups))
+
+
+def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:
+    """Raise if clients are to measure on validation rows and nobody has any."""
+    if "valid_table" in algorithm.rule.needs and not len(federation.valid.rows):
+        raise ValueError(
+            f"{algorithm.label}: clients measure on validation rows, but {federation.name or 'the data'} hold none out. "
+            "Hold some out, or leave measured_on out to measure on training rows."
+        )
+
+
+def _check_membership(label: str, given: np.ndarray | None, groups: int) -> None:
+    try:
+        membership(given, groups)
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from None
+
+
+def _check_ballots(algorithm: Algorithm, federation: Federation) -> None:
+    rule = algorithm.rule
+    everyone = isinstance(rule, Several) and rule.final_pass
+    slots = federation.clients if everyone else algorithm.select.slots(federation.census())
+    if slots > MOST_BALLOTS:
+        raise ValueError(f"{algorithm.label}: at most {MOST_BALLOTS} clients can vote in a round, got {slots}. Sample fewer.")
+
+
+def first_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
+    """One first model; or, where clients train several apart, as many different ones, of which the first is the usual."""
+    key = jax.random.key(seeds.model)
+    if not (isinstance(rule, Several) and rule.apart):
+        return task.init(key)
+    others = [jax.random.fold_in(key, q) for q in range(1, rule.groups)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(task.init(k) for k in (key, *others)))

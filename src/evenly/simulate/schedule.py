@@ -318,6 +318,7 @@ def deal(steps: np.ndarray, lanes: int) -> list[tuple[int, list[int]]]:
 LARGEST_BLOCK_ROWS = 2**21  # row numbers planned at a time: 8 MiB
 LARGEST_BLOCK_CELLS = 2**22  # table cells kept on the device at a time
 MOST_ROUNDS = 1024  # in a block
+BLOCKS = 4  # of a run with small steps, at least
 FEWEST_ROUNDS = 8  # that a block has room for, also where a run has fewer: short runs then share the program of longer ones
 BLOCK_SECONDS = 2.0  # of a block, about
 GROWTH = 4  # a block has at most so many times the rounds of the last whose time is known
@@ -399,3 +400,9 @@ def rounded_up(n: int) -> int:
     """The next number with at most three significant bits after the first."""
     step = 2 ** max(0, n.bit_length() - 4)
     return -(-n // step) * step
+
+
+def rounds_at_once(rounds: int, small: bool) -> int:
+    """Rounds for which a block has room at most. Small steps take hardly longer than drawing their batches, so such a run has several
+    blocks: the next is drawn while one is trained. Blocks of other runs have room for many, and take as many as their Pace says."""
+    return max(FEWEST_ROUNDS, -(-rounds // BLOCKS)) if small else MOST_ROUNDS

@@ -9,8 +9,8 @@ import numpy as np
 from evenly.algorithms import Method, Variant, variants
 from evenly.data.federation import Federation
 from evenly.models import check_task
+from evenly.simulate.layout import companions
 from evenly.simulate.run import Progress, simulate
-from evenly.simulate.sharing import companions
 from evenly.simulate.traces import Observe
 from evenly.types import Algorithm, Seeds, Task, Trace
 

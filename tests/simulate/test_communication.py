@@ -3,8 +3,9 @@
 import jax
 import pytest
 
-from evenly.metrics.runs import MIB, Cost, float_bytes, layer_sizes, mask_bytes, ranking_bytes, round_cost
+from evenly.metrics.runs import MIB
 from evenly.models import MLP, LeNet
+from evenly.simulate.traces import Cost, float_bytes, layer_sizes, mask_bytes, ranking_bytes, round_cost
 
 NETS = {
     "rotate": LeNet(bias=False),

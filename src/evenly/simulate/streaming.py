@@ -1,6 +1,6 @@
-"""Where the rows are: on the device, or streamed to it block by block from memory or a mapped file."""
+"""Data that stay on the host, in memory or in a mapped file, and are streamed to the device block by block."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,117 +12,10 @@ from evenly import trees
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.simulate import layout
-from evenly.simulate.layout import Data, RunParts, Shape, State, on_every_device
+from evenly.simulate.layout import Advance, Data, RoundRecord, RunParts, Shape, State, on_every_device, row_bytes
 from evenly.simulate.measuring import Counts, evaluated, uses_validation
-from evenly.simulate.program import RoundRecord
 from evenly.simulate.schedule import LARGEST_BLOCK_CELLS, Block, Held, Tables, rounded_up
-from evenly.simulate.sharing import Advance
-from evenly.types import Prepare, Task, Tree
-
-# The federation as flat arrays on the device: every example once, clients as row numbers.
-
-
-class Resident:
-    """A federation that lies on the device as a whole; the program itself evaluates."""
-
-    def __init__(
-        self, federation: Federation, weight: np.ndarray | None, task: Task, shape: Shape, parts: RunParts, advance: Advance
-    ) -> None:
-        self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
-        valid = uses_validation(band.rule for band in parts.bands)
-        self.data = on_every_device(device_data(federation, weight, shape.eval_chunk, valid=valid), shape.devices)
-
-    def begin(self, state: State, memory: Tree) -> State:
-        """The first state; `memory` is one client's."""
-        shape = self._shape
-        return state._replace(memory=trees.repeat(memory, shape.clients), excluded=jnp.zeros((shape.clients, shape.runs), jnp.int32))
-
-    def to_device(self, state: State) -> State:
-        return on_every_device(jax.tree.map(jnp.asarray, state), self._shape.devices)
-
-    def packed(self, state: State) -> State:
-        return state
-
-    def unpacked(self, state: State) -> State:
-        return state
-
-    def advance(self, block: Block, state: State) -> tuple[State, RoundRecord]:
-        return self._advance(self._task, self._shape, self._parts, self.data, block, state)
-
-    def settle(self, block: Block, before: State, after: State) -> State:
-        return after
-
-
-def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: int, *, valid: bool = False) -> Data:
-    """Move a federation to the device, with one row of padding at the end of every table; `valid`: validation rows are looked at."""
-    lists, shared = evaluated_lists(federation)
-    short = -len(lists.rows) % eval_chunk
-    count, rows, trained = len(lists.counts), len(federation.y), len(federation.train.rows)
-    columns: dict[str, Any] = {
-        "x": layout.padded(federation.x, rows + 1),
-        "y": layout.padded(federation.y, rows + 1, np.int32),
-        "group": layout.padded(federation.group, rows + 1, np.int32),
-        "weight": None if weight is None else layout.padded(weight, rows + 1),
-        # Padded so that partitions of the same rows, whose cuts differ by a few, share a compiled program.
-        "train_rows": layout.padded(federation.train.rows, trained + -trained % eval_chunk),
-        "train_start": federation.train.offsets.astype(np.int32),
-        "eval_rows": np.append(lists.rows, np.full(short, rows)).astype(np.int32),
-        # Padding is in no list: an index past the last one, which scatters drop.
-        "eval_list": np.append(np.repeat(np.arange(count), lists.counts), np.full(short, count)).astype(np.int32),
-        "eval_start": lists.offsets.astype(np.int32),
-        "eval_shared": shared,
-        "examples": federation.train.counts.astype(np.float32),
-        "unprivileged": federation.census().unprivileged_rows.astype(np.float32),
-    }
-    if valid:
-        held_out = federation.valid.rows
-        columns["valid_rows"] = layout.padded(held_out, max(len(held_out) + -len(held_out) % eval_chunk, 1))
-        columns["valid_start"] = federation.valid.offsets.astype(np.int32)
-    return jax.device_put(Data(**columns))
-
-
-def prepared_weights(federation: Federation, prepares: Sequence[Prepare | None]) -> np.ndarray | None:
-    """How much each row counts in its client's loss: [rows], or [rows, ways] where runs prepare their rows in several ways."""
-    base = np.ones(len(federation.y), np.float32) if federation.weight is None else federation.weight.astype(np.float32)
-    if all(prepare is None for prepare in prepares):
-        return None if federation.weight is None else base
-    columns = [base if prepare is None else base * _prepared(federation, prepare) for prepare in prepares]
-    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-
-
-def _prepared(federation: Federation, prepare: Prepare) -> np.ndarray:
-    weight = np.ones(len(federation.y), np.float32)
-    for k in range(federation.clients):
-        rows = federation.train.of(k)
-        weight[rows] = prepare.weights(federation.y[rows], federation.group[rows])
-    return weight
-
-
-def evaluated_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]:
-    """The lists of rows that are evaluated, and each owner's list where some owners share one (else None).
-
-    Owners are the clients' training, validation and test rows, then the central test set. Clients that are tested on the
-    very same rows are common in studies of groups; their list is there once.
-    """
-    parts = [federation.split(s) for s in SPLITS]
-    rows = np.concatenate([*(part.rows for part in parts), federation.central])
-    counts = np.concatenate([*(part.counts for part in parts), [len(federation.central)]])
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    everyone = Ragged(rows, offsets)
-    some = np.flatnonzero(counts[:-1])
-    if len(np.unique(rows[offsets[some]])) == len(some):  # the usual case, found without reading the lists
-        return everyone, None
-    first: dict[bytes | int, int] = {}
-    kept, shared = [], np.zeros(len(counts), np.int32)
-    for owner in range(len(counts)):
-        own = everyone.of(owner)
-        name = own.tobytes() if len(own) and owner < len(counts) - 1 else owner
-        if name not in first:
-            first[name] = len(kept)
-            kept.append(own)
-        shared[owner] = first[name]
-    return Ragged.from_lists(kept), shared if len(kept) < len(counts) else None
-
+from evenly.types import Task, Tree
 
 # Data that stay on the host, in memory or in a file: the device sees a few clients at a time.
 #
@@ -130,37 +23,15 @@ def evaluated_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]:
 # some at a time. What is on the device does not grow with the number of registered clients, and the host holds nothing twice. The
 # program and its arithmetic are those of data that lie on the device.
 
-LARGEST_RESIDENT = 2**30  # bytes of features that are copied to a CPU's memory once more
-MOST_CELLS = 2**27  # of one evaluation's tables on the device
 PIECE_BYTES = 2**26  # of features that are moved at a time
-CACHED_BYTES = 2**25  # the same on a CPU: a part of them is still in its cache when they are used
-SCATTERED_BYTES = 2**26  # of features from which a CPU waits for every row of a client that it has not visited for long
 MEMORY_BYTES = 2**28  # of what clients remember, moved at a time
-
-
-def worth_streaming(federation: Federation, runs: int) -> bool:
-    """Whether the data, or the counts of one evaluation, are too large to lie on the device as a whole."""
-    memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
-    most = LARGEST_RESIDENT if jax.default_backend() == "cpu" else max(memory // 2, LARGEST_RESIDENT)
-    cells = (3 * federation.clients + 1) * len(federation.groups) * len(federation.labels) ** 2 * runs
-    return federation.x.nbytes > most or cells > MOST_CELLS
-
-
-def faster_streamed(federation: Federation, slots: int, rounds: int, evaluations: int) -> bool:
-    """Whether a CPU had better be given the rows of a few rounds in the order in which it reads them, though all would fit into its
-    memory once more. Not where a round goes through much of the data anyway, or evaluations, counted as if of everybody, go through all
-    of them often."""
-    rows = slots * len(federation.train.rows) / federation.clients
-    rare = rounds * rows > 2 * evaluations * len(federation.x)
-    few = rows * _row_bytes(federation) < CACHED_BYTES
-    return jax.default_backend() == "cpu" and federation.x.nbytes > SCATTERED_BYTES and few and rare
 
 
 def most_rounds(federation: Federation, slots: int, memory: Tree) -> int:
     """How many rounds' clients are moved to the device at a time."""
     rows = slots * max(1.0, len(federation.train.rows) / federation.clients)
-    piece = CACHED_BYTES if jax.default_backend() == "cpu" else PIECE_BYTES
-    return max(1, int(min(piece / (rows * _row_bytes(federation)), MEMORY_BYTES / max(slots * _bytes(memory), 1))))
+    piece = layout.CACHED_BYTES if jax.default_backend() == "cpu" else PIECE_BYTES
+    return max(1, int(min(piece / (rows * row_bytes(federation)), MEMORY_BYTES / max(slots * _bytes(memory), 1))))
 
 
 class Kept(NamedTuple):
@@ -356,7 +227,7 @@ class Streamed:
         """How many clients, each with so many bytes of memory, and how many rows are evaluated at a time."""
         shape = self._shape
         cells = 3 * shape.groups * shape.labels**2 * shape.runs
-        most = max(int(self._evaluated_rows().max(initial=1)), int(PIECE_BYTES // _row_bytes(self._federation)), 1)
+        most = max(int(self._evaluated_rows().max(initial=1)), int(PIECE_BYTES // row_bytes(self._federation)), 1)
         every = int(self._evaluated_rows().sum()) + len(self._federation.central)
         rows = -(-min(most, every) // shape.eval_chunk) * shape.eval_chunk
         clients = min(LARGEST_BLOCK_CELLS // cells, MEMORY_BYTES // max(memory, 1))
@@ -398,10 +269,6 @@ def _memory(state: State, clients: np.ndarray, room: int) -> Tree:
 
 def _bytes(memory: Tree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(memory))
-
-
-def _row_bytes(federation: Federation) -> float:
-    return max(1.0, federation.x.nbytes / max(len(federation.x), 1))
 
 
 @partial(jax.jit, static_argnames=("shape",))
