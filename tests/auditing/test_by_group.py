@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from evenly.auditing.hiding import veil
+from evenly.auditing.hiding import column_veil
 from evenly.auditing.views import AGAINST, IMPACT, MOST_COMPARED, GroupView, group_view, intersections, overall, with_clients
 from evenly.metrics import rates
 from evenly.metrics.groups import view as of_sides
@@ -22,7 +22,7 @@ def table(people: int, *, favourable: int, selected: int, found: int | None = No
 def seen(*tables: list[list[int]], names: str = "abcdefgh", least: int = 10, wanted: bool = True, **more) -> GroupView:
     units = np.array(tables)[None]
     return group_view(
-        "sex", more.pop("named", tuple(names[: len(tables)])), units, wanted=wanted, least=least, veil=veil(units[0], least), **more
+        "sex", more.pop("named", tuple(names[: len(tables)])), units, wanted=wanted, least=least, veil=column_veil(units[0], least), **more
     )
 
 
@@ -162,7 +162,7 @@ def test_gaps_within_clients_are_of_the_unprivileged_against_those_with_a_value(
     none, third = table(40, favourable=20, selected=40), table(50, favourable=25, selected=20)
     units = np.array([[none, third, one, two], [none, third, two, one]])
     names = (MISSING, "a", "b", "c")
-    make = partial(group_view, "sex", names, units, wanted=True, least=10, veil=veil(units.sum(0), 10))
+    make = partial(group_view, "sex", names, units, wanted=True, least=10, veil=column_veil(units.sum(0), 10))
     found = with_clients(make(unprivileged=2), units, np.zeros(2, bool), 10).within
     assert found is not None
     assert found.spd[0].value == pytest.approx(10 / 60 - 80 / 130)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import evenly
-from evenly.auditing.hiding import crossed, label_counts, veil
+from evenly.auditing.hiding import column_veil, intersection_veil, label_counts
 from evenly.auditing.views import client_view
 from evenly.data.sensitive import Attribute
 from tests.auditing.invented import WHO, predictions
@@ -30,7 +30,7 @@ def cannot_be_had(hidden: np.ndarray, counts: np.ndarray, axis: int) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(tables(5))
 def test_no_group_and_no_label_of_one_follows_from_the_totals(table: np.ndarray):
-    found, counts = veil(table, LEAST), label_counts(table)
+    found, counts = column_veil(table, LEAST), label_counts(table)
     assert not ((counts.sum(-1) > 0) & (counts.sum(-1) < LEAST) & ~found.groups.cells).any()
     assert not ((counts > 0) & (counts < LEAST) & ~found.labels.cells).any()
     assert cannot_be_had(found.groups.cells, counts.sum(-1), 0)
@@ -41,8 +41,8 @@ def test_no_group_and_no_label_of_one_follows_from_the_totals(table: np.ndarray)
 @given(tables(6))
 def test_no_intersection_follows_from_what_is_shown_of_each_column(table: np.ndarray):
     sex, race = Attribute("sex", ("f", "m"), (0, 0, 0, 1, 1, 1)), Attribute("race", ("a", "b", "c"), (0, 1, 2, 0, 1, 2))
-    single = [veil(table.reshape(2, 3, 2, 2).sum(axis), LEAST) for axis in (1, 0)]
-    found = crossed(table, (sex, race), single, LEAST)
+    single = [column_veil(table.reshape(2, 3, 2, 2).sum(axis), LEAST) for axis in (1, 0)]
+    found = intersection_veil(table, (sex, race), single, LEAST)
     counts, hidden = label_counts(table).sum(-1).reshape(2, 3), found.groups.cells.reshape(2, 3)
     assert not ((counts > 0) & (counts < LEAST) & ~hidden).any()
     assert all(cannot_be_had(hidden, counts, axis) for axis in (0, 1))

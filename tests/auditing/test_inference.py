@@ -10,7 +10,7 @@ import scipy.optimize
 
 import evenly
 from evenly.auditing import hiding
-from evenly.auditing.hiding import MOST_INFERRED_CELLS, Sum, recovered, veils
+from evenly.auditing.hiding import MOST_INFERRED_CELLS, Sum, recoverable, veils
 from evenly.data.sensitive import Attribute
 from tests.auditing.attack import Attack, Bound
 
@@ -79,11 +79,11 @@ def test_what_is_hidden_of_a_column_does_not_follow_from_its_intersections():
     sex, race = (Attribute(name, ("a", "b", "c"), of) for name, of in (("sex", (0, 0, 0, 1, 1, 1, 2, 2, 2)), ("race", (0, 1, 2) * 3)))
     tables = draw.integers(15, 40, (9, 2, 2))
     tables[:3, 1] = [[1, 1], [1, 0], [0, 1]]  # four people with sex a have the favourable label
-    found = veils(tables, (sex, race), LEAST, wanted=True)
-    hidden = np.flatnonzero(found.single[0].labels.cells[:, 1])
+    found = veils(tables, (sex, race), LEAST, has_favourable=True)
+    hidden = np.flatnonzero(found.columns[0].labels.cells[:, 1])
     assert len(hidden) > 1
-    assert found.crossed is not None
-    assert found.crossed.labels.cells[np.isin(sex.of_group, hidden), 1].all()
+    assert found.intersections is not None
+    assert found.intersections.labels.cells[np.isin(sex.of_group, hidden), 1].all()
 
 
 def test_too_few_people_with_one_label_leave_accuracy_only():
@@ -105,8 +105,8 @@ def test_scores_of_0_and_1_do_not_tell_hidden_labels():
 def test_more_cells_than_can_be_solved_count_as_recovered():
     counts, all_kinds = np.ones((MOST_INFERRED_CELLS + 1, 4), int), np.ones(4, bool)
     secret = Sum(np.arange(len(counts)) == 0, all_kinds)
-    assert recovered(counts, [], [secret]) == [True]
-    assert recovered(counts[:10], [], [Sum(secret.cells[:10], all_kinds)]) == [False]
+    assert recoverable(counts, [], [secret]) == [True]
+    assert recoverable(counts[:10], [], [Sum(secret.cells[:10], all_kinds)]) == [False]
 
 
 # What follows from sums, against all tables that there are
@@ -140,7 +140,7 @@ def test_a_secret_follows_exactly_where_all_tables_agree_on_it(probes: int, monk
             continue
         shown = [Sum(draw.random(shape[0]) < 0.6, draw.random(2) < 0.7) for _ in range(2)]
         secrets = [Sum(np.arange(shape[0]) == cell, np.arange(2) == kind) for cell in range(shape[0]) for kind in range(2)]
-        found = recovered(counts, shown, secrets, listed)
+        found = recoverable(counts, shown, secrets, listed)
         assert found == follows(counts, shown, secrets, listed)
         told += found
     assert 5 < sum(told) < len(told) - 5
@@ -150,16 +150,16 @@ def test_that_somebody_is_in_every_cell_tells_something():
     """Of two people in two cells each has one, if nobody is in neither; with one set of both cells that does not follow."""
     counts, one, kind = np.array([[1], [1]]), np.array([True, False]), np.array([True])
     secret = Sum(one, kind)
-    assert recovered(counts, [], [secret]) == [True]
-    assert recovered(counts, [], [secret], np.array([0, 0])) == [False]
-    assert recovered(np.array([[1], [2]]), [], [secret]) == [False]
-    assert recovered(np.array([[2], [1]]), [], [secret]) == [False]
-    assert recovered(counts, [], []) == []
+    assert recoverable(counts, [], [secret]) == [True]
+    assert recoverable(counts, [], [secret], np.array([0, 0])) == [False]
+    assert recoverable(np.array([[1], [2]]), [], [secret]) == [False]
+    assert recoverable(np.array([[2], [1]]), [], [secret]) == [False]
+    assert recoverable(counts, [], []) == []
 
 
 def test_as_many_cells_as_can_be_solved_are_decided():
     counts, kind = np.full((MOST_INFERRED_CELLS, 1), 2), np.array([True])
-    assert recovered(counts, [], [Sum(np.arange(MOST_INFERRED_CELLS) == 0, kind)]) == [False]
+    assert recoverable(counts, [], [Sum(np.arange(MOST_INFERRED_CELLS) == 0, kind)]) == [False]
 
 
 @pytest.mark.parametrize("solution", [None, [1.5, 1.5], [3.0, 3.0], [4.0, -1.0], [3.0, 0.0002]], ids=str)
@@ -168,6 +168,6 @@ def test_a_solution_that_is_none_decides_nothing(solution: list[float] | None, m
     found = SimpleNamespace(x=None if solution is None else np.array(solution))
     monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: found)
     secret = Sum(np.array([True, False]), np.array([True]))
-    assert recovered(np.array([[1], [2]]), [], [secret]) == [True]
+    assert recoverable(np.array([[1], [2]]), [], [secret]) == [True]
     found.x = np.array([2.0, 1.0 + 1e-9])
-    assert recovered(np.array([[1], [2]]), [], [secret]) == [False]
+    assert recoverable(np.array([[1], [2]]), [], [secret]) == [False]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import evenly
-from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, both_shown, gaps_expose, label_counts, shown_rates, veil, veils
+from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, column_veil, gaps_expose, label_counts, veils, visible_rates
 from evenly.data.sensitive import Attribute
 from evenly.report.disclosure import Hidden, hide
 
@@ -16,17 +16,17 @@ def test_each_rate_is_shown_where_those_whom_it_is_of_are():
     groups, labels = np.array([False, False, False, True]), np.array([[False, False], [True, False], [False, True], [True, True]])
     own = Veil(Hidden(groups, groups, {}), Hidden(labels, labels, {}))
     both, group = [True, False, False, False], [True, True, True, False]
-    assert {name: mask.tolist() for name, mask in shown_rates(own, True).items()} == {
+    assert {name: mask.tolist() for name, mask in visible_rates(own, True).items()} == {
         "accuracy": both,
         "selection_rate": group,
         "tpr": [True, True, False, False],
         "fpr": [True, False, True, False],
         "base_rate": both,
     }
-    assert {name: mask.tolist() for name, mask in shown_rates(own, False).items()} == {"accuracy": group}
-    assert both_shown(own).tolist() == both
+    assert {name: mask.tolist() for name, mask in visible_rates(own, False).items()} == {"accuracy": group}
+    assert own.both_labels.tolist() == both
     hidden = Veil(Hidden(np.ones(1, bool), np.ones(1, bool), {}), Hidden(np.zeros((1, 2), bool), np.zeros((1, 2), bool), {}))
-    assert not any(mask.any() for mask in shown_rates(hidden, True).values())
+    assert not any(mask.any() for mask in visible_rates(hidden, True).values())
 
 
 def test_people_are_counted_by_label_in_tables_of_any_shape():
@@ -37,23 +37,23 @@ def test_people_are_counted_by_label_in_tables_of_any_shape():
 
 
 def test_what_is_hidden_in_any_case_is_hidden_with_both_labels():
-    found = veil(np.full((4, 2, 2), 50), LEAST, np.array([True, True, False, False]))
+    found = column_veil(np.full((4, 2, 2), 50), LEAST, np.array([True, True, False, False]))
     assert found.groups.cells.tolist() == [True, True, False, False]
     assert found.labels.cells.tolist() == [[True, True], [True, True], [False, False], [False, False]]
     assert not found.groups.small.any()
-    assert not veil(np.full((4, 2, 2), 50), LEAST).groups.any
+    assert not column_veil(np.full((4, 2, 2), 50), LEAST).groups.any
 
 
 def test_a_group_whose_small_counts_would_follow_is_hidden_entirely():
     """Nobody is selected, so that accuracy and rates tell labels: hiding the labels of the third group alone is not enough."""
     column = Attribute("sex", ("x", "y", "z"), (0, 1, 2))
     tables = np.array([[[10, 0], [0, 0]], [[0, 0], [13, 0]], [[9, 0], [3, 0]]])
-    assert not veil(tables, LEAST).groups.any
-    found = veils(tables, (column,), LEAST, wanted=True)
-    assert found.single[0].groups.cells.tolist() == [True, False, True]
-    assert found.crossed is None
+    assert not column_veil(tables, LEAST).groups.any
+    found = veils(tables, (column,), LEAST, has_favourable=True)
+    assert found.columns[0].groups.cells.tolist() == [True, False, True]
+    assert found.intersections is None
     assert not found.solvable
-    assert veils(np.full((3, 2, 2), 20), (column,), LEAST, wanted=True).single[0].labels.cells.sum() == 0
+    assert veils(np.full((3, 2, 2), 20), (column,), LEAST, has_favourable=True).columns[0].labels.cells.sum() == 0
 
 
 def two_columns(seed: int) -> tuple[np.ndarray, tuple[Attribute, Attribute], bool]:
@@ -81,12 +81,12 @@ def test_the_gaps_within_clients_are_weighed_with_the_rates_of_a_client():
         ]
     )
     sex, own = Attribute("sex", ("f", "m"), (0, 1)), np.array([True, False])
-    single, nobody = veil(units.sum(0), 4), hide(units.sum((1, 2, 3)), 4, sums=[0])
+    single, nobody = column_veil(units.sum(0), 4), hide(units.sum((1, 2, 3)), 4, sums=[0])
     assert not single.labels.any
 
     def exposed(shown: list[int], rated: tuple[int, ...] = ()) -> bool:
         gap = Gap(own, ~own, np.isin(np.arange(3), shown))
-        return gaps_expose(units, (sex,), Veils((single,)), HiddenClients(nobody, rated), [gap], 4)
+        return gaps_expose(units, (sex,), Veils((single,)), clients=HiddenClients(nobody, rated), gaps=[gap], min_cell=4)
 
     assert [exposed([0], rated) for rated in ((), (0,), (1,), (2,))] == [False, False, True, True]
     assert exposed([1])  # the gap itself tells the two women
@@ -122,7 +122,7 @@ def test_as_much_is_shown_as_was(seed: int, single: list[tuple[int, int]], both:
     """That nothing follows is tested elsewhere. Here hidden groups and labels are counted as they are known to be enough, so that a
     change which hides more, and takes figures from everybody, is noticed."""
     tables, columns, wanted = two_columns(seed)
-    found = veils(tables, columns, LEAST, wanted=wanted)
-    hidden = [(int(own.groups.cells.sum()), int(own.labels.cells.sum())) for own in (*found.single, *filter(None, [found.crossed]))]
+    found = veils(tables, columns, LEAST, has_favourable=wanted)
+    hidden = [(int(own.groups.cells.sum()), int(own.labels.cells.sum())) for own in (*found.columns, *filter(None, [found.intersections]))]
     assert hidden == [*single, *([both] if both else [])]
     assert found.solvable == (both is None)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.auditing.estimates import AuditRows, Counts, Estimate, Scores, counted, curves, score_figures, scored, scores
-from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, both_shown, can_cross, gaps_expose, label_counts, veils
+from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, can_cross, gaps_expose, label_counts, veils
 from evenly.auditing.people import NO_VALUE, Judged, People, favourable_of, judged, named, outcomes, people
 from evenly.auditing.read import Coded, check_columns, from_arrow, from_pandas, plain_array, read
 from evenly.auditing.result import Audit, AuditFacts
@@ -71,8 +71,8 @@ def measure(table: PredictionTable, wanted: AuditRequest, source: str) -> Audit:
     sides = named(wanted.unprivileged, who.parts)
     clients = _clients(table.client, made, wanted.anonymous)
     attributes = who.groups.attributes
-    hidden = veils(made.counts.groups, attributes, made.least, wanted=made.wanted)
-    columns = [_column(made, a, own, sides.get(a.name), clients) for a, own in zip(attributes, hidden.single, strict=True)]
+    hidden = veils(made.counts.groups, attributes, made.least, has_favourable=made.wanted)
+    columns = [_column(made, a, own, sides.get(a.name), clients) for a, own in zip(attributes, hidden.columns, strict=True)]
     whole = overall(made.counts.units.sum(1, keepdims=True), wanted=made.wanted, least=made.least)
     return Audit(
         about=AuditFacts(
@@ -87,7 +87,7 @@ def measure(table: PredictionTable, wanted: AuditRequest, source: str) -> Audit:
         whole=whole | _whole_scores(made),
         clients=clients,
         groups=_guarded(made, columns, hidden, clients),
-        crossed=None if hidden.crossed is None else _crossed(made, hidden.crossed),
+        crossed=None if hidden.intersections is None else _crossed(made, hidden.intersections),
         notes=(
             *judgement.notes,
             *_favourable_notes(wanted, judgement, favourable, who),
@@ -171,7 +171,7 @@ def _column(made: Prepared, attribute: Attribute, own: Veil, unprivileged: int |
     part = next(part for part in made.people.parts if part.name == attribute.name)
     found = scored(made.scores, part.codes, len(part.values))
     # The bins of a group together tell how many of its people have each label, and scores of 0 and 1 tell it from their mean.
-    shown = both_shown(own) & ~own.groups.cells
+    shown = own.both_labels & ~own.groups.cells
     drawn = curves(found, shown, among_others(part.values, own), made.least)
     return view._replace(scores=score_figures(found, shown, made.least), curves=drawn)
 
@@ -187,7 +187,7 @@ def _guarded(made: Prepared, views: Sequence[GroupView], hidden: Veils, clients:
     if clients is None:
         return tuple(views)
     places = HiddenClients(clients.hidden, clients.ordered()[:1] if clients.worst_rates else ())
-    if not gaps_expose(made.counts.units, attributes, hidden, places, gaps, made.least):
+    if not gaps_expose(made.counts.units, attributes, hidden, clients=places, gaps=gaps, min_cell=made.least):
         return tuple(views)
     return tuple(view._replace(within=None) for view in views)
 
@@ -201,7 +201,7 @@ def _crossed(made: Prepared, own: Veil) -> GroupView:
     if made.scores is None:
         return view
     found = scored(made.scores, groups.group, len(groups.names))
-    return view._replace(scores=score_figures(found, ~own.groups.cells & both_shown(own), made.least))
+    return view._replace(scores=score_figures(found, ~own.groups.cells & own.both_labels, made.least))
 
 
 def _whole_scores(made: Prepared) -> dict[str, Estimate]:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.auditing.estimates import NOTHING, Curves, Estimate, estimates, newcombe, rate_ends, resampled_interval
-from evenly.auditing.hiding import FAVOURABLE, Veil, both_shown, label_counts, shown_rates
-from evenly.auditing.hiding import veil as veil_of
+from evenly.auditing.hiding import FAVOURABLE, Veil, column_veil, label_counts, visible_rates
 from evenly.data.encoding import MISSING as NO_VALUE
 from evenly.data.sensitive import least_favoured
 from evenly.metrics import GROUP_METRICS, METRICS, Interval, Metric, Rates, accuracy, examples, measure, rates, ratio, rows_behind, sides
@@ -244,7 +243,7 @@ def group_view(
 
     `wanted` says whether there is a favourable label. Without `unprivileged`, that is the group that is favoured least.
     """
-    shown = shown_rates(veil, wanted)
+    shown = visible_rates(veil, wanted)
     table = units.sum(0)
     found = _rates(units, shown)
     compared = np.array([name != NO_VALUE for name in names])
@@ -267,7 +266,7 @@ def with_clients(found: GroupView, units: Array, hidden: Array, least: int) -> G
     if found.unprivileged is None or "spd" not in found.against:
         return found
     others = among_others(found.names, found.veil)
-    if not both_shown(found.veil)[[found.unprivileged, *np.flatnonzero(~others)]].all():
+    if not found.veil.both_labels[[found.unprivileged, *np.flatnonzero(~others)]].all():
         return found  # the labels of all clients together would tell those that are hidden
     place = int(others[: found.unprivileged].sum())
     return found._replace(within=within(sides(units[:, others], (place,)), units[:, ~others].sum(1), hidden, least))
@@ -283,7 +282,7 @@ def among_others(names: Sequence[str], veil: Veil) -> Array:
 
 def intersections(title: str, names: Sequence[str], units: Array, *, wanted: bool, veil: Veil, compared: Array) -> GroupView:
     """The view of intersections: rates and ranges. Everybody against all others would be long and say little."""
-    shown = shown_rates(veil, wanted)
+    shown = visible_rates(veil, wanted)
     rows = np.where(veil.groups.cells, 0, units.sum((0, 2, 3)))
     ranges = _ranges(units, {rate: mask & compared for rate, mask in shown.items()}, ~veil.groups.cells & compared)
     return GroupView(title, tuple(names), rows, veil, _rates(units, shown), {}, ranges)
@@ -291,7 +290,7 @@ def intersections(title: str, names: Sequence[str], units: Array, *, wanted: boo
 
 def overall(units: Array, *, wanted: bool, least: int) -> dict[str, Estimate]:
     """The rates of everybody together, in percent, from tables [units, 1, labels, outcomes]."""
-    found = _rates(units, shown_rates(veil_of(units.sum(0), least), wanted))
+    found = _rates(units, visible_rates(column_veil(units.sum(0), least), wanted))
     return {name: rate[0] for name, rate in found.items()}
 
 
