@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import csr_array
 
@@ -31,7 +30,7 @@ class Bound(NamedTuple):
     """What the attack found of one small count that is not shown."""
 
     name: str
-    count: int
+    people: int
     low: int
     high: int
 
@@ -43,7 +42,7 @@ class Bound(NamedTuple):
 class Attack:
     """The people of a table by client, values, label and prediction, and what a release says of them."""
 
-    def __init__(self, frame: pd.DataFrame, columns: list[str], client: str | None, released: pd.DataFrame):
+    def __init__(self, frame: Any, columns: list[str], client: str | None, released: Any):
         who = [*([client] if client else []), *columns]
         cells = frame.assign(**{name: frame[name].fillna(MISSING) for name in columns}).groupby([*who, "y", "p"]).size()
         keys = sorted({key[:-2] for key in cells.index})
@@ -60,7 +59,7 @@ class Attack:
 
     def people(self, cells: np.ndarray, label: tuple[int, ...] = (0, 1)) -> np.ndarray:
         chosen = np.zeros(self.truth.shape)
-        chosen[np.ix_(cells, label)] = 1
+        chosen[np.ix_(cells, np.array(label))] = 1
         return chosen
 
     def rate(self, cells: np.ndarray, metric: str) -> list[np.ndarray]:
@@ -121,7 +120,7 @@ class Attack:
         if any(figure["level"] == "intersection" for figure in self.figures):
             constraints.append(LinearConstraint(csr_array(np.array(self.listed())), 1, np.inf))  # pyright: ignore[reportArgumentType]
         targets = self.targets(least)
-        seen = dict.fromkeys(targets, (10**9, -1))
+        seen: dict[str, tuple[int, int]] = dict.fromkeys(targets, (10**9, -1))
         for table in self.tables(
             constraints, targets, lambda: {name: ends for name, ends in seen.items() if ends[0] == ends[1] or ends[1] < 0}
         ):

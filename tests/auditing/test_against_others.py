@@ -1,6 +1,7 @@
 """An audit's figures are those of fairlearn and scikit-learn on the same rows."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_rates_of_groups_are_those_of_a_metric_frame(frame, found: Audit, column
 
 
 def test_rates_of_intersections_are_those_of_a_metric_frame(frame, found: Audit):
-    by_group = theirs(frame, ["sex", "race"]).by_group
+    by_group: Any = theirs(frame, ["sex", "race"]).by_group
     ours = found.group_table
     for (sex, race), row in by_group.iterrows():
         np.testing.assert_allclose(ours.loc[f"sex={sex}, race={race}", list(RATES)].to_numpy(float) / 100, row, **EXACT)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -151,7 +152,7 @@ def test_a_gap_that_comes_only_from_where_people_live_is_not_there_within_client
     assert view.against["spd"][0].high < -0.1
     assert view.within is not None
     assert view.within.mean.low < 0 < view.within.mean.high
-    own = frame[frame["client"] == 3].groupby("sex")["p"].mean()
+    own: Any = frame[frame["client"] == 3].groupby("sex")["p"].mean()
     assert view.within.spd[3].value == pytest.approx(own["f"] - own["m"])
 
 

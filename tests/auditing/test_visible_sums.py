@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evenly.auditing import hiding
-from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, column_veil, gaps_expose, veils
+from evenly.auditing.hiding import Gap, HiddenClients, Veil, Veils, gaps_expose, veils
 from evenly.data.sensitive import Attribute
 from evenly.report.disclosure import Hidden
 
@@ -239,10 +239,3 @@ def test_groups_that_are_not_shown_keep_their_small_counts_secret():
     assert view.veil.labels.cells.all()
     assert view.veil.groups.small.tolist() == [False, False, True]
     assert view.veil.labels.small.tolist() == [[False, True], [True, False], [True, True]]
-
-
-def test_nobody_is_hidden_for_no_reason():
-    """`also` marks a group without people, which has nothing to hide."""
-    tables = np.full((3, 2, 2), 20)
-    tables[1] = 0
-    assert not column_veil(tables, 10, np.array([False, True, False])).groups.any

@@ -54,7 +54,9 @@ def test_one_client_at_the_end_has_no_interval_from_resampling(found):
     assert not found.clients.summary["worst10"].ranged
     assert not found.clients.summary["best10"].ranged
     assert found.clients.summary["variance"].ranged
-    many = evenly.audit(predictions(clients=20), **WHO).clients.summary["worst10"]
+    view = evenly.audit(predictions(clients=20), **WHO).clients
+    assert view is not None
+    many = view.summary["worst10"]
     assert many.low < many.value < many.high
 
 

@@ -38,7 +38,7 @@ def test_rates_of_groups_are_those_of_fairlearn(seed: int):
         sensitive_features=group,
     ).by_group
     for name in theirs.columns:
-        np.testing.assert_allclose(getattr(rates(table, 1), name), theirs[name].to_numpy(), **EXACT)
+        np.testing.assert_allclose(getattr(rates(table, 1), name), np.asarray(theirs[name]), **EXACT)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -123,7 +123,8 @@ class Veil(NamedTuple):
     @property
     def both_labels(self) -> Array:
         """Groups whose label counts are both visible. [groups]"""
-        return ~self.labels.cells.any(1)
+        unfavourable, favourable = self.labels.cells.T
+        return ~(unfavourable | favourable)
 
 
 class Veils(NamedTuple):
@@ -154,7 +155,7 @@ def label_counts(tables: Array) -> Array:
 def column_veil(tables: Array, min_cell: int, also: Any = False) -> Veil:
     """Decide what is hidden of the groups of one column [groups, labels, outcomes]; groups marked in `also` are hidden in any case."""
     counts = label_counts(tables)
-    groups = hide(counts.sum(-1), min_cell, sums=[0], also=(counts.sum(-1) > 0) & also)
+    groups = hide(counts.sum(1), min_cell, sums=[0], also=also)
     return Veil(groups, hide(counts, min_cell, sums=[0, 1], also=_both(groups.cells)))
 
 
@@ -189,8 +190,8 @@ def intersection_veil(tables: Array, attributes: Sequence[Attribute], columns: S
     for others, veil in zip(totals, columns, strict=True):
         groups_also |= np.expand_dims(veil.groups.cells, others)
         labels_also |= np.expand_dims(veil.labels.cells, others)
-    groups = hide(counts.sum(-1), min_cell, sums=totals, also=groups_also & (counts.sum(-1) > 0))
-    labels_also = (_both(groups.cells) | labels_also) & (counts > 0)
+    groups = hide(counts.sum(-1), min_cell, sums=totals, also=groups_also & counts.any(-1))
+    labels_also = (_both(groups.cells) | labels_also) & counts.astype(bool)
     labels = hide(counts, min_cell, sums=[*totals, len(axes)], also=labels_also)
     return Veil(*(Hidden(each.cells[cell], each.small[cell], {}) for each in (groups, labels)))
 
