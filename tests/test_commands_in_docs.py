@@ -27,7 +27,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from evenly.cli import app, train, tune
+from evenly.cli import app
 from evenly.datasets import DATASETS
 from evenly.datasets.load import is_table
 from evenly.experiment.config import of_paper, packaged, read_packaged
@@ -118,8 +118,8 @@ def plan(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         assert "path" in plan.data or plan.data["name"] in DATASETS
         raise Planned
 
-    monkeypatch.setattr(train, "run_plan", stop)
-    monkeypatch.setattr(tune, "_searched", stop)
+    monkeypatch.setattr("evenly.cli.experiment_runs.run_plan", stop)
+    monkeypatch.setattr("evenly.cli.tuning_command._run_search", stop)
     result = CliRunner().invoke(app, words[1:])
     monkeypatch.undo()
     assert isinstance(result.exception, Planned), f"{' '.join(words)}\n{result.output}\n{result.exception!r}"

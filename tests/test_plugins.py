@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import Result
+from typer.testing import CliRunner
 
 import evenly
 from evenly import plugins
 from evenly.algorithms import METHODS
-from evenly.cli import app, train, tune
-from evenly.cli.experiment import Reproduced
+from evenly.cli import app
+from evenly.cli.experiment_runs import RunOptions, RunResult
 from evenly.datasets import DATASETS
 from evenly.experiment import execute, reopen, worker
 from evenly.experiment.config import read
@@ -66,9 +67,8 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(plan: Any, *_: Any, **__: Any) -> None:
         raise Planned(plan)
 
-    for module, name in ((train, "run_plan"), (tune, "_searched")):
-        monkeypatch.setattr(module, name, stop)
-    monkeypatch.setattr("evenly.cli.experiment.run_experiment", stop)
+    for name in ("experiment_runs.run_plan", "experiment_runs.run_experiment", "tuning_command._run_search"):
+        monkeypatch.setattr(f"evenly.cli.{name}", stop)
 
 
 def planned(*words: str) -> Any:
@@ -147,12 +147,12 @@ def begun(plan: Plan) -> Path:
 def test_resume_loads_what_the_plan_names(begun: Path, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     done: list[Plan] = []
 
-    def run(plan: Plan, known: Any, out: Path, **_: Any) -> Reproduced:
+    def run(plan: Plan, about: Any, options: RunOptions) -> RunResult:
         assert [variant.method.title for variant in plan.variants()] == ["Urgent"]
         done.append(plan)
-        return Reproduced(out, [], [])
+        return RunResult(begun, [], [])
 
-    monkeypatch.setattr("evenly.cli.experiment.run_experiment", run)
+    monkeypatch.setattr("evenly.cli.experiment_runs.run_experiment", run)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     found = call("resume", str(begun))
@@ -162,7 +162,7 @@ def test_resume_loads_what_the_plan_names(begun: Path, plan: Plan, tmp_path: Pat
 
 
 def test_resume_refuses_a_plugin_that_changed_or_is_gone(begun: Path, own: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("evenly.cli.experiment.run_experiment", lambda plan, *_, **__: Reproduced(begun, [], []))
+    monkeypatch.setattr("evenly.cli.experiment_runs.run_experiment", lambda plan, *_, **__: RunResult(begun, [], []))
     own.rename("moved.py")
     assert "There is no plugin file 'own.py'. The plan needs it; pass the same file with --plugin" in sentence(call("resume", str(begun)))
     own.write_text(REGISTERED + "# another line\n")

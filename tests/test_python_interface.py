@@ -16,7 +16,7 @@ import pytest
 import evenly
 from evenly.algorithms import METHODS
 from evenly.algorithms.fedavg import METHOD
-from evenly.cli.tables import methods_table, reveals
+from evenly.cli.terminal_tables import methods_table, reveals
 from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.simulate import simulate

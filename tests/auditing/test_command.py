@@ -51,7 +51,7 @@ def test_mistakes_are_one_sentence_and_nothing_is_lost(table: Path):
     assert not Path("results").exists()
     Path("out").mkdir()
     Path("out/report.html").write_text("of an experiment")
-    assert "not of an audit" in ran(str(table), *ASKED, "--out", "out", code=2).output
+    assert "that no audit wrote" in ran(str(table), *ASKED, "--out", "out", code=2).output
     assert Path("out/report.html").read_text() == "of an experiment"
     assert "must be given once for each" in ran(str(table), *ASKED, "--unprivileged", "a", "--unprivileged", "b", code=2).output
 
@@ -59,4 +59,4 @@ def test_mistakes_are_one_sentence_and_nothing_is_lost(table: Path):
 def test_the_audited_file_is_never_replaced(table: Path):
     ran(str(table), *ASKED, "--out", "out")
     predictions(400).to_csv("out/audit.csv", index=False)
-    assert "would be replaced" in ran("out/audit.csv", *ASKED, "--out", "out", code=2).output
+    assert "would replace" in ran("out/audit.csv", *ASKED, "--out", "out", code=2).output

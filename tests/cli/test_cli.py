@@ -390,7 +390,7 @@ def test_a_stopped_paper_is_continued_by_the_same_command(small_study, tmp_path,
 
     monkeypatch.setattr("evenly.experiment.execute.simulate", stopped)
     result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
-    assert f"the same command with --out {tmp_path / 'all'} goes on from there" in result.stderr
+    assert f"the same command with --out {tmp_path / 'all'} resumes" in result.stderr
 
 
 def test_an_experiment_that_cannot_be_run_does_not_stop_the_others(small_study, tmp_path):
@@ -401,10 +401,10 @@ def test_an_experiment_that_cannot_be_run_does_not_stop_the_others(small_study, 
     assert (tmp_path / "all" / "compas-dirichlet" / "report.html").exists()
 
 
-def test_a_study_that_is_stopped_says_how_to_go_on(small_study, tmp_path, monkeypatch):
+def test_a_study_that_is_stopped_prints_how_to_resume(small_study, tmp_path, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("evenly.experiment.execute.simulate", stop)
     result = run("reproduce", "thesis", "--quick", "--out", str(tmp_path / "all"), code=130)
-    assert f"the same command with --out {tmp_path / 'all'} goes on" in " ".join(result.stderr.split())
+    assert f"the same command with --out {tmp_path / 'all'} resumes" in " ".join(result.stderr.split())

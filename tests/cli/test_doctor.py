@@ -85,19 +85,19 @@ def test_a_training_that_ends_elsewhere_fails(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_jax_that_cannot_start_is_the_only_finding(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(checkup, "broken", lambda: "RuntimeError: no backend")
+    monkeypatch.setattr(checkup, "jax_failure", lambda: "RuntimeError: no backend")
     assert "problem: JAX does not work (RuntimeError: no backend)." in doctor(code=1)
 
 
 def test_missing_optional_packages_say_what_they_are_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checkup, "version_of", lambda name: None if name == "ray" else "9.9")
-    monkeypatch.setattr(checkup, "broken", lambda: "not looked at")
+    monkeypatch.setattr(checkup, "jax_failure", lambda: "not looked at")
     assert "ray is not here: pip install 'evenly[ray]' for spreading an experiment over machines" in doctor(code=1)
 
 
 def test_the_compile_cache_is_measured(tmp_path: Path):
     (tmp_path / "program").write_bytes(b"12345")
-    before = jax.config.jax_compilation_cache_dir
+    before = jax.config.values["jax_compilation_cache_dir"]
     try:
         jax.config.update("jax_compilation_cache_dir", str(tmp_path))
         assert checkup.compile_cache() == {"folder": str(tmp_path), "bytes": 5}

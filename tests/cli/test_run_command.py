@@ -54,7 +54,7 @@ def sentence(result):
 def _no_charts(monkeypatch):
     """Drawing charts takes longer than all the rest, and other tests look at them."""
     report = lambda comparison, path, lines: write_whole(path, lambda file: file.write(comparison.title.encode()))  # noqa: E731
-    monkeypatch.setattr("evenly.report.page.write_report", report)
+    monkeypatch.setattr("evenly.cli.experiment_runs.write_report", report)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def finished(tmp_path_factory):
     """Results that tests only read."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evenly.report.page.write_report", lambda *_: None)
+        patch.setattr("evenly.cli.experiment_runs.write_report", lambda *_: None)
         (folder / "mine.toml").write_text(GOOD)
         run("run", folder / "mine.toml", "--out", folder / "out")
     return folder / "out"
@@ -235,8 +235,8 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch
 
     monkeypatch.setattr(execute, "simulate", interrupted)
     said = run("run", file, "--out", out, code=130)
-    assert "Stopping as soon as what is trained so far is kept." in said.stderr
-    assert f"Stopped. What was finished is kept in {out}; `evenly resume {out}` goes on from there." in said.stderr
+    assert "Stopping as soon as the training so far is stored." in said.stderr
+    assert f"Stopped. Finished parts are stored in {out}; `evenly resume {out}` resumes." in said.stderr
     assert not (out / ".lock").exists()
     assert json.loads((out / "run.json").read_text())["status"] == "running"
     monkeypatch.setattr(execute, "simulate", real)
@@ -250,7 +250,7 @@ def test_a_study_of_ones_own_is_stopped_and_goes_on(tmp_path, monkeypatch):
 choose = {learning_rate = [0.1, 0.01]}\n"""
     text = 'title = "Mine"\nmethods = ["fedavg+full"]\nrounds = 2\nseeds = 2\nmodel = "logistic"\nsampling = "full"\n'
     (tmp_path / "mine.toml").write_text(text + made)
-    monkeypatch.setattr("evenly.cli.experiment.write_study_report", lambda *_: None)
+    monkeypatch.setattr("evenly.cli.experiment_runs.write_study_report", lambda *_: None)
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "whole")
     run("run", tmp_path / "mine.toml", "--out", tmp_path / "stopped")
     for path in (tmp_path / "stopped" / "cells").glob("0.8*/traces/*"):
@@ -302,7 +302,7 @@ def test_a_full_disk_says_what_is_kept_and_how_to_go_on(file, finished, monkeypa
     monkeypatch.setattr(os, "fsync", full)
     said = sentence(run("run", file, "--out", out, code=2))
     assert os.strerror(number) in said
-    assert f"What was finished is kept in {out}; make room, and `evenly resume {out}` goes on from there." in said
+    assert f"Finished parts are stored in {out}; free some space, and `evenly resume {out}` resumes." in said
     monkeypatch.setattr(os, "fsync", real)
     run("resume", out)
     assert results(out) == results(finished)
@@ -335,7 +335,7 @@ def test_export_gives_the_rows_that_are_in_the_folder(finished, tmp_path):
     assert run("export", finished).stdout == (finished / "results.csv").read_text()
     run("export", finished, "--format", "parquet", "--out", tmp_path / "rows.parquet")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "rows.parquet"), pd.read_parquet(finished / "results.parquet"))
-    assert "cannot be printed; say where to write it with --out" in sentence(run("export", finished, "--format", "parquet", code=2))
+    assert "cannot be printed. Choose a file with --out" in sentence(run("export", finished, "--format", "parquet", code=2))
 
 
 def test_export_to_latex(finished, tmp_path):
@@ -382,14 +382,14 @@ def test_a_search_of_settings_is_continued_by_its_own_command(tmp_path):
 
 STUBBORN = """
 import os, signal, threading, time
-from evenly.cli.running import SAME_SECONDS, _said_at_once
+from evenly.cli.interruption import ECHO_SECONDS, prompt_stop
 threading.Thread(target=time.sleep, args=(60,)).start()
-with _said_at_once():
+with prompt_stop():
     try:
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
         os.kill(os.getpid(), signal.SIGINT)  # the same one, passed on
-        time.sleep(SAME_SECONDS)
+        time.sleep(ECHO_SECONDS)
         print("still here", flush=True)
         os.kill(os.getpid(), signal.SIGINT)
 """

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenly.cli import results
+from evenly.cli import result_commands
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison, Run, over_seeds, tidy
@@ -119,6 +119,6 @@ def test_names_are_no_formulas_in_csv_files_and_stay_as_they_are_in_parquet(tiny
 
 def test_export_writes_the_same_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rows = [{"name": "=1+1", "value": -1.5}, {"name": "-7", "value": 2.0}]
-    monkeypatch.setattr(results, "_tidy", lambda folder: rows)
-    assert results._rows(tmp_path, results.Format.csv).decode() == '"name","value"\n"\'=1+1",-1.5\n"-7",2\n'
-    assert pd.read_parquet(io.BytesIO(results._rows(tmp_path, results.Format.parquet))).to_dict("records") == rows
+    monkeypatch.setattr(result_commands, "_tidy", lambda folder: rows)
+    assert result_commands._rows(tmp_path, result_commands.Format.csv).decode() == '"name","value"\n"\'=1+1",-1.5\n"-7",2\n'
+    assert pd.read_parquet(io.BytesIO(result_commands._rows(tmp_path, result_commands.Format.parquet))).to_dict("records") == rows

@@ -9,7 +9,7 @@ import tracemalloc
 import jax
 import pytest
 
-from evenly.cli.experiment import duration
+from evenly.cli.terminal_tables import duration
 from evenly.datasets import DATASETS
 from evenly.datasets.load import available, read_table, size
 from evenly.experiment.estimate import estimate, refuse_large_models

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.cli.tables import results_table
+from evenly.cli.terminal_tables import results_table
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison, tidy

@@ -199,7 +199,7 @@ def test_a_trial_that_is_interrupted_stops_everything_and_can_go_on(folder: Path
     trial.send_signal(number)
     said, _ = trial.communicate(timeout=60)
     assert trial.returncode == 130, said
-    assert "goes on after the last round that was kept" in " ".join(said.split())
+    assert "resumes after the last stored round" in " ".join(said.split())
     assert not processes_of(folder)
     again = begun(folder, "ward", "--out", "kept")
     said, _ = again.communicate(timeout=400)

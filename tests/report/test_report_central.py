@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tests.report.invented import comparison, federation, with_groups
 
-from evenly.cli.tables import results_table
+from evenly.cli.terminal_tables import results_table
 from evenly.data.splits import CENTRAL
 from evenly.records import replace
 from evenly.report.choice import choose

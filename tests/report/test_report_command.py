@@ -56,11 +56,11 @@ def test_every_chart_is_written_as_a_file(folder, tmp_path):
 
 def test_what_cannot_be_written_is_said(folder, tmp_path):
     code, said = call(folder, "--format", "png")
-    assert (code, "Say where to write them with --figures DIR" in said) == (2, True)
+    assert (code, "Choose a folder for them with --figures DIR" in said) == (2, True)
     file = tmp_path / "notes.txt"
     file.write_text("mine")
     code, said = call(folder, "--out", tmp_path / "r.html", "--figures", file)
-    assert (code, "but there is a file. Choose another place." in said) == (2, True)
+    assert (code, "but it is a file. Choose another place." in said) == (2, True)
 
 
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])

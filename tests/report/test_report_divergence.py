@@ -8,7 +8,7 @@ from tests.tunings import Trainer
 from typer.testing import CliRunner
 
 from evenly.cli import app
-from evenly.cli.tables import warnings_of
+from evenly.cli.terminal_tables import warnings_of
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study
@@ -41,8 +41,7 @@ def with_losses(*means: float, rounds: int = 0) -> Comparison:
 def trained(monkeypatch, tmp_path):
     """Commands get finished results instead of training: a folder without anything in it, and what diverged."""
     found = lambda *given, **options: (DIVERGED, tmp_path, [])  # noqa: E731
-    monkeypatch.setattr("evenly.cli.train.run_plan", found)
-    monkeypatch.setattr("evenly.cli.experiment.run_plan", found)
+    monkeypatch.setattr("evenly.cli.experiment_runs.run_plan", found)
     monkeypatch.setattr("evenly.experiment.reopen.open_results", lambda folder: DIVERGED)
     monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Built(Html(""), {}, {}))  # charts take seconds
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tests.report.invented import RACE, SEX, comparison, federation, with_groups
 
-from evenly.cli.tables import results_table
+from evenly.cli.terminal_tables import results_table
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, measure_groups
 from evenly.records import replace

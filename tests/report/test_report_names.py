@@ -10,9 +10,8 @@ from tests.auditing.invented import WHO, predictions
 from tests.report.invented import comparison, federation, with_groups
 
 import evenly
-from evenly.cli import experiment, tune
-from evenly.cli import results as export
-from evenly.cli.tables import main_table, results_table
+from evenly.cli import experiment_runs, result_commands, tuning_command
+from evenly.cli.terminal_tables import main_table, results_table
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.papers import study_charts, study_page
@@ -72,7 +71,7 @@ def test_plus_or_minus_is_half_of_the_interval_wherever_seeds_are_summed_up():
 
 
 def test_no_page_and_no_command_calls_plus_or_minus_anything_else():
-    said = [inspect.getsource(module) for module in (facts, study_charts, study_page, export, experiment, tune)]
+    said = [inspect.getsource(module) for module in (facts, study_charts, study_page, result_commands, experiment_runs, tuning_command)]
     pages = [path.read_text() for path in Path(evenly.__file__).parent.rglob("*.py")]
     assert not [text for text in (*said, *pages) if re.search(r"± (a |the )?(standard deviation|95 % interval)", text)]
 

@@ -10,7 +10,7 @@ from tests.report.invented import comparison, federation, with_groups
 
 import evenly
 from evenly.auditing.views import client_view
-from evenly.cli.tables import main_table
+from evenly.cli.terminal_tables import main_table
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, Metric, Spread
 from evenly.report.disclosure import MANY, hidden_groups

@@ -5,7 +5,7 @@ import pytest
 from tests.report.invented import comparison, federation
 
 from evenly.algorithms import variants
-from evenly.cli.tables import warnings_of
+from evenly.cli.terminal_tables import warnings_of
 from evenly.notation import parse
 from evenly.report.page import render
 from evenly.report.trust import WORDS, needs_of, revealed

@@ -9,7 +9,7 @@ import pytest
 from tests.report.invented import comparison, federation, with_groups
 
 import evenly
-from evenly.cli.tables import opening_of
+from evenly.cli.terminal_tables import opening_of
 from evenly.experiment.comparison import Comparison, Incidents
 from evenly.experiment.deployment import UNKNOWN, Deployment, DeploymentFacts, Evaluation, Round
 from evenly.experiment.reopen import comparison_of

@@ -1,0 +1,94 @@
+"""`evenly audit`: measure how evenly the predictions of any model serve clients and groups of people."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from evenly.cli.options import Favourable, Json, Plugins, Sensitive, Unprivileged
+from evenly.cli.terminal import plain_console, this_command
+
+if TYPE_CHECKING:
+    from evenly.auditing import Audit
+
+FILES = ("audit.csv", "audit.json", "report.html")  # of an audit
+
+
+class PredictionColumns(NamedTuple):
+    """What the columns of a table of predictions mean."""
+
+    client: Annotated[str | None, typer.Option(help="Column that names the client of each row: hospital, branch, device.")] = None
+    score: Annotated[str | None, typer.Option(help="Column with the probability of the favourable label, from 0 to 1.")] = None
+    sensitive: Sensitive = None
+    favourable: Favourable = None
+    unprivileged: Unprivileged = None
+
+
+def audit(
+    *,
+    predictions: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per person.")],
+    label: Annotated[str, typer.Option(help="Column with the true label.")],
+    prediction: Annotated[str, typer.Option(help="Column with the predicted label, in the same words.")],
+    columns: PredictionColumns,
+    min_cell: Annotated[int, typer.Option(help="Hide figures that are based on fewer people than this.", min=0)] = 10,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Give clients numbers instead of names.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report; by default results/audit- and the file's name.")] = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Audit how evenly predictions serve clients and groups. The report holds no rows."""
+    folder = out or Path("results") / f"audit-{predictions.name.partition('.')[0]}"
+    _check_folder(folder, predictions)
+    from evenly.auditing import audit_file
+
+    sensitive = [column.strip() for column in (columns.sensitive or "").split(",") if column.strip()]
+    result = audit_file(
+        predictions,
+        label=label,
+        prediction=prediction,
+        client=columns.client,
+        score=columns.score,
+        sensitive=sensitive,
+        favourable=columns.favourable,
+        unprivileged=_sides(columns.unprivileged, sensitive),
+        min_cell=min_cell,
+        anonymous=anonymous,
+    )
+    result = result._replace(about=result.about._replace(command=this_command()))
+    result.write(folder)
+    if as_json:
+        print(json.dumps({**result.json(), "report": str(folder / "report.html")}, allow_nan=False))
+    _show(result, folder, as_json=as_json)
+
+
+def _check_folder(folder: Path, predictions: Path) -> None:
+    """Refuse to replace anything but an earlier audit."""
+    present = [name for name in FILES if (folder / name).exists()]
+    if present and not (folder / "audit.json").exists():
+        raise ValueError(f"{folder} holds a {present[0]} that no audit wrote. Choose another folder with --out.")
+    if any((folder / name).resolve() == predictions.resolve() for name in present):
+        raise ValueError(f"The audit would replace {predictions}. Choose another folder with --out.")
+
+
+def _sides(texts: Sequence[str] | None, columns: list[str]) -> "dict[str, str] | str | None":
+    """Return COLUMN=VALUE texts as a dict. A text without a column is a value of the only sensitive column."""
+    if not texts:
+        return None
+    pairs = [next(((c, text.removeprefix(f"{c}=")) for c in columns if text.startswith(f"{c}=")), (None, text)) for text in texts]
+    values = {column: value for column, value in pairs if column is not None}
+    if len(values) == len(texts):
+        return values
+    if len(texts) > 1:
+        raise ValueError(f"--unprivileged must be given once for each sensitive column, as COLUMN=VALUE; got {', '.join(texts)}.")
+    return texts[0]
+
+
+def _show(result: "Audit", folder: Path, *, as_json: bool) -> None:
+    console = plain_console(stderr=as_json)
+    for sentence in result.sentences:
+        console.print(f"• {sentence}")
+    for sentence in result.warnings:
+        console.print(f"! {sentence}", style="yellow")
+    console.print(f"Figures: {folder / 'audit.csv'}\nReport:  {folder / 'report.html'}")

@@ -1,0 +1,66 @@
+"""`evenly list` and `evenly describe`: methods, their parts, models, data sets, metrics and experiments."""
+
+from inspect import cleandoc
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from evenly.cli.options import Plugins
+
+
+def list_all(plugin: Plugins = None) -> None:
+    """List methods, samplings, models, data sets and metrics. The experiments of papers are listed, too."""
+    from evenly.cli.terminal_tables import methods_table
+    from evenly.datasets import DATASETS
+    from evenly.experiment.config import packaged
+    from evenly.experiment.plan import ALL_MODELS
+    from evenly.metrics import EVERY_METRIC
+    from evenly.parts.optimisers import optimiser_parts
+    from evenly.parts.sampling import SAMPLINGS
+    from evenly.parts.work import PREPARES
+
+    console = Console()
+    console.print(methods_table())
+    parts = {
+        "sampling": SAMPLINGS,
+        "before the first round": PREPARES,
+        "server and local optimisers": optimiser_parts(),
+        "models": ALL_MODELS,
+        "data sets": [*DATASETS, "any .csv or .parquet file"],
+        "metrics": EVERY_METRIC,
+        "experiments": packaged(),
+    }
+    for title, names in parts.items():
+        console.print(f"[bold]{title}[/bold]: {', '.join(names)}")
+    console.print("Details: evenly describe NAME")
+
+
+def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")], plugin: Plugins = None) -> None:
+    """Describe one method, sampling or metric. Prints its formula, its settings and the information that clients reveal."""
+    from evenly.algorithms import METHODS
+    from evenly.cli.terminal_tables import part_table, reveals, sampling_reveals, settings_table, trial
+    from evenly.metrics import EVERY_METRIC
+    from evenly.metrics.tables import RESTS_ON
+    from evenly.notation import unknown
+    from evenly.parts.sampling import SAMPLINGS
+    from evenly.parts.work import PREPARES
+
+    console = Console()
+    if name in METHODS:
+        method = METHODS[name]
+        console.print(f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False)
+        console.print(settings_table(method))
+        console.print(f"Clients reveal, besides their update: {reveals(method)}.")
+        console.print(f"Try it: {trial(method)}", highlight=False)
+    elif name in (parts := {**SAMPLINGS, **PREPARES}):
+        console.print(cleandoc(parts[name].__doc__ or ""), highlight=False)
+        console.print(part_table(name, parts[name]))
+        if name in SAMPLINGS:
+            console.print(f"Clients reveal, to be chosen: {sampling_reveals(SAMPLINGS[name]())}.")
+    elif name in EVERY_METRIC:
+        metric = EVERY_METRIC[name]
+        console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
+        console.print(f"{metric.doc}\nComputed from {RESTS_ON[metric.rests_on]}.", highlight=False)
+    else:
+        raise unknown("method, sampling or metric", name, [*METHODS, *parts, *EVERY_METRIC])

@@ -1,0 +1,188 @@
+"""Commands that train: `evenly compare`, `run`, `resume` and `reproduce`."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from evenly.cli.options import (
+    Data,
+    Execution,
+    ExecutionOptions,
+    Json,
+    LogTo,
+    OutputOptions,
+    Plugins,
+    ShortOptions,
+    TableColumns,
+    TrainingOptions,
+    checked_loggers,
+    data_source,
+    plugin_records,
+    seed_range,
+)
+from evenly.cli.terminal import this_command
+
+if TYPE_CHECKING:
+    from evenly.cli.experiment_runs import RunOptions, RunResult
+    from evenly.experiment.config import Experiment
+    from evenly.experiment.plan import Plan
+    from evenly.experiment.study import StudyPlan
+
+
+def compare(
+    *,
+    data: Data = "synthetic",
+    algorithms: Annotated[
+        str, typer.Option(help="Methods, separated by commas. A list in brackets tries every value.")
+    ] = "fedavg,q-fedavg(q=[1, 5])",
+    training: TrainingOptions,
+    epochs: Annotated[int, typer.Option(help="Passes over a client's rows per round.")] = 1,
+    dropout: Annotated[float, typer.Option(help="Probability that a sampled client does not return.")] = 0.0,
+    evaluate_every: Annotated[int, typer.Option(help="Rounds between evaluations. With 0, about fifty evaluations in all.")] = 0,
+    columns: TableColumns,
+    plugin: Plugins = None,
+    log: LogTo = None,
+    output: OutputOptions,
+) -> None:
+    """Train several methods on the same data and write one report. All methods see the same clients and batches."""
+    from evenly.cli.experiment_runs import RunOptions, RunResult, run_plan, show_result
+    from evenly.cli.terminal_tables import opening_of, results_table, warnings_of
+    from evenly.experiment.plan import Plan
+
+    plan = Plan(
+        name="compare",
+        data=data_source(data, columns),
+        methods=(algorithms,),
+        rounds=training.rounds,
+        seeds=seed_range(training.seeds),
+        model=training.model,
+        sampling=training.sampling,
+        training={"learning_rate": training.learning_rate, "batch_size": training.batch_size, "epochs": epochs},
+        evaluate_every=evaluate_every,
+        dropout=dropout,
+        plugins=plugin_records(plugin),
+    )
+    execution = Execution(loggers=checked_loggers(log))
+    comparison, folder, rows = run_plan(plan, RunOptions(output.out, output.force, execution))
+    tables = [results_table(comparison), *opening_of(comparison), *warnings_of(comparison)]
+    show_result(RunResult(folder, rows, tables), as_json=output.as_json)
+
+
+def run(
+    *,
+    file: Annotated[Path, typer.Argument(help="An experiment file: TOML with title, methods, rounds, [data] and more.")],
+    plan_only: Annotated[bool, typer.Option("--plan", help="Only show the plan: what would be trained, and its cost.")] = False,
+    short: ShortOptions,
+    execution: ExecutionOptions,
+    plugin: Plugins = None,
+    output: OutputOptions,
+) -> None:
+    """Run an experiment from a TOML file. The same command resumes it after an interruption."""
+    from evenly.cli.experiment_runs import RunOptions, default_folder, experiment_record, run_experiment, show_result
+    from evenly.experiment.config import read
+
+    experiment = read(file)
+    experiment = experiment.model_copy(update={"plugins": [*experiment.plugins, *map(str, plugin or ())]})
+    plan = _file_plan(experiment, file, short.arguments())
+    if plan_only:
+        _show_plan_only(plan, output.out or default_folder(plan))
+        return
+    with execution.open() as where:
+        options = RunOptions(output.out, output.force, where)
+        result = run_experiment(plan, experiment_record(experiment, short=short.quick), options)
+    show_result(result, as_json=output.as_json)
+
+
+def _file_plan(experiment: "Experiment", file: Path, arguments: dict[str, Any]) -> "Plan | StudyPlan":
+    """Return the plan of an experiment file. Errors begin with the name of the file."""
+    try:
+        if experiment.study:
+            study = experiment.study_plan(file.stem, **arguments)
+            for cell in study.cells.values():
+                cell.variants()
+            return study
+        plan = experiment.plan(file.stem, **arguments)
+        plan.variants()
+    except ValueError as error:
+        raise ValueError(f"{file.name}: {error}") from None
+    return plan
+
+
+def _show_plan_only(plan: "Plan | StudyPlan", folder: Path) -> None:
+    from evenly.cli.terminal_tables import show_plan
+    from evenly.experiment.estimate import refuse_large_models
+    from evenly.experiment.execute import setting_of
+    from evenly.experiment.study import StudyPlan
+
+    plans = plan.cells if isinstance(plan, StudyPlan) else {"": plan}
+    first = next(iter(plans.values()))
+    setting = setting_of(first, first.seeds[0])
+    refuse_large_models(first, setting)
+    show_plan(Console(), plans, folder, setting)
+
+
+def resume(
+    *,
+    folder: Annotated[Path, typer.Argument(help="A folder with unfinished results.")],
+    execution: ExecutionOptions,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Resume the interrupted experiment or study of a folder. Finished parts are not trained again."""
+    from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
+    from evenly.experiment.deployment import Deployment
+    from evenly.experiment.folder import RunRecord, read_record
+    from evenly.experiment.reopen import read_plan, where_it_began
+    from evenly.experiment.study import StudyPlan
+    from evenly.plugins import load_planned
+
+    plan, record = read_plan(folder), read_record(folder) or RunRecord(command=this_command())
+    if isinstance(plan, Deployment):
+        raise ValueError(f"{str(folder)!r} holds a deployment. Start its server again with the same folder to resume it.")
+    plans = list(plan.cells.values()) if isinstance(plan, StudyPlan) else [plan]
+    out = folder.resolve() if any(one.has_files for one in plans) else folder
+    with execution.open() as where, where_it_began(folder, *plans):
+        load_planned(plugin for one in plans for plugin in one.plugins)
+        result = run_experiment(plan, record, RunOptions(out, execution=where))
+    show_result(result._replace(folder=folder), as_json=as_json)
+
+
+def reproduce(
+    *,
+    name: Annotated[str, typer.Argument(help="An experiment such as qffl/synthetic, or a paper such as thesis; `evenly list` shows them.")],
+    short: ShortOptions,
+    execution: ExecutionOptions,
+    plugin: Plugins = None,
+    output: OutputOptions,
+) -> None:
+    """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper to run all of them."""
+    from evenly.cli.experiment_runs import RunOptions, run_paper, show_result
+    from evenly.experiment.config import of_paper
+
+    with execution.open() as where:
+        options = RunOptions(output.out, output.force, where)
+        if names := of_paper(name):
+            # The settings are part of the name, so that the same command finds its finished experiments again.
+            settings = [key if value is True else f"{key}{value}" for key, value in short.arguments().items() if value]
+            out = output.out or Path("results") / "-".join([name, *settings])
+            options = options._replace(same_command_out=out)
+            experiments = {one: partial(_run_packaged, one, short, plugin, options) for one in names}
+            if not run_paper(experiments, name, out=out, as_json=output.as_json):
+                raise typer.Exit(2)
+            return
+        result = _run_packaged(name, short, plugin, options, output.out)
+    show_result(result, as_json=output.as_json, answers=result.findings)
+
+
+def _run_packaged(name: str, short: ShortOptions, plugin: list[Path] | None, options: "RunOptions", out: Path | None) -> "RunResult":
+    """Run one experiment of a paper, a comparison or a study of several partitions, into its folder."""
+    from evenly.cli.experiment_runs import experiment_record, run_experiment
+    from evenly.experiment.config import read_packaged
+
+    experiment = read_packaged(name).model_copy(update={"plugins": list(map(str, plugin or ()))})
+    arguments = short.arguments()
+    plan = experiment.study_plan(name, **arguments) if experiment.study else experiment.plan(name, **arguments)
+    return run_experiment(plan, experiment_record(experiment, short=short.quick), options._replace(out=out))

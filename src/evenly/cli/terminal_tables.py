@@ -1,0 +1,315 @@
+"""Tables, warnings and progress bars in the terminal.
+
+This module imports most of the library. Commands import it when they run, so that `evenly --help` starts quickly.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from evenly.algorithms import METHODS, Method, settings_of
+from evenly.algorithms.method import Setting
+from evenly.cli.terminal import titled_table
+from evenly.data.columns import Fact, column_facts
+from evenly.data.federation import Federation, side_facts, unprivileged_words
+from evenly.data.splits import CENTRAL
+from evenly.datasets.load import ASSUMED, available, size
+from evenly.experiment.comparison import Comparison
+from evenly.experiment.estimate import PlanEstimate, estimate
+from evenly.experiment.execute import Progress as Report
+from evenly.experiment.execute import SeedSetting
+from evenly.experiment.folder import read_record, slug
+from evenly.experiment.paper import PaperLine, as_rows
+from evenly.experiment.plan import Plan
+from evenly.experiment.study import Study
+from evenly.metrics import METRICS
+from evenly.notation import unknown
+from evenly.papers.findings import Finding, best, best_in_paper
+from evenly.papers.thesis import score, views
+from evenly.report import values as results
+from evenly.report.choice import choose
+from evenly.report.facts import WHO, divergence, figures
+from evenly.report.facts import title as title_of
+from evenly.report.group_values import rows_shown, with_groups
+from evenly.report.values import idle_words, spread_words
+from evenly.report.worst_served import sentences, whom_of
+from evenly.types import Select
+
+# Few columns: the table must fit into eighty characters.
+SHOWN = ("average", "worst10", "variance", "variance_noise")
+WITH_GROUPS = ("average", "worst10", "eod_abs", "spd_abs")
+# Where only a central test set is held out, the accuracy on it takes the place of the column that is missed least.
+WITH_CENTRAL = (CENTRAL, "average", "worst10", "variance")
+WITH_BOTH = (CENTRAL, "worst10", "eod_abs", "spd_abs")
+TOP = 5  # methods in the table of a study
+MAIN = ("average", "average_devices", "worst10", "variance", "std")  # the report's folder and --json have every figure
+
+
+@contextmanager
+def progress(console: Console, what: str) -> Iterator[Report]:
+    """Show a progress bar with the remaining time. Until the first report it says that programs are being compiled."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(f"{what} (compiling)", total=None)
+
+        def report(done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield report
+
+
+def main_table(comparison: Comparison, metrics: Sequence[str] = ()) -> tuple[results.Table, dict[str, str]]:
+    """Return the main figures, or those of the given metrics, and the titles of their columns.
+
+    For data with groups, two columns are differences between unprivileged and privileged people.
+    """
+    split = results.clients_split(comparison)
+    values = results.final_values(comparison, split)
+    central, tested = results.headline(values) == CENTRAL, bool(results.known_of(values, SHOWN))
+    shown = WITH_CENTRAL if central else SHOWN
+    if len(comparison.federation.groups) > 1:
+        values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
+    if central and not tested:  # there are no figures of clients
+        shown = tuple(name for name in shown if name not in METRICS)
+    if metrics:
+        present = set.intersection(*(set(seed) for seeds in values.values() for seed in seeds.values())) & set(results.COLUMNS)
+        for name in metrics:
+            if name not in present:
+                raise unknown("metric", name, present)
+        shown = tuple(metrics)
+    return results.table_of(values, metrics=shown, split=split), {name: results.COLUMNS[name].title for name in shown}
+
+
+def results_table(comparison: Comparison) -> Table:
+    """Return one row per method and one column per metric. The best figure is bold, those not clearly worse are underlined."""
+    figures, titles = main_table(comparison)
+    title = about(comparison, figures, spread_words(figures.seeds))
+    table = titled_table(title, "method", numbers=list(titles.values()), caption=_marks(figures))
+    for row in figures.rows:
+        cells = (Text(c.text, style="bold" if c.best else "underline" if c.near else "") for c in row.cells.values())
+        table.add_row(row.label, *cells)
+    return table
+
+
+def _marks(figures: results.Table) -> str | None:
+    """Return the meaning of bold and underlined figures."""
+    if len(figures.rows) < 2:
+        return None
+    return "bold: best" + (", underlined: not clearly worse" if figures.seeds > 1 else "; with one seed nothing is clearly better")
+
+
+def opening_of(comparison: Comparison) -> list[Text]:
+    """Return the sentences that open the report: which clients and groups the first method serves worst."""
+    values = results.final_values(comparison, results.clients_split(comparison))
+    whom = whom_of(comparison, values, choose(comparison, values))
+    return [] if whom is None else [Text(" ".join(sentences(whom)))]
+
+
+def warnings_of(comparison: Comparison, name: str = "") -> list[Text]:
+    """Return warnings about the tables: training that diverged, and rounds in which no client counted.
+
+    `name` distinguishes several comparisons.
+    """
+    warnings = [*divergence(comparison), *idle_words(comparison, comparison.labels)]
+    return [Text(f"! {name and f'{name}: '}{words}", style="yellow") for words in warnings]
+
+
+def about(comparison: Comparison, figures: results.Table, interval: str) -> str:
+    """Return the title of a table: data, rows, rounds, and the groups that are compared."""
+    federation = comparison.federation
+    clients = f"{results.SPLIT_WORDS[figures.split]} accuracy in percent of {_client_count(comparison)} clients"
+    clients += " (they have no test rows)" if figures.split == "valid" else ""
+    if CENTRAL in figures.rows[0].cells:
+        tested = any(name in SHOWN for name in figures.rows[0].cells)
+        clients = "accuracy in percent on the central test set" + (f", and {clients}" if tested else "")
+    words = f"{clients} after {comparison.rounds:,} rounds; {interval}"
+    if len(federation.groups) < 2:
+        return f"{federation.name}: {words}"
+    whose = "these" if comparison.registered else "all"
+    rows = "the central test set" if rows_shown(comparison) == CENTRAL else f"{whose} clients' {results.SPLIT_WORDS[figures.split]} rows"
+    label = federation.labels[federation.favourable]
+    return f"{federation.name}: {words}; groups on {rows}, unprivileged: {unprivileged_words(federation)}, favourable: {label}"
+
+
+def _client_count(comparison: Comparison) -> str:
+    evaluated, everyone = comparison.federation.clients, comparison.everyone.clients
+    return f"{evaluated:,}" if evaluated == everyone else f"{evaluated:,} of {everyone:,}"
+
+
+def reproduction_table(lines: list[PaperLine], title: str) -> Table:
+    """Return the paper's figures, ours and the difference: three rows per method and split, one column per main metric."""
+    main = [line for line in lines if line.metric in MAIN or line.metric.startswith("client:")]
+    metrics, rows = as_rows(main or lines)
+    table = titled_table(title, "method", "", numbers=[title_of(name) for name in metrics])
+    for row in rows:
+        cells = [figures(line) for line in row.lines]
+        for i, source in enumerate(WHO):
+            table.add_row((row.label, row.split, "")[i], source, *(cell[i] for cell in cells), end_section=i == 2)
+    return table
+
+
+# Studies
+
+
+def best_table(study: Study) -> Table:
+    """Return the best methods by FAS, averaged over partitions: honest protocol, study's protocol, and the paper."""
+    partitions = views([study])
+    seeds = len(next(iter(study.plan.cells.values())).seeds)
+    title = f"{study.plan.name}: the best by FAS over {len(partitions)} partitions; {spread_words(seeds)}"
+    honest, chosen = best(partitions, "honest", "fas_abs")[:TOP], best(partitions, "study", "fas_thesis")[:TOP]
+    columns = {
+        "honest protocol, FAS": [f"{m} {score(s)}" for m, s in honest],
+        "study's protocol, FAS (thesis)": [f"{m} {score(s)}" for m, s in chosen],
+        "the paper, FAS (thesis)": [f"{m} {mean:.3f}" for m, mean in best_in_paper(partitions, "fas_thesis")[:TOP]],
+    }
+    table = Table(title=title, title_justify="left")
+    table.add_column("", justify="right")
+    shown = {name: cells for name, cells in columns.items() if cells}
+    for name in shown:
+        table.add_column(name, overflow="fold")
+    for i, row in enumerate(zip(*shown.values(), strict=False)):
+        table.add_row(str(i + 1), *row)
+    return table
+
+
+def findings_text(findings: Sequence[Finding]) -> Group:
+    """Return questions and answers, with the statement of the thesis."""
+    lines = []
+    for one in findings:
+        thesis = [Text(f"The thesis: {one.thesis}", style="dim")] if one.thesis else []
+        lines += [Text(one.question, style="bold"), Text(one.answer), *thesis, Text()]
+    return Group(*lines)
+
+
+# The plan that is shown before training, and alone with `--plan`
+
+
+def show_plan(console: Console, plans: Mapping[str, Plan], folder: Path, first: SeedSetting) -> None:
+    """Print what will be trained, how much of it is finished, and its cost. `plans` has one plan, or the partitions of a study.
+
+    Partitions of a study share data and methods, so the facts of the first one, which is loaded, hold for all.
+    """
+    record = read_record(folder)
+    parts = [estimate(plan, first, folder / "cells" / slug(name) if name else folder) for name, plan in plans.items()]
+    one, done, total = parts[0], sum(part.finished for part in parts), sum(part.programs for part in parts)
+    study = f"{len(parts)} partitions, " if len(parts) > 1 else ""
+    table = facts_table()
+    table.add_row("train", f"{study}{_count(one.methods, 'method')}, {_count(one.seeds, 'seed')}, {_count(one.rounds, 'round')}")
+    table.add_row("programs", _programs(parts, done, total))
+    table.add_row("data", f"{_count(one.clients, 'client')}, {_count(one.rows, 'row')}; models of {_count(one.parameters, 'number')}")
+    _add(table, facts_of(first.federation, next(iter(plans.values())).data))
+    table.add_row("memory", _memory(one))
+    table.add_row("time", _time(record.seconds if record else 0.0, done, total))
+    table.add_row("into", str(folder))
+    console.print(table, highlight=False)
+
+
+def facts_of(federation: Federation, data: Mapping[str, Any]) -> list[Fact]:
+    """Return the favourable label, the unprivileged groups and, for the user's own table, the use of its columns. `data` is a plan's."""
+    columns = column_facts(federation.encoder, federation.x) if federation.encoder is not None else []
+    return [*side_facts(federation, data.get(ASSUMED, ())), *columns]
+
+
+def facts_table(facts: Sequence[Fact] = ()) -> Table:
+    """Return a table of two columns without borders: topic and text."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    _add(table, facts)
+    return table
+
+
+def _add(table: Table, facts: Sequence[Fact]) -> None:
+    for fact in facts:
+        table.add_row(fact.about, Text(fact.text, style="yellow" if fact.warning else ""))
+
+
+def _programs(parts: list[PlanEstimate], done: int, total: int) -> str:
+    if done == total:
+        return f"all {total} are finished"
+    compiled = max(part.compiled for part in parts)  # partitions of the same rows share them
+    return f"{total - done:,} to run, {compiled:,} to compile" + (f"; {done:,} of {total:,} are finished" if done else "")
+
+
+def _memory(one: PlanEstimate) -> str:
+    each = f" for each of {one.at_once} seeds at once" if one.at_once > 1 else ""
+    parts = f"data {size(one.data_bytes)} and models {size(one.state_bytes)}{each}"
+    return f"about {size(one.bytes)}, and what batches need: {parts}; {size(available())} are free"
+
+
+def _time(spent: float, done: int, total: int) -> str:
+    """Return the time that the rest takes if its programs take as long as the finished ones."""
+    if done == total:
+        return "nothing is left to train"
+    if not (spent and done):
+        return "not known before the first rounds"
+    return f"about {duration(spent / done * (total - done))}, if the rest is like what is finished"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its natural unit."""
+    for unit, many in (("days", 172800), ("hours", 7200), ("minutes", 120)):
+        if seconds >= many:
+            return f"{seconds / {'days': 86400, 'hours': 3600, 'minutes': 60}[unit]:.1f} {unit}"
+    return f"{max(1, round(seconds))} seconds"
+
+
+# Methods and their parts, for `evenly list` and `evenly describe`
+
+
+def methods_table() -> Table:
+    """Return all methods, with the information that their clients reveal."""
+    table = titled_table("methods", "name", "title", "clients reveal, besides the update", "reference")
+    for method in METHODS.values():
+        table.add_row(method.name, method.title, reveals(method), method.reference)
+    return table
+
+
+def reveals(method: Method) -> str:
+    """Return the information that clients reveal besides their update."""
+    return ", ".join(sorted(_needs(method))) or "nothing"
+
+
+def _needs(method: Method) -> frozenset[str]:
+    algorithm = method.build({name: values[0] for name, values in method.defaults.items() if isinstance(values, list)})
+    return algorithm.rule.needs - {"chance"}  # drawn by the server, so clients do not reveal it
+
+
+def sampling_reveals(select: Select) -> str:
+    """Return the information about clients that the server needs to sample them. Clients send it once."""
+    return ", ".join(f"{need} (once)" for need in sorted(select.needs)) or "nothing"
+
+
+def trial(method: Method) -> str:
+    """Return a command that compares the method with FedAvg, on data with groups if the method needs them."""
+    groups = {"table", "valid_table", "cell_loss", "unprivileged"} & _needs(method)
+    edges = "--model 'mlp(bias=false)' " if method.network else ""
+    methods = f"'fedavg,{method.example}'" if method.example else f"fedavg,{method.name}"
+    return f"evenly compare {'--data synthetic-census ' if groups else ''}{edges}--algorithms {methods}"
+
+
+def settings_table(method: Method) -> Table:
+    """Return the settings of a method."""
+    return _settings("settings", [(s, "auto" if s.default in (None, "") else str(s.default)) for s in method.settings.values()])
+
+
+def part_table(name: str, part: type) -> Table:
+    """Return the settings of a part of methods, such as a sampling."""
+    return _settings(f"settings of {name}", [(setting, str(setting.default)) for setting in settings_of(part, "select")])
+
+
+def _settings(title: str, settings: Sequence[tuple[Setting, str]]) -> Table:
+    table = titled_table(title, "name", "default", "meaning")
+    for setting, default in settings:
+        table.add_row(setting.name, default, setting.doc)
+    return table
