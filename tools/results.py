@@ -30,8 +30,9 @@ from evenly.metrics import Spread, half_width, spread
 from evenly.papers.findings import findings
 from evenly.papers.thesis import COLUMNS as STUDY_COLUMNS
 from evenly.papers.thesis import FRACTIONS, SCORES, StudyView, views
-from evenly.report.charts import distribution, save_chart
-from evenly.report.facts import SPREADS, WHO, figures, title
+from evenly.report.charts.accuracy import distribution
+from evenly.report.charts.theme import save_chart
+from evenly.report.setup_sections import SPREADS, WHO, metric_title, paper_figures
 from evenly.report.values import COLUMNS, difference, final_values, format_spread, is_clear, over_seeds
 from tools.markdown import lines, numbers, table, versions
 
@@ -208,10 +209,10 @@ def paper_table(stored: Stored, metrics: tuple[str, ...] = (), splits: tuple[str
     names, rows = as_rows(chosen)
     text = []
     for row in rows:
-        cells = [figures(line) for line in row.lines]
+        cells = [paper_figures(line) for line in row.lines]
         for i, source in enumerate(WHO):
             text.append([*((f"`{row.label}`", row.split) if i == 0 else ("", "")), source, *(cell[i] for cell in cells)])
-    head = f"| method | split | | {' | '.join(title(name) for name in names)} |"
+    head = f"| method | split | | {' | '.join(metric_title(name) for name in names)} |"
     return f"{head}\n{lines([numbers(3, 3 + len(names)), *text])}"
 
 

@@ -6,7 +6,7 @@ import pytest
 from evenly.auditing.estimates import NOTHING, Estimate
 from evenly.auditing.views import Within
 from evenly.auditing.words import cautions, findings, interval_words, percent, points, protection_words, whom_of
-from evenly.report.words import NOTABLE_NOISE
+from evenly.report.opening import NOTABLE_NOISE
 from evenly.report.worst_served import CHANCE, SHOWN, Trivial
 from tests.auditing.made import audit, client_view, group_view, rate
 

@@ -13,7 +13,7 @@ from evenly.data.encoding import MISSING, fit_encoder
 from evenly.data.federation import Federation
 from evenly.datasets.load import column_names
 from evenly.experiment.comparison import Comparison
-from evenly.report.facts import data_card
+from evenly.report.setup_sections import data_section
 
 DAYS = [datetime.date(2023, 1, 1) + datetime.timedelta(days=i) for i in range(40)]
 
@@ -113,7 +113,7 @@ def test_the_reports_data_card_says_what_became_of_the_columns():
     frame.loc[59, "ward"] = "moon"
     federation = Federation.from_frame(frame, client="site", label="y", drop="id", split="part")
     found = Comparison("test", federation, federation.partition, "Logistic", [], 1, "", 1.0, {})
-    page = data_card(found)
+    page = data_section(found)
     for words in ("column site", "Columns: numbers", "ward (2)", "Columns: not used", "ward in 1 row"):
         assert words in page
-    assert "ward in 1 row" not in data_card(found, least=10)
+    assert "ward in 1 row" not in data_section(found, least=10)

@@ -13,20 +13,20 @@ from evenly.flower import Caps, first_arrays, strategy
 from evenly.flower.clients.jax import app
 from evenly.flower.lifecycle import in_force
 from evenly.flower.two_phase import added
-from evenly.report.facts import settings
-from evenly.report.sections import privacy
+from evenly.report.setup_sections import settings_section
+from evenly.report.trust_sections import privacy_section
 from tests.flower.deployments import one_round, recorder
 from tests.flower.grids import NODES, OneProcess
 from tests.flower.small import SEEDS, algorithm_of, small, task_of
 
 
 def facts(comparison: Comparison) -> dict[str, str]:
-    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", settings(comparison))
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", settings_section(comparison))
     return {re.sub(r".*\((\w+)\)$", r"\1", html.unescape(term)): html.unescape(text) for term, text in found}
 
 
 def words(comparison: Comparison) -> str:
-    return html.unescape(privacy(comparison))
+    return html.unescape(privacy_section(comparison))
 
 
 def written(folder: Path, options: InForce | None, *, groups: bool = True) -> Comparison:

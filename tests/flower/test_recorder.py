@@ -16,11 +16,11 @@ from evenly.flower.caps import Caps
 from evenly.flower.recorder import agreeing, deployment_of
 from evenly.flower.replies import Evaluated
 from evenly.metrics import accuracy
-from evenly.report.charts.rounds import weight_history
-from evenly.report.choice import choose
+from evenly.report.charts.weights import weight_history
+from evenly.report.focus import choose_focus
 from evenly.report.page import render
-from evenly.report.trust import left_out_section
-from evenly.report.values import clients_split, final_values
+from evenly.report.trust_sections import left_out_section
+from evenly.report.values import client_split, final_values
 from evenly.types import Seeds
 from evenly.watch.state import WatchState
 from tests.flower.deployments import CLIENTS, NAMES, one_round, recorder
@@ -37,8 +37,8 @@ def folder(tmp_path_factory):
 
 
 def section_of(comparison: Comparison, least: int = 0) -> str:
-    values = final_values(comparison, clients_split(comparison))
-    return left_out_section(comparison, choose(comparison, values, least))
+    values = final_values(comparison, client_split(comparison))
+    return left_out_section(comparison, choose_focus(comparison, values, least))
 
 
 def test_the_trace_is_that_of_a_simulation(folder):

@@ -12,10 +12,10 @@ from tests.report.invented import comparison, federation, with_groups
 from evenly.cli.terminal_tables import results_table
 from evenly.data.splits import CENTRAL
 from evenly.records import replace
-from evenly.report.choice import choose
+from evenly.report.focus import choose_focus
+from evenly.report.opening import summarise
 from evenly.report.page import render
-from evenly.report.values import clients_split, final_values, headline, over_seeds
-from evenly.report.words import summarise
+from evenly.report.values import client_split, final_values, headline, over_seeds
 
 
 def with_central(found, right=(90, 80)):
@@ -54,14 +54,14 @@ def page(made) -> str:
 
 
 def summary(made):
-    values = final_values(made, clients_split(made))
-    return summarise(values, choose(made, values))
+    values = final_values(made, client_split(made))
+    return summarise(values, choose_focus(made, values))
 
 
 def test_clients_are_compared_on_validation_rows_only_where_nobody_has_test_rows(validated, untested):
-    assert clients_split(comparison()) == "test"
-    assert clients_split(validated) == "valid"
-    assert clients_split(untested) == "test"
+    assert client_split(comparison()) == "test"
+    assert client_split(validated) == "valid"
+    assert client_split(untested) == "test"
 
 
 def test_the_accuracy_on_the_central_test_set_is_a_figure_of_its_own(validated):

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.report.invented import comparison, federation
 
-from evenly.report.charts import convergence, distribution, front_chart, influence_chart, save_chart
-from evenly.report.charts.clients import span_of
-from evenly.report.charts.theme import DARK, LIGHT
+from evenly.report.charts.accuracy import distribution, span_of
+from evenly.report.charts.convergence import convergence
+from evenly.report.charts.theme import DARK, LIGHT, save_chart
+from evenly.report.charts.tradeoff import front_chart
+from evenly.report.charts.weights import influence_chart
 from evenly.report.values import final_values
 
 

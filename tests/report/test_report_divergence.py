@@ -12,9 +12,9 @@ from evenly.cli.terminal_tables import warnings_of
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study
-from evenly.report.facts import divergence
 from evenly.report.html import Html
-from evenly.report.page import Built
+from evenly.report.page import Report
+from evenly.report.setup_sections import divergence
 
 SAID = "Training diverged under fedavg in 2 of 2 seeds: 8 updates or losses of clients were not finite numbers and did not count."
 FILE = 'title = "T"\nmethods = ["fedavg"]\nrounds = 2\nseeds = 2\n[data]\nname = "synthetic"\nclients = 4\n'
@@ -43,7 +43,7 @@ def trained(monkeypatch, tmp_path):
     found = lambda *given, **options: (DIVERGED, tmp_path, [])  # noqa: E731
     monkeypatch.setattr("evenly.cli.experiment_runs.run_plan", found)
     monkeypatch.setattr("evenly.experiment.reopen.open_results", lambda folder: DIVERGED)
-    monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Built(Html(""), {}, {}))  # charts take seconds
+    monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Report(Html(""), {}, {}))  # charts take seconds
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

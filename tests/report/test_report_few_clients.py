@@ -11,13 +11,13 @@ from tests.tunings import Trainer
 import evenly
 from evenly.experiment import tuning
 from evenly.experiment.comparison import Comparison
-from evenly.report.chart_sections import charts
-from evenly.report.charts import named_accuracy, named_influence
-from evenly.report.choice import MethodChoice, choose
+from evenly.report.chart_sections import chart_sections
+from evenly.report.charts.accuracy import named_accuracy, named_influence
+from evenly.report.client_section import client_section
 from evenly.report.disclosure import client_groups, without_clients
+from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.html import Charts
-from evenly.report.sections import worst_served
 from evenly.report.tuning_page import render_tuning
 from evenly.report.values import final_values
 
@@ -28,10 +28,10 @@ def few(clients: int = 8, **options: Any) -> Comparison:
     return comparison(data=federation(clients, names=HOSPITALS[:clients] if clients <= 8 else (), rows=(40, 10, 30)), seeds=2, **options)
 
 
-def drawn(found: Comparison, least: int = 0) -> tuple[Charts, MethodChoice]:
+def drawn(found: Comparison, least: int = 0) -> tuple[Charts, Focus]:
     values = final_values(found)
-    choice = choose(found, values, least)
-    return charts(found, without_clients(found, choice.hidden), values, choice), choice
+    choice = choose_focus(found, values, least)
+    return chart_sections(found, without_clients(found, choice.hidden), values, choice), choice
 
 
 @pytest.mark.parametrize(("clients", "named"), [(8, True), (19, True), (20, False)])
@@ -66,7 +66,7 @@ def test_a_hidden_client_has_no_line():
 def test_few_clients_are_all_listed_with_their_rates():
     found = few()
     values = final_values(found)
-    page = worst_served(found, choose(found, values))
+    page = client_section(found, choose_focus(found, values))
     assert "True positive rate" in page
     assert all(page.count(name) >= 3 for name in HOSPITALS)  # under each method, and in the table of all
     assert "Filter the clients" not in page
@@ -74,7 +74,7 @@ def test_few_clients_are_all_listed_with_their_rates():
 
 def test_attributes_come_before_their_intersections():
     found = with_groups(few())
-    made = group_section(found, choose(found, final_values(found)))
+    made = group_section(found, choose_focus(found, final_values(found)))
     text = made.sections["groups"]
     assert text.index("By sex") < text.index("By race") < text.index("Intersections of sex and race")
     assert {"chart-groups-1-accuracy", "chart-groups-2-tpr", "chart-groups-accuracy"} <= set(made.specs)

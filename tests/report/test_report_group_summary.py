@@ -3,10 +3,10 @@
 import pytest
 from tests.report.invented import comparison, federation, with_groups
 
-from evenly.report.choice import MOST_COLOURED, MethodChoice, choose
+from evenly.report.focus import MOST_COLOURED, Focus, choose_focus
+from evenly.report.opening import summarise_groups
 from evenly.report.page import render
 from evenly.report.values import final_values
-from evenly.report.words import summarise_groups
 
 NAN = float("nan")
 
@@ -16,8 +16,8 @@ def measured(**metrics: list[float]) -> dict[int, dict[str, float]]:
     return {s: {name: metrics[name][s] for name in metrics} for s in range(seeds)}
 
 
-def choice(values: dict, *, lead: str, alike: str) -> MethodChoice:
-    return MethodChoice("fedavg", lead, "", tuple(values), alike=alike)
+def choice(values: dict, *, lead: str, alike: str) -> Focus:
+    return Focus("fedavg", lead, "", tuple(values), alike=alike)
 
 
 def three(eod: list[float], average: list[float], third: list[float] | None = None) -> dict:
@@ -106,7 +106,7 @@ def test_the_method_that_treats_groups_most_alike_is_always_drawn():
     even = found.runs[0].trace.tables.copy()
     even[..., 1, :] = even[..., 1, :].sum(-1, keepdims=True)
     runs = [r._replace(trace=r.trace._replace(tables=even)) if r.label == "q-fedavg(q=3)" else r for r in found.runs]
-    chosen = choose(found._replace(runs=runs), final_values(found))
+    chosen = choose_focus(found._replace(runs=runs), final_values(found))
     assert chosen.alike == "q-fedavg(q=3)"
     assert chosen.alike in chosen.coloured
     assert len(chosen.coloured) == MOST_COLOURED

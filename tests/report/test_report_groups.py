@@ -13,10 +13,10 @@ from evenly.cli.terminal_tables import results_table
 from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, measure_groups
 from evenly.records import replace
-from evenly.report.charts.rounds import weigh_alike, weighing_chart
 from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
+from evenly.report.charts.weights import weigh_losses, weighing_chart
 from evenly.report.group_section import FURTHER, MAIN
-from evenly.report.group_values import group_rates, group_values, groupings, metric_intervals, rows_shown
+from evenly.report.group_values import group_rates, group_split, group_values, groupings, metric_intervals
 from evenly.report.page import render
 
 
@@ -55,7 +55,7 @@ def test_values_are_the_metrics_of_each_run(found):
 
 def test_the_central_test_set_is_shown_where_there_is_one(found):
     central = with_groups(comparison(seeds=2), central=500)
-    assert (rows_shown(found), rows_shown(central)) == ("test", "central")
+    assert (group_split(found), group_split(central)) == ("test", "central")
     text = words(render(central))
     assert "the central test set, 500 rows" in text
     assert "<summary>On the clients" in text
@@ -151,7 +151,7 @@ def test_the_terminal_shows_both_differences_where_there_are_groups(found):
 
 
 def test_methods_weigh_the_same_losses_as_their_means_say():
-    found = {weighed.name: weighed for weighed in weigh_alike(np.array([0.5, 2.0, 1.0]))}
+    found = {weighed.name: weighed for weighed in weigh_losses(np.array([0.5, 2.0, 1.0]))}
     assert list(found) == ["FedAvg", "q-FFL, q = 1", "TERM, α = 1", "PropFair, M = 2.5", "AFL"]
     # The specification's numbers: means of (0.5, 2, 1), and weights by client, in equal shares.
     assert [weighed.mean for weighed in found.values()] == pytest.approx([7 / 6, 1.3228756555, 1.3657564954, 1.3552857574, 2])

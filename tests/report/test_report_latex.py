@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from evenly.report.tables import ESCAPES, escaped, latex
+from evenly.report.method_table import ESCAPES, escape_latex, latex
 from evenly.report.values import table_of
 
 VALUES = {
@@ -48,7 +48,7 @@ def test_a_single_seed_has_no_interval_and_nothing_is_clear():
 
 @pytest.mark.parametrize("char", ESCAPES)
 def test_special_characters_are_escaped(char):
-    text = escaped(f"a{char}b")
+    text = escape_latex(f"a{char}b")
     assert text == f"a{ESCAPES[char]}b"
     left = re.sub(r"\\[A-Za-z]+\{\d?\}|\\[&%$#_{}]|\$\\pm\$|\$-\$", "", text)
     assert left == "ab", "nothing is left that LaTeX would take for something else"

@@ -15,14 +15,14 @@ from evenly.cli.terminal_tables import main_table, results_table
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.papers import study_charts, study_page
-from evenly.report import facts
-from evenly.report.charts.rounds import SHOWN as DEVELOPED
-from evenly.report.charts.rounds import convergence
+from evenly.report import setup_sections
+from evenly.report.charts.convergence import SHOWN as DEVELOPED
+from evenly.report.charts.convergence import convergence
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, measure_title
-from evenly.report.choice import choose
+from evenly.report.focus import choose_focus
 from evenly.report.group_section import group_section
-from evenly.report.sections import results
-from evenly.report.tables import latex
+from evenly.report.method_table import latex
+from evenly.report.results_section import results_section
 from evenly.report.values import COLUMNS, final_values, format_spread, spread_words
 
 FOUND = comparison(data=federation(6), seeds=2)
@@ -42,7 +42,7 @@ def test_charts_and_papers_use_the_registrys_titles():
     assert {m: measure_title(m) for m in (*CLIENT_MEASURES, *GROUP_MEASURES)} == {
         m: EVERY_METRIC[m].title for m in (*CLIENT_MEASURES, *GROUP_MEASURES)
     }
-    assert {m: facts.title(m) for m in EVERY_METRIC} == {m: EVERY_METRIC[m].title for m in EVERY_METRIC}
+    assert {m: setup_sections.metric_title(m) for m in EVERY_METRIC} == {m: EVERY_METRIC[m].title for m in EVERY_METRIC}
     for metric in DEVELOPED:
         title = str(convergence(FOUND, metric, FOUND.labels).title)
         assert title.lower().startswith(EVERY_METRIC[metric].title)
@@ -50,7 +50,7 @@ def test_charts_and_papers_use_the_registrys_titles():
 
 def test_the_page_says_what_each_metric_is_called_in_results_csv():
     values = final_values(FOUND)
-    page = results(FOUND, values, choose(FOUND, values))
+    page = results_section(FOUND, values, choose_focus(FOUND, values))
     assert "In results.csv" in page
     assert "<span>variance_noise</span>" in page
 
@@ -65,13 +65,15 @@ def test_plus_or_minus_is_half_of_the_interval_wherever_seeds_are_summed_up():
     half = f"72.0 ± {seen.half_width:.1f}"
     assert format_spread(seen, EVERY_METRIC["average"]) == half
     line = PaperLine("1", "test", "fedavg", "average", 70.0, 2.0, seen)
-    assert facts.figures(line) == ("70.0 (sd 2.0)", half, "+2.0")  # a paper's deviation is not written with ±
-    assert facts.figures(line._replace(ours=Spread(72.0, np.nan, np.nan, 1)))[1] == "72.0"
+    assert setup_sections.paper_figures(line) == ("70.0 (sd 2.0)", half, "+2.0")  # a paper's deviation is not written with ±
+    assert setup_sections.paper_figures(line._replace(ours=Spread(72.0, np.nan, np.nan, 1)))[1] == "72.0"
     assert spread_words(3) == "mean ± half of the 95 % interval over 3 seeds"
 
 
 def test_no_page_and_no_command_calls_plus_or_minus_anything_else():
-    said = [inspect.getsource(module) for module in (facts, study_charts, study_page, result_commands, experiment_runs, tuning_command)]
+    said = [
+        inspect.getsource(module) for module in (setup_sections, study_charts, study_page, result_commands, experiment_runs, tuning_command)
+    ]
     pages = [path.read_text() for path in Path(evenly.__file__).parent.rglob("*.py")]
     assert not [text for text in (*said, *pages) if re.search(r"± (a |the )?(standard deviation|95 % interval)", text)]
 
@@ -79,7 +81,7 @@ def test_no_page_and_no_command_calls_plus_or_minus_anything_else():
 def test_differences_between_groups_are_fractions_in_reports_and_in_audits(tmp_path):
     """EOD is a number from −1 to 1 in results.csv, in audit.csv, on both pages, in the terminal and in LaTeX."""
     values = final_values(GROUPED)
-    section = group_section(GROUPED, choose(GROUPED, values)).sections["groups"]
+    section = group_section(GROUPED, choose_focus(GROUPED, values)).sections["groups"]
     assert "differences between groups as fractions" in section
     found = evenly.audit(predictions(), **WHO, score="s")
     page = re.sub(r"<[^>]+>", " ", found.report(tmp_path / "page.html").read_text().partition("</main>")[0])

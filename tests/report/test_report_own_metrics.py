@@ -24,7 +24,7 @@ LEAST = 10
 @pytest.fixture(autouse=True)
 def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds, and charts have tests of their own."""
-    monkeypatch.setattr("evenly.report.page.charts", lambda *_: Charts({}, {}))
+    monkeypatch.setattr("evenly.report.page.chart_sections", lambda *_: Charts({}, {}))
     monkeypatch.setattr("evenly.report.group_section._figures", lambda *_: [])
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 from tests.report.invented import comparison, federation, with_groups
 
 from evenly.metrics import METRICS, Paired
-from evenly.report.choice import choose
+from evenly.report.focus import choose_focus
 from evenly.report.group_values import with_groups as values_with_groups
 from evenly.report.page import render
 from evenly.report.paired_section import PairedLine, compare_all, p_text, paired_section, power_words, verdict
@@ -17,7 +17,7 @@ from evenly.report.values import final_values
 
 def section_of(found) -> str:
     values = final_values(found)
-    text = paired_section(found, values_with_groups(found, values), choose(found, values))
+    text = paired_section(found, values_with_groups(found, values), choose_focus(found, values))
     return re.sub(r"<[^>]+>", " ", text).replace("\xa0", " ")
 
 

@@ -8,14 +8,14 @@ from evenly.algorithms import variants
 from evenly.cli.terminal_tables import warnings_of
 from evenly.notation import parse
 from evenly.report.page import render
-from evenly.report.trust import WORDS, needs_of, revealed
-from evenly.report.values import idle, influence, mean_effective_clients, reported, served, wilson, worst_clients
+from evenly.report.trust_sections import WORDS, needs_of, sent_data
+from evenly.report.values import client_means, count_events, count_idle_rounds, influence, mean_effective_clients, wilson, worst_clients
 
 
 def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():
     found = comparison(seeds=2)
     rows = worst_clients(found, "fedavg", "q-fedavg(q=1)", limit=5)
-    own, other = served(found, "fedavg"), served(found, "q-fedavg(q=1)")
+    own, other = client_means(found, "fedavg"), client_means(found, "q-fedavg(q=1)")
     assert [row.accuracy for row in rows] == sorted(row.accuracy for row in rows)
     assert rows[0].accuracy == pytest.approx(np.nanmin(own.accuracy))
     k = found.federation.names.index(rows[0].name)
@@ -64,7 +64,7 @@ def test_what_a_method_reveals_is_what_its_run_recorded(label, needs):
 
 
 def test_every_need_has_words():
-    assert all(" " in words for words in revealed(comparison(("q-fedavg(q=1)",)), "q-fedavg(q=1)").words)
+    assert all(" " in words for words in sent_data(comparison(("q-fedavg(q=1)",)), "q-fedavg(q=1)").words)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_page_tells_how_many_clients_counted_and_how_often_accuracy_stood_in
     made = comparison(("fedavg", "fairfed"), seeds=2)
     runs = [run._replace(trace=run.trace._replace(reports={"fallbacks": 3.0} if run.label == "fairfed" else {})) for run in made.runs]
     made = made._replace(runs=runs)
-    assert reported(made, "fairfed", "fallbacks") == (6, 300)  # two seeds, thirty rounds, five clients
+    assert count_events(made, "fairfed", "fallbacks") == (6, 300)  # two seeds, thirty rounds, five clients
     text = render(made)
     assert "Under fairfed, in 6 of 300 client-rounds a client lacked one of the groups; its accuracy gap was used instead." in text
     assert "Under fedavg, in" not in text
@@ -99,13 +99,13 @@ def test_the_page_tells_how_many_clients_counted_and_how_often_accuracy_stood_in
 def test_the_page_counts_rounds_in_which_nobody_counted():
     """A round of AFL whose clients all have λ = 0 does nothing, and the page did not say so."""
     made = comparison(("fedavg", "afl"), seeds=2)
-    assert idle(made, "afl") == (0, 60)
+    assert count_idle_rounds(made, "afl") == (0, 60)
     assert "no update counted" not in render(made)
     weights = made.of("afl")[0].trace.weights.copy()
     weights[[3, 8, 9]] = 0
     runs = [run._replace(trace=run.trace._replace(weights=weights)) if run.label == "afl" else run for run in made.runs]
     made = made._replace(runs=runs)
-    assert idle(made, "afl") == (6, 60)  # two seeds, thirty rounds
+    assert count_idle_rounds(made, "afl") == (6, 60)  # two seeds, thirty rounds
     text = render(made)
     words = "Under afl, in 6 of 60 rounds no update counted, because every client of the round had weight 0 or did not return"
     assert words in text
@@ -117,4 +117,4 @@ def test_what_a_sampling_must_know_is_revealed_too():
     (member,) = variants(parse("fedavg(weights=equal)+parity"))[0].members
     made = comparison(("fedavg",), seeds=1)
     made = made._replace(runs=[made.runs[0]._replace(needs=member.needs)])
-    assert revealed(made, "fedavg").words == ["how many training rows it has", WORDS["unprivileged"]]
+    assert sent_data(made, "fedavg").words == ["how many training rows it has", WORDS["unprivileged"]]

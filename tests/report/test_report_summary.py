@@ -3,9 +3,9 @@
 import pytest
 from tests.report.invented import comparison, federation
 
-from evenly.report.choice import MOST_COLOURED, MethodChoice, best_of, choose
+from evenly.report.focus import MOST_COLOURED, Focus, best_of, choose_focus
+from evenly.report.opening import against, noise_note, summarise
 from evenly.report.values import final_values
-from evenly.report.words import against, noise_note, summarise
 
 NAN = float("nan")
 
@@ -15,9 +15,9 @@ def measured(**metrics: list[float]) -> dict[int, dict[str, float]]:
     return {s: {name: metrics[name][s] for name in metrics} for s in range(seeds)}
 
 
-def pair(before: dict[str, list[float]], after: dict[str, list[float]]) -> tuple[dict, MethodChoice]:
+def pair(before: dict[str, list[float]], after: dict[str, list[float]]) -> tuple[dict, Focus]:
     values = {"fedavg": measured(**before), "fair": measured(**after)}
-    return values, MethodChoice("fedavg", "fair", "", ("fedavg", "fair"))
+    return values, Focus("fedavg", "fair", "", ("fedavg", "fair"))
 
 
 def test_a_clear_gain_is_stated_with_both_numbers():
@@ -65,7 +65,7 @@ def test_a_single_seed_is_named_as_such():
 
 def test_one_method_is_described_without_a_comparison():
     values = {"fedavg": measured(variance=[500], worst10=[10], average=[80])}
-    summary = summarise(values, MethodChoice("fedavg", "fedavg", "", ("fedavg",)))
+    summary = summarise(values, Focus("fedavg", "fedavg", "", ("fedavg",)))
     assert summary.finding.startswith("fedavg reaches an average test accuracy of 80.0 %")
     assert summary.cautions == "There is no other method to compare it with."
 
@@ -73,7 +73,7 @@ def test_one_method_is_described_without_a_comparison():
 def test_without_test_rows_nothing_is_claimed():
     found = comparison(data=federation(3, rows=(10, 5, 0)))
     values = final_values(found)
-    assert summarise(values, choose(found, values)).finding.startswith("No client has test rows")
+    assert summarise(values, choose_focus(found, values)).finding.startswith("No client has test rows")
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_without_test_rows_nothing_is_claimed():
 )
 def test_the_noise_note_says_how_much_is_chance(noise, words):
     values = {"fedavg": measured(variance=[500.0], variance_noise=[noise])}
-    text = noise_note(values, MethodChoice("fedavg", "fedavg", "", ("fedavg",)), 11)
+    text = noise_note(values, Focus("fedavg", "fedavg", "", ("fedavg",)), 11)
     assert words in text
     assert bool(text) == bool(words)
 
 
 def test_the_lead_is_chosen_on_validation_rows():
     found = comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"))  # each more even than the one before
-    choice = choose(found, final_values(found))
+    choice = choose_focus(found, final_values(found))
     assert (choice.baseline, choice.lead, choice.chosen_on) == ("fedavg", "q-fedavg(q=5)", "valid")
 
 
@@ -105,13 +105,13 @@ def test_among_equals_the_most_accurate_method_leads():
 def test_without_validation_rows_the_choice_admits_to_the_test_rows():
     found = comparison(("fedavg", "a", "b"), data=federation(10, rows=(20, 0, 20)))
     values = final_values(found)
-    choice = choose(found, values)
+    choice = choose_focus(found, values)
     assert choice.chosen_on == "test"
     assert "which flatters it" in summarise(values, choice).cautions
 
 
 def test_with_many_methods_only_some_are_coloured_and_those_include_baseline_and_lead():
     found = comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(30))], seeds=1)
-    choice = choose(found, final_values(found))
+    choice = choose_focus(found, final_values(found))
     assert len(choice.coloured) == MOST_COLOURED
     assert {choice.baseline, choice.lead} <= set(choice.coloured)

@@ -5,7 +5,7 @@ import re
 import pytest
 from tests.tunings import searched
 
-from evenly.report.charts.tuning import left_out, pairs_of_aims, tuning_front, tuning_setting, view_of
+from evenly.report.charts.trials import count_outside, pairs_of_aims, tuning_front, tuning_setting, view_of
 from evenly.report.tuning_page import caution, finding, render_tuning, rule
 from evenly.report.tuning_trials import kind_of, trials_table
 
@@ -69,7 +69,7 @@ def test_where_hardly_any_trial_can_be_chosen_all_are_drawn(monkeypatch):
     assert sum(found.choice.allowed[tried.label] for tried in found.trials) == 0
     view = view_of(found, "average", "variance")
     assert all(view.holds(tried) for tried in (found.baseline, *found.trials))
-    assert left_out(found, "variance") == 0
+    assert count_outside(found, "variance") == 0
 
 
 def test_one_objective_stands_over_what_is_kept_and_several_in_pairs(even, front, monkeypatch):
@@ -113,7 +113,7 @@ def test_each_setting_has_its_axis(even, monkeypatch):
     assert axis["scale"]["type"] == "log"
     assert axis["scale"]["domain"][0] < 0.01 < 1 < axis["scale"]["domain"][1]
     assert axis["axis"]["values"] == [0.01, 0.1, 1]
-    assert len(rows_of(tuning_setting(even, "q", "variance"), -1)) == 24 - left_out(even, "variance")
+    assert len(rows_of(tuning_setting(even, "q", "variance"), -1)) == 24 - count_outside(even, "variance")
     grid, _ = searched(monkeypatch, "q-fedavg(q=[1, 0.1])")
     axis = tuning_setting(grid, "q", "variance").to_dict()["layer"][-1]["encoding"]["x"]
     assert axis["type"] == "nominal"

@@ -14,9 +14,9 @@ from evenly.experiment.comparison import Comparison, Incidents
 from evenly.experiment.deployment import UNKNOWN, Deployment, DeploymentFacts, Evaluation, Round
 from evenly.experiment.reopen import comparison_of
 from evenly.records import replace
-from evenly.report.choice import choose
-from evenly.report.values import client_rates, clients_split, final_values
-from evenly.report.words import opening
+from evenly.report.focus import choose_focus
+from evenly.report.opening import opening
+from evenly.report.values import client_rates, client_split, final_values
 from evenly.report.worst_served import ServedPart, Trivial, Whom, sentences, whom_of
 
 NAMES = ("North", "Old Town", "Lakeside")
@@ -38,8 +38,8 @@ def counted(tables: np.ndarray, *, trained: np.ndarray = TRAINED, labels: tuple[
 
 
 def whom(found: Comparison, least: int = 0) -> Whom:
-    values = final_values(found, clients_split(found))
-    made = whom_of(found, values, choose(found, values, least))
+    values = final_values(found, client_split(found))
+    made = whom_of(found, values, choose_focus(found, values, least))
     assert made is not None
     return made
 
@@ -121,8 +121,8 @@ def test_a_label_of_few_people_is_not_told_by_the_trivial_models_score():
 
 
 def opening_text(found: Comparison, least: int) -> str:
-    values = final_values(found, clients_split(found))
-    return opening(found, values, choose(found, values, least))
+    values = final_values(found, client_split(found))
+    return opening(found, values, choose_focus(found, values, least))
 
 
 def test_rates_of_clients_that_would_tell_few_peoples_labels_are_hidden_together():

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.auditing.estimates import BINS, THRESHOLDS, Curves, Estimate
 from evenly.data.sensitive import FEW
-from evenly.report.charts.clients import TICKS, span_of
+from evenly.report.charts.accuracy import TICKS, span_of
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 
 # Charts of an audit: figures with intervals, and how clients are spread.

@@ -8,9 +8,21 @@ from evenly.auditing.sections import PagePart, client_section, group_section, sc
 from evenly.auditing.views import AGAINST, GroupView
 from evenly.auditing.words import interval_words, protection_words, whom_of
 from evenly.metrics import GROUP_METRICS, METRICS
-from evenly.report.html import Column, Html, contents, definitions, document, element, grid, join, section, unbroken
-from evenly.report.tables import folded, title_of
-from evenly.report.words import lead_of
+from evenly.report.html import (
+    Column,
+    Html,
+    contents,
+    definitions,
+    details,
+    document,
+    element,
+    grid,
+    join,
+    nonbreaking,
+    section,
+    sentence_case,
+)
+from evenly.report.opening import lead_of
 from evenly.report.worst_served import sentences, whom_table
 
 KICKER = "evenly · how evenly a model serves clients and groups of people"
@@ -45,7 +57,7 @@ def _opening(audit: Audit) -> Html:
         element("h1", None, title_of_audit(audit)),
         lead_of(said),
         whom_table(whom),
-        *([element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in rest))] if rest else []),
+        *([element("ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in rest))] if rest else []),
         *_tiles(audit),
         *_cautions(audit),
     )
@@ -59,7 +71,9 @@ def title_of_audit(audit: Audit) -> str:
 def _cautions(audit: Audit) -> list[Html]:
     if not audit.warnings:
         return []
-    return [element("aside", None, element("strong", None, "Read with care"), *(element("p", None, unbroken(w)) for w in audit.warnings))]
+    return [
+        element("aside", None, element("strong", None, "Read with care"), *(element("p", None, nonbreaking(w)) for w in audit.warnings))
+    ]
 
 
 def _tiles(audit: Audit) -> list[Html]:
@@ -80,7 +94,7 @@ def _gap_tile(view: GroupView, favourable: str | None) -> list[Html]:
 
 
 def _tile(title: str, number: str, about: str) -> Html:
-    parts = element("h2", None, title), element("p", {"class": "number"}, unbroken(number)), element("p", {"class": "soft"}, about)
+    parts = element("h2", None, title), element("p", {"class": "number"}, nonbreaking(number)), element("p", {"class": "soft"}, about)
     return element("div", {"class": "tile"}, *parts)
 
 
@@ -97,10 +111,10 @@ def _about(audit: Audit) -> Html:
         *([("Names of clients", "replaced by numbers, the largest client first")] if about.anonymous else []),
     ]
     texts = f"{interval_words(audit)} {ROWS}", protection_words(about.least)
-    parts = [definitions(pairs), *(element("p", None, unbroken(text)) for text in texts)]
+    parts = [definitions(pairs), *(element("p", None, nonbreaking(text)) for text in texts)]
     if about.command:
         parts += [element("h3", None, "The command"), element("pre", {"tabindex": "0"}, element("code", None, about.command))]
-    return section("about", "About this audit", *parts, folded("How the figures are computed", _formulas(audit)))
+    return section("about", "About this audit", *parts, details("How the figures are computed", _formulas(audit)))
 
 
 def _labels(labels: tuple[str, ...], most: int = 12) -> str:
@@ -112,7 +126,7 @@ def _formulas(audit: Audit) -> Html:
     """Formula and range of every metric on the page, from the registries of the package."""
     known = METRICS | GROUP_METRICS | AGAINST
     used = dict.fromkeys(figure.metric for figure in audit.figures if figure.metric in known)
-    rows = [(title_of(known[name].title), known[name].formula, known[name].range) for name in used]
+    rows = [(sentence_case(known[name].title), known[name].formula, known[name].range) for name in used]
     if "auc" in audit.whole:
         rows += [
             (SCORES["auc"], "chance that somebody labelled favourable is scored higher than somebody who is not", "0 to 1"),

@@ -14,8 +14,22 @@ from evenly.data.sensitive import FEW
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.metrics.clients import tenth
 from evenly.report.disclosure import hidden_words
-from evenly.report.html import ChartFigure, Column, Entry, Html, element, figure_html, grid, join, legend_of, section, unbroken
-from evenly.report.tables import dash, folded, title_of
+from evenly.report.html import (
+    ChartFigure,
+    Column,
+    Entry,
+    Html,
+    details,
+    element,
+    figure_html,
+    grid,
+    join,
+    legend_of,
+    nonbreaking,
+    section,
+    sentence_case,
+)
+from evenly.report.method_table import dash
 from evenly.report.values import NAMED
 
 # Pieces that the sections of an audit's page share.
@@ -96,12 +110,12 @@ def client_section(audit: Audit) -> PagePart:
     parts += [figures(drawn)] if drawn else []
     parts += _tables(view)
     further = [name for name in METRICS if name not in MAIN]
-    parts.append(folded("More client metrics", _metrics(view, further, "Further measures of how evenly the clients are served.")))
+    parts.append(details("More client metrics", _metrics(view, further, "Further measures of how evenly the clients are served.")))
     return PagePart(section("clients", f"How are the clients served, by {view.column}?", *parts), specs(drawn))
 
 
 def _metrics(view: ClientView, names: list[str] | tuple[str, ...], caption: str) -> Html:
-    columns = [Column("Clients"), *(Column(title_of(METRICS[name].title), _client_hint(name)) for name in names)]
+    columns = [Column("Clients"), *(Column(sentence_case(METRICS[name].title), _client_hint(name)) for name in names)]
     row = [f"{view.counted:,} by {view.column}", *(_value(view, name) for name in names)]
     return grid(f"{caption} Below a value its 95 % interval, from resampling clients.", columns, [row], kind="compact")
 
@@ -142,7 +156,7 @@ def _client_figures(view: ClientView, audit: Audit) -> list[ChartFigure]:
         part = f"The {DRAWN} that are served worst of {len(order):,}. " if len(order) > DRAWN else ""
         colour = f"In colour: the worst-served tenth. Hollow: fewer than {FEW} people."
         caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. {colour}"
-        found.append(ChartFigure(identifier("clients", "each"), chart, unbroken(caption)))
+        found.append(ChartFigure(identifier("clients", "each"), chart, nonbreaking(caption)))
     return found
 
 
@@ -154,13 +168,13 @@ def _tables(view: ClientView) -> list[Html]:
         return [apart(_listed(view, order, "Every client, the worst served first."))]
     parts = [apart(_listed(view, order[:WORST_CLIENTS], f"The {WORST_CLIENTS} clients that are served worst."))]
     more = f" The first {MOST_ROWS:,}; audit.csv has all." if len(order) > MOST_ROWS else ""
-    return [*parts, folded(f"All {len(order):,} clients", _listed(view, order[:MOST_ROWS], f"The worst served first.{more}"))]
+    return [*parts, details(f"All {len(order):,} clients", _listed(view, order[:MOST_ROWS], f"The worst served first.{more}"))]
 
 
 def _listed(view: ClientView, order: list[int], caption: str) -> Html:
     columns = [Column("Client"), Column("People"), Column("Accuracy", "%"), *(Column(name, hint) for name, hint in _score_columns(view))]
     rows = [[view.names[k], f"{view.rows[k]:,}", rate(view.accuracy[k]), *_scores(view, k)] for k in order]
-    return grid(unbroken(f"{caption} * marks fewer than {FEW} people."), columns, rows, kind="compact")
+    return grid(nonbreaking(f"{caption} * marks fewer than {FEW} people."), columns, rows, kind="compact")
 
 
 def _score_columns(view: ClientView) -> list[tuple[str, str]]:
@@ -200,7 +214,7 @@ def _key(audit: Audit) -> Html:
         f"{what}Rates in percent with their 95 % intervals; * marks fewer than {FEW} people, where chance alone can move a rate far; "
         "– stands where there is nothing to divide by, or too few people to be shown."
     )
-    return element("p", {"class": "soft"}, unbroken(text))
+    return element("p", {"class": "soft"}, nonbreaking(text))
 
 
 def _view(view: GroupView, drawn: list[ChartFigure], audit: Audit) -> list[Html]:
@@ -268,7 +282,7 @@ def _name(view: GroupView, g: int) -> str:
 
 def _against(view: GroupView) -> Html:
     """Every group against all others."""
-    columns = [Column("Group"), *(Column(title_of(AGAINST[name].title), _group_hint(name)) for name in view.against)]
+    columns = [Column("Group"), *(Column(sentence_case(AGAINST[name].title), _group_hint(name)) for name in view.against)]
     shown = [g for g in _order(view, MOST_LISTED) if any(found[g].known for found in view.against.values())]
     rows = [[_name(view, g), *(_gap(name, found[g]) for name, found in view.against.items())] for g in shown]
     if not rows:
@@ -289,11 +303,11 @@ def _ranges(view: GroupView) -> Html:
     ranged = [(GROUP_METRICS[name].title, view.ranges[name]) for name in RANGES if _known(view, name)]
     if not ranged:
         return element("p", {"class": "soft"}, "There are not two groups whose rates may be shown.")
-    columns = [Column("The best less the worst"), *(Column(title_of(words), "lower is fairer") for words, _ in ranged)]
+    columns = [Column("The best less the worst"), *(Column(sentence_case(words), "lower is fairer") for words, _ in ranged)]
     worst = (f"{GROUP_METRICS[name].title} {view.ranges[name].value:.1f} %" for name in WORST_GROUPS if _known(view, name))
     shown = sum(bool(rows) and NO_VALUE not in name for rows, name in zip(view.rows, view.names, strict=True))
     caption = f"Among the groups that are shown, as fractions; {', '.join(worst)}."
-    return grid(unbroken(caption), columns, [[f"{shown} groups", *(plain(found) for _, found in ranged)]])
+    return grid(nonbreaking(caption), columns, [[f"{shown} groups", *(plain(found) for _, found in ranged)]])
 
 
 def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
@@ -307,7 +321,7 @@ def _within(view: GroupView, clients: ClientView | None) -> list[Html]:
     caption = (
         f"“{view.names[g]}” less all others of the same client, with Newcombe's 95 % intervals; clients with too few people are left out."
     )
-    return [folded(f"The gap within each client ({len(order):,})", grid(unbroken(caption), columns, rows, kind="compact"))]
+    return [details(f"The gap within each client ({len(order):,})", grid(nonbreaking(caption), columns, rows, kind="compact"))]
 
 
 def _known(view: GroupView, name: str) -> bool:
@@ -323,7 +337,7 @@ GAPS = ("SPD", "EOD")
 def score_section(audit: Audit) -> PagePart:
     tables = [_table(audit, [(view, f"{view.title}=") for view in audit.groups], everybody=True)]
     if audit.crossed is not None:
-        tables.append(folded("Scores of intersections", _table(audit, [(audit.crossed, "")], everybody=False)))
+        tables.append(details("Scores of intersections", _table(audit, [(audit.crossed, "")], everybody=False)))
     parts, found = [*tables], []
     for number, view in enumerate(audit.groups):
         drawn = [*_calibration(view, number), *_thresholds(view, number)]
@@ -341,7 +355,7 @@ def _table(audit: Audit, views: Sequence[tuple[GroupView, str]], *, everybody: b
         own = [{name: found[g] for name, found in view.scores.items()} for g in range(len(view.names))]
         rows += [_row(f"{prefix}{view.names[g]}", view.rows[g], own[g]) for g in np.flatnonzero(view.rows).tolist()]
     text = "With 95 % intervals that take people for independent of each other."
-    return grid(unbroken(text), columns, rows, kind="compact")
+    return grid(nonbreaking(text), columns, rows, kind="compact")
 
 
 def _row(name: str, rows: int, found: Mapping[str, Estimate]) -> list[str | Entry]:

@@ -15,7 +15,7 @@ from evenly.metrics.groups import GroupedRates, view
 from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval, resampled
 from evenly.metrics.tables import FEW_CLIENTS, SIDES, Wholes
 from evenly.randomness import generator
-from evenly.report.disclosure import Hidden, clients_behind, hide, is_told, small_cells
+from evenly.report.disclosure import Hidden, clients_behind, hide, may_show, small_cells
 from evenly.report.values import wilson
 
 # How evenly the clients are served: everybody's accuracy with an interval, and the client metrics of the package.
@@ -98,7 +98,7 @@ def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str,
         behind = clients_behind(kind, shares)
         alone = kind in FEW_CLIENTS and len(behind) == 1  # whoever is drawn, nobody lies beyond the one client: that is no interval
         low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN and not alone else (np.nan, np.nan)
-        shown = is_told(kind, shares, rows, hidden, least)
+        shown = may_show(kind, shares, rows, hidden, least)
         summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if shown else NOTHING
     return summary
 

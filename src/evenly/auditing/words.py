@@ -10,7 +10,7 @@ from evenly.data.sensitive import FEW
 from evenly.metrics.clients import tenth
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.disclosure import Hidden, hidden_words
-from evenly.report.words import NOTABLE_NOISE
+from evenly.report.opening import NOTABLE_NOISE
 from evenly.report.worst_served import CHANCE, SHOWN, ServedPart, Whom, sentences
 
 FOUR_FIFTHS = 0.8

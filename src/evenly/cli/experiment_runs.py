@@ -44,8 +44,8 @@ from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
 from evenly.papers.findings import Finding, findings
 from evenly.papers.study_page import write_study_report
 from evenly.papers.thesis import study_rows, tidy_study
-from evenly.report.facts import SPREADS
 from evenly.report.page import write_report
+from evenly.report.setup_sections import SPREADS
 
 
 class AnyPlan(Protocol):

@@ -58,11 +58,11 @@ def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], l
     from evenly.cli.terminal_tables import warnings_of
     from evenly.experiment.paper import lines_of
     from evenly.experiment.reopen import open_results
-    from evenly.report.page import build, write_built
+    from evenly.report.page import build, write_page
 
     comparison = open_results(folder)
     built = build(comparison, lines_of(comparison, folder), least=least)
-    write_built(comparison, built, path)
+    write_page(comparison, built, path)
     return built.specs, warnings_of(comparison)
 
 
@@ -121,7 +121,7 @@ def export(
 def _latex(folder: Path, metrics: str) -> bytes:
     from evenly.cli.terminal_tables import about, main_table
     from evenly.experiment.reopen import open_results
-    from evenly.report.tables import latex
+    from evenly.report.method_table import latex
     from evenly.report.values import spread_words
 
     comparison = open_results(folder)

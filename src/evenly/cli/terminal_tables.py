@@ -33,10 +33,10 @@ from evenly.notation import unknown
 from evenly.papers.findings import Finding, best, best_in_paper
 from evenly.papers.thesis import score, views
 from evenly.report import values as results
-from evenly.report.choice import choose
-from evenly.report.facts import WHO, divergence, figures
-from evenly.report.facts import title as title_of
-from evenly.report.group_values import rows_shown, with_groups
+from evenly.report.focus import choose_focus
+from evenly.report.group_values import group_split, with_groups
+from evenly.report.setup_sections import WHO, divergence, paper_figures
+from evenly.report.setup_sections import metric_title as title_of
 from evenly.report.values import idle_words, spread_words
 from evenly.report.worst_served import sentences, whom_of
 from evenly.types import Select
@@ -69,9 +69,9 @@ def main_table(comparison: Comparison, metrics: Sequence[str] = ()) -> tuple[res
 
     For data with groups, two columns are differences between unprivileged and privileged people.
     """
-    split = results.clients_split(comparison)
+    split = results.client_split(comparison)
     values = results.final_values(comparison, split)
-    central, tested = results.headline(values) == CENTRAL, bool(results.known_of(values, SHOWN))
+    central, tested = results.headline(values) == CENTRAL, bool(results.defined_metrics(values, SHOWN))
     shown = WITH_CENTRAL if central else SHOWN
     if len(comparison.federation.groups) > 1:
         values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
@@ -106,8 +106,8 @@ def _marks(figures: results.Table) -> str | None:
 
 def opening_of(comparison: Comparison) -> list[Text]:
     """Return the sentences that open the report: which clients and groups the first method serves worst."""
-    values = results.final_values(comparison, results.clients_split(comparison))
-    whom = whom_of(comparison, values, choose(comparison, values))
+    values = results.final_values(comparison, results.client_split(comparison))
+    whom = whom_of(comparison, values, choose_focus(comparison, values))
     return [] if whom is None else [Text(" ".join(sentences(whom)))]
 
 
@@ -132,7 +132,7 @@ def about(comparison: Comparison, figures: results.Table, interval: str) -> str:
     if len(federation.groups) < 2:
         return f"{federation.name}: {words}"
     whose = "these" if comparison.registered else "all"
-    rows = "the central test set" if rows_shown(comparison) == CENTRAL else f"{whose} clients' {results.SPLIT_WORDS[figures.split]} rows"
+    rows = "the central test set" if group_split(comparison) == CENTRAL else f"{whose} clients' {results.SPLIT_WORDS[figures.split]} rows"
     label = federation.labels[federation.favourable]
     return f"{federation.name}: {words}; groups on {rows}, unprivileged: {unprivileged_words(federation)}, favourable: {label}"
 
@@ -148,7 +148,7 @@ def reproduction_table(lines: list[PaperLine], title: str) -> Table:
     metrics, rows = as_rows(main or lines)
     table = titled_table(title, "method", "", numbers=[title_of(name) for name in metrics])
     for row in rows:
-        cells = [figures(line) for line in row.lines]
+        cells = [paper_figures(line) for line in row.lines]
         for i, source in enumerate(WHO):
             table.add_row((row.label, row.split, "")[i], source, *(cell[i] for cell in cells), end_section=i == 2)
     return table

@@ -10,18 +10,7 @@ from evenly.metrics import spread
 from evenly.papers.findings import Finding, best, best_in_paper, findings
 from evenly.papers.study_charts import study_charts
 from evenly.papers.thesis import FRACTIONS, StudyView, ThesisMethod, score, views
-from evenly.report.html import (
-    Charts,
-    Column,
-    Html,
-    contents,
-    definitions,
-    document,
-    element,
-    grid,
-    join,
-    section,
-)
+from evenly.report.html import Charts, Column, Html, contents, definitions, document, element, grid, join, section
 from evenly.writing import write_whole
 
 # The methods of one partition: paper, ours as the study chooses, ours chosen honestly, one under the other in each cell.

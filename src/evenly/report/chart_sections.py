@@ -8,35 +8,37 @@ import numpy as np
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import EVERY_METRIC, METRICS
-from evenly.report.charts import (
-    convergence,
-    distribution,
-    gini_of,
-    influence_chart,
-    lorenz_chart,
-    named_accuracy,
-    named_influence,
-    shown_span,
-    weigh_alike,
-    weighing_chart,
-    weight_history,
-    weight_history_chart,
-)
+from evenly.report.charts.accuracy import accuracy_span, distribution, gini_of, lorenz_chart, named_accuracy, named_influence
+from evenly.report.charts.convergence import convergence
 from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart, measure_title, points
-from evenly.report.choice import MethodChoice
-from evenly.report.html import ChartFigure, Charts, Column, Html, element, figure_html, grid, legend_of, section, specs_of, switch_html
-from evenly.report.tables import folded, title_of
+from evenly.report.charts.weights import influence_chart, weigh_losses, weighing_chart, weight_history, weight_history_chart
+from evenly.report.focus import Focus
+from evenly.report.html import (
+    ChartFigure,
+    Charts,
+    Column,
+    Html,
+    details,
+    element,
+    figure_html,
+    grid,
+    legend_of,
+    section,
+    sentence_case,
+    specs_of,
+    switch_html,
+)
 from evenly.report.values import (
     NAMED,
     SPLIT_WORDS,
     Values,
+    count_events,
+    defined_metrics,
     format_value,
     idle_words,
     influence,
-    known_of,
     mean_effective_clients,
     over_seeds,
-    reported,
 )
 
 # The section on what fairness costs: the front of accuracy and a measure of fairness, and who is on it in words.
@@ -48,24 +50,24 @@ CAPTION = (
 )
 
 
-def front_section(values: Values, choice: MethodChoice, lines: str) -> Charts:
+def front_section(values: Values, focus: Focus, lines: str) -> Charts:
     """Every method's accuracy and fairness; nothing where no measure is known. `lines` says what the marks' lines mean."""
-    measures = [m for m in (*CLIENT_MEASURES, *GROUP_MEASURES) if _has(values, m) and known_of(values, (m,))]
+    measures = [m for m in (*CLIENT_MEASURES, *GROUP_MEASURES) if _has(values, m) and defined_metrics(values, (m,))]
     if not measures:
         return Charts({}, {})
     first, *rest = measures
     variants = {metric.replace("_", "-"): metric for metric in rest}
     figure = ChartFigure(
         NAME,
-        front_chart(values, first, choice.coloured),
+        front_chart(values, first, focus.coloured),
         f"{CAPTION}{lines}",
-        variants={name: front_chart(values, metric, choice.coloured) for name, metric in variants.items()},
+        variants={name: front_chart(values, metric, focus.coloured) for name, metric in variants.items()},
         filtered=True,
         heading="Accuracy and fairness",
     )
     titles = {"": measure_title(first), **{name: measure_title(metric) for name, metric in variants.items()}}
-    switch = switch_html("Fairness measured by", [figure], {name: title_of(title) for name, title in titles.items()})
-    legend = legend_of(choice.coloured, others=len(choice.coloured) < len(values))
+    switch = switch_html("Fairness measured by", [figure], {name: sentence_case(title) for name, title in titles.items()})
+    legend = legend_of(focus.coloured, others=len(focus.coloured) < len(values))
     body = section("tradeoff", "What does fairness cost?", legend, figure_html(figure, switch), _listed(values, measures))
     return Charts({"tradeoff": body}, specs_of([figure]))
 
@@ -80,9 +82,9 @@ def _listed(values: Values, measures: list[str]) -> Html:
     for metric in measures:
         front = sorted((point for point in points(values, metric) if point.front), key=lambda point: point.accuracy)
         names = [element("li", None, f"{p.label}: {format_value(p.measure, EVERY_METRIC[metric])} at {p.accuracy:.1f} %") for p in front]
-        rows.append((title_of(measure_title(metric)), element("ul", None, *names)))
+        rows.append((sentence_case(measure_title(metric)), element("ul", None, *names)))
     columns = [Column("Measure"), Column("Not beaten in both, from the least accurate", words=True)]
-    return folded(
+    return details(
         "Who is on the front, for every measure", grid("Each method's measure, and its accuracy; means over seeds.", columns, rows)
     )
 
@@ -93,7 +95,7 @@ VALIDATION = "On the clients' validation rows: no client has test rows of its ow
 AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and received"}
 
 
-def charts(comparison: Comparison, clients: Comparison, values: Values, choice: MethodChoice) -> Charts:
+def chart_sections(comparison: Comparison, clients: Comparison, values: Values, focus: Focus) -> Charts:
     """All figures, in the order in which they are read. `values` are of clients and, where there are any, of groups.
 
     `clients` are the same results without those of clients that are hidden.
@@ -101,11 +103,11 @@ def charts(comparison: Comparison, clients: Comparison, values: Values, choice: 
     if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
         return Charts({}, {})
     built = [
-        _named(clients, values, choice) if _few(comparison, choice) else _distribution(clients, choice, len(values)),
-        front_section(values, choice, _lines(comparison, "Lines")),
-        _rounds(clients, choice, len(values)),
-        _influence(comparison, choice, len(values)),
-        _weighing(clients, choice),
+        _named(clients, values, focus) if _few(comparison, focus) else _distribution(clients, focus, len(values)),
+        front_section(values, focus, _lines(comparison, "Lines")),
+        _rounds(clients, focus, len(values)),
+        _influence(comparison, focus, len(values)),
+        _weighing(clients, focus),
     ]
     sections = {key: html for part in built for key, html in part.sections.items()}
     return Charts(sections, {key: spec for part in built for key, spec in part.specs.items()})
@@ -115,52 +117,52 @@ def _lines(comparison: Comparison, word: str) -> str:
     return f" {word} reach from the lowest seed to the highest." if len(comparison.seeds) > 1 else ""
 
 
-def _few(comparison: Comparison, choice: MethodChoice) -> bool:
+def _few(comparison: Comparison, focus: Focus) -> bool:
     """Whether the clients that are shown are few enough to be named one by one."""
-    return comparison.federation.clients - len(choice.hidden) < NAMED
+    return comparison.federation.clients - len(focus.hidden) < NAMED
 
 
-def _named(comparison: Comparison, values: Values, choice: MethodChoice) -> Charts:
-    average = over_seeds(values, choice.baseline, "average").mean
+def _named(comparison: Comparison, values: Values, focus: Focus) -> Charts:
+    average = over_seeds(values, focus.baseline, "average").mean
     caption = (
-        f"One line per client, the one that {choice.baseline} serves worst on top; a mark for each method, means over seeds. The dashed "
-        f"line is the average over all rows under {choice.baseline}. Each client's figures are under “Worst-served clients”."
+        f"One line per client, the one that {focus.baseline} serves worst on top; a mark for each method, means over seeds. The dashed "
+        f"line is the average over all rows under {focus.baseline}. Each client's figures are under “Worst-served clients”."
     )
-    chart = named_accuracy(comparison, choice.coloured, choice.split, choice.hidden, average)
+    chart = named_accuracy(comparison, focus.coloured, focus.split, focus.hidden, average)
     figure = ChartFigure("chart-clients", chart, caption)
-    parts = [*_notes(choice, len(values), by_client=True), legend_of(choice.coloured, others=False), figure_html(figure)]
+    parts = [*_notes(focus, len(values), by_client=True), legend_of(focus.coloured, others=False), figure_html(figure)]
     return Charts({"distribution": section("distribution", "How evenly are the clients served?", *parts)}, specs_of([figure]))
 
 
-def _distribution(comparison: Comparison, choice: MethodChoice, methods: int) -> Charts:
-    span = shown_span(comparison, choice.coloured, choice.split)
+def _distribution(comparison: Comparison, focus: Focus, methods: int) -> Charts:
+    span = accuracy_span(comparison, focus.coloured, focus.split)
     part = "" if (span.low, span.high) == (0, 100) else f" The axis shows {span.low} to {span.high} % only."
     caption = (
         f"Bars count the clients in each step of {span.step} {'point' if span.step == 1 else 'points'} (mean over seeds); dots are single "
         "clients. The solid line is the mean of all clients, the dashed line that of the worst-served 10 %. The narrower and the further "
         f"right, the better.{part}"
     )
-    spread = ChartFigure("chart-distribution", distribution(comparison, choice.coloured, choice.split, choice.hidden), caption)
-    ginis = {label: gini_of(comparison, label, choice.split) for label in choice.coloured}
+    spread = ChartFigure("chart-distribution", distribution(comparison, focus.coloured, focus.split, focus.hidden), caption)
+    ginis = {label: gini_of(comparison, label, focus.split) for label in focus.coloured}
     known = "; ".join(f"{label}: {gini:.3f}" for label, gini in ginis.items() if np.isfinite(gini))
     caption = (
         "On the dashed line every client would be served alike; the further a curve hangs below it, the less the worst-served clients get. "
         f"Twice the area between them is the Gini coefficient, mean over seeds: {known}."
     )
-    curve = ChartFigure("chart-lorenz", lorenz_chart(comparison, choice.coloured, choice.split), caption)
+    curve = ChartFigure("chart-lorenz", lorenz_chart(comparison, focus.coloured, focus.split), caption)
     figures = [spread, *([curve] if known and comparison.federation.clients > 1 else [])]
     # Names stand inside the distribution; the curves need the legend.
-    later = [element("div", {"class": "later"}, legend_of(choice.coloured, others=False), figure_html(curve))] if len(figures) > 1 else []
+    later = [element("div", {"class": "later"}, legend_of(focus.coloured, others=False), figure_html(curve))] if len(figures) > 1 else []
     body = section(
-        "distribution", "How evenly are the clients served?", *_notes(choice, methods, by_client=True), figure_html(spread), *later
+        "distribution", "How evenly are the clients served?", *_notes(focus, methods, by_client=True), figure_html(spread), *later
     )
     return Charts({"distribution": body}, specs_of(figures))
 
 
-def _rounds(comparison: Comparison, choice: MethodChoice, methods: int) -> Charts:
-    span, labels = _lines(comparison, "Bands"), choice.coloured
+def _rounds(comparison: Comparison, focus: Focus, methods: int) -> Charts:
+    span, labels = _lines(comparison, "Bands"), focus.coloured
     captions = {
-        "average": f"Over all {SPLIT_WORDS[choice.split]} rows.{span}",
+        "average": f"Over all {SPLIT_WORDS[focus.split]} rows.{span}",
         "worst10": f"The tenth of the clients with the lowest accuracy at that round.{span}",
         "variance": f"How far the clients' accuracies lie apart; lower is more even.{span}",
     }
@@ -168,39 +170,39 @@ def _rounds(comparison: Comparison, choice: MethodChoice, methods: int) -> Chart
     figures = [
         ChartFigure(
             f"chart-rounds-{metric}",
-            convergence(comparison, metric, labels, choice.split),
+            convergence(comparison, metric, labels, focus.split),
             text,
-            variants={"bytes": convergence(comparison, metric, labels, choice.split, "bytes")} if costs else {},
-            heading=title_of(METRICS[metric].title),
+            variants={"bytes": convergence(comparison, metric, labels, focus.split, "bytes")} if costs else {},
+            heading=sentence_case(METRICS[metric].title),
         )
         for metric, text in captions.items()
     ]
     switch = [switch_html("Drawn against", figures, AXES)] if costs else []
     note = "Bytes count everybody who is chosen in a round, also those who do not return." if costs else ""
-    parts = [*_notes(choice, methods, by_client=True), *switch, *_soft(note), legend_of(labels, others=False), _grid(figures)]
+    parts = [*_notes(focus, methods, by_client=True), *switch, *_soft(note), legend_of(labels, others=False), _grid(figures)]
     return Charts({"rounds": section("rounds", "How did it develop?", *parts)}, specs_of(figures))
 
 
-def _influence(comparison: Comparison, choice: MethodChoice, methods: int) -> Charts:
-    few = _few(comparison, choice)
-    chart = (named_influence if few else influence_chart)(comparison, choice.coloured, choice.hidden)
+def _influence(comparison: Comparison, focus: Focus, methods: int) -> Charts:
+    few = _few(comparison, focus)
+    chart = (named_influence if few else influence_chart)(comparison, focus.coloured, focus.hidden)
     if chart is None:
         return Charts({}, {})
-    whole = ChartFigure("chart-influence", chart, _influence_words(comparison, choice, few=few))
-    figures, over = [whole], _history(comparison, choice)
+    whole = ChartFigure("chart-influence", chart, _influence_words(comparison, focus, few=few))
+    figures, over = [whole], _history(comparison, focus)
     later = []
     if over is not None:
         figure, titles = over
         figures.append(figure)
         later = [element("div", {"class": "later"}, figure_html(figure, switch_html("Method", [figure], titles)))]
-    parts = [*_notes(choice, methods), legend_of(choice.coloured, others=False), figure_html(whole), *later]
+    parts = [*_notes(focus, methods), legend_of(focus.coloured, others=False), figure_html(whole), *later]
     return Charts({"influence": section("influence", "Who shaped the model?", *parts)}, specs_of(figures))
 
 
-def _history(comparison: Comparison, choice: MethodChoice) -> tuple[ChartFigure, dict[str, str]] | None:
-    """The weights over the rounds: of the leading method first, the others by choice."""
-    order = [choice.lead, *(label for label in choice.coloured if label != choice.lead)]
-    found = {label: history for label in order if (history := weight_history(comparison, label, choice.hidden)) is not None}
+def _history(comparison: Comparison, focus: Focus) -> tuple[ChartFigure, dict[str, str]] | None:
+    """The weights over the rounds: of the leading method first, the others by focus."""
+    order = [focus.lead, *(label for label in focus.coloured if label != focus.lead)]
+    found = {label: history for label in order if (history := weight_history(comparison, label, focus.hidden)) is not None}
     if not found:
         return None
     charts = {label: weight_history_chart(history, label) for label, history in found.items()}
@@ -219,7 +221,7 @@ def _file_name(label: str) -> str:
     return re.sub(r"[^a-z0-9.=]+", "-", label.lower()).strip("-")[:60]
 
 
-def _influence_words(comparison: Comparison, choice: MethodChoice, *, few: bool) -> str:
+def _influence_words(comparison: Comparison, focus: Focus, *, few: bool) -> str:
     caption = (
         "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
         "A client that was never chosen has weight 0. Mean over seeds; axes grow with the square root."
@@ -229,22 +231,22 @@ def _influence_words(comparison: Comparison, choice: MethodChoice, *, few: bool)
             "The upright stroke is a client's share of the training rows. A mark to its right: under that method the client counted for "
             "more than its rows. A client that was never chosen has weight 0. Mean over seeds; the largest client on top."
         )
-    absent = [label for label in choice.coloured if not np.isfinite(influence(comparison, label).weight).all()]
+    absent = [label for label in focus.coloured if not np.isfinite(influence(comparison, label).weight).all()]
     if absent:
         caption += f" Without weights of a single model, and so not drawn: {', '.join(absent)}."
-    idle = "".join(f" {words}" for words in idle_words(comparison, choice.coloured))
-    return caption + _effective(comparison, choice) + _fallbacks(comparison, choice) + idle
+    idle = "".join(f" {words}" for words in idle_words(comparison, focus.coloured))
+    return caption + _effective(comparison, focus) + _fallbacks(comparison, focus) + idle
 
 
-def _effective(comparison: Comparison, choice: MethodChoice) -> str:
-    found = {label: mean_effective_clients(comparison, label) for label in choice.coloured}
+def _effective(comparison: Comparison, focus: Focus) -> str:
+    found = {label: mean_effective_clients(comparison, label) for label in focus.coloured}
     known = [f"{label}: {number:.3g}" for label, number in found.items() if np.isfinite(number)]
     return f" As if so many clients had counted alike in a round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
 
 
-def _fallbacks(comparison: Comparison, choice: MethodChoice) -> str:
+def _fallbacks(comparison: Comparison, focus: Focus) -> str:
     """Where a client could not be judged by groups, as FairFed does."""
-    found = {label: reported(comparison, label, "fallbacks") for label in choice.coloured}
+    found = {label: count_events(comparison, label, "fallbacks") for label in focus.coloured}
     return "".join(
         f" Under {label}, in {times:,} of {of:,} client-rounds a client lacked one of the groups; its accuracy gap was used instead."
         for label, (times, of) in found.items()
@@ -252,15 +254,15 @@ def _fallbacks(comparison: Comparison, choice: MethodChoice) -> str:
     )
 
 
-def _weighing(comparison: Comparison, choice: MethodChoice) -> Charts:
-    losses = np.mean([run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(choice.baseline)], axis=0).astype(np.float64)
+def _weighing(comparison: Comparison, focus: Focus) -> Charts:
+    losses = np.mean([run.trace.losses[-1, SPLITS.index("train")] for run in comparison.of(focus.baseline)], axis=0).astype(np.float64)
     losses = losses[np.isfinite(losses) & (losses >= 0)]
     if len(losses) < 2 or losses.min() == losses.max():
         return Charts({}, {})  # equal losses are weighed alike by all of them
-    found = weigh_alike(losses)
+    found = weigh_losses(losses)
     means = "; ".join(f"{weighed.name}: {weighed.mean:.3g}" for weighed in found)
     caption = (
-        f"The clients' training losses at the end of {choice.baseline} (mean over seeds), and how much each method's objective would weigh "
+        f"The clients' training losses at the end of {focus.baseline} (mean over seeds), and how much each method's objective would weigh "
         "their gradients there. This is arithmetic, not another training, and leaves the sizes of clients aside. AFL looks only at the "
         f"worst client. The mean of the losses that each one minimises: {means}."
     )
@@ -269,10 +271,10 @@ def _weighing(comparison: Comparison, choice: MethodChoice) -> Charts:
     return Charts({"weighing": section("weighing", "Whom would each method favour?", legend, figure_html(figure))}, specs_of([figure]))
 
 
-def _notes(choice: MethodChoice, methods: int, *, by_client: bool = False) -> list[Html]:
-    few = f"Drawn here: {len(choice.coloured)} of {methods} methods, the baseline and those that do best."
-    notes = _soft(few) if len(choice.coloured) < methods else []
-    return notes + (_soft(VALIDATION) if by_client and choice.split == "valid" else [])
+def _notes(focus: Focus, methods: int, *, by_client: bool = False) -> list[Html]:
+    few = f"Drawn here: {len(focus.coloured)} of {methods} methods, the baseline and those that do best."
+    notes = _soft(few) if len(focus.coloured) < methods else []
+    return notes + (_soft(VALIDATION) if by_client and focus.split == "valid" else [])
 
 
 def _soft(text: str) -> list[Html]:

@@ -102,7 +102,7 @@ def _protect(cells: Array, counts: Array, least: int, axes: Axes) -> bool:
 
 def _join(cells: Array, counts: Array, least: int, sums: Sequence[Axes], guarded: Array) -> bool:
     """Hide one more cell beside one that all totals together would tell, in place; whether there was one to hide."""
-    for at in solved(cells, counts, least, sums):
+    for at in find_solvable(cells, counts, least, sums):
         told = np.zeros(cells.shape, bool)
         for line in (_line(at, axes) for axes in sums):
             told[line] |= is_safe(cells[line], counts[line], least)
@@ -113,12 +113,12 @@ def _join(cells: Array, counts: Array, least: int, sums: Sequence[Axes], guarded
     return False
 
 
-def solved(cells: Array, counts: Array, least: int, sums: Sequence[Axes]) -> list[tuple[int, ...]]:
+def find_solvable(cells: Array, counts: Array, least: int, sums: Sequence[Axes]) -> list[tuple[int, ...]]:
     """Hidden cells that count somebody and follow from the totals over several axes together, as long as there are few hidden.
 
     >>> blocks = np.kron(np.eye(2), np.ones((2, 2))).astype(bool)  # in each block what is added here can be taken away there
     >>> blocks[1, 2] = True  # the totals of the first two rows less those of the first two columns
-    >>> solved(blocks, np.full((4, 4), 20), 10, [0, 1])
+    >>> find_solvable(blocks, np.full((4, 4), 20), 10, [0, 1])
     [(1, 2)]
     """
     places = np.argwhere(cells & (counts > 0))
@@ -197,7 +197,7 @@ def hidden_clients(comparison: Comparison, split: str, least: int) -> Hidden:
     rows = np.stack([run.trace.tables[-1].sum((-3, -2, -1)) for run in comparison.runs])  # [runs, splits, clients]
     measured, trained = rows[:, SPLITS.index(split)], rows[:, SPLITS.index("train")]
     trained = np.where(trained > 0, trained, comparison.federation.train.counts)  # deployed clients may tell only how many they are
-    return hide(fewest(measured), least, sums=[0], also=small_cells(fewest(trained), least))
+    return hide(fewest_rows(measured), least, sums=[0], also=small_cells(fewest_rows(trained), least))
 
 
 def without_clients(comparison: Comparison, hidden: Collection[int]) -> Comparison:
@@ -217,11 +217,11 @@ def withheld_client_metrics(comparison: Comparison, split: str, hidden: Collecti
     cells = np.isin(np.arange(comparison.federation.clients), list(hidden))
     tables = [run.trace.tables[-1, SPLITS.index(split)] for run in comparison.runs]
     seen = [(accuracy(table), examples(table)) for table in tables]
-    safe = {kind: all(is_told(kind, a, n, cells, least) for a, n in seen) for kind in OF_CLIENTS}
+    safe = {kind: all(may_show(kind, a, n, cells, least) for a, n in seen) for kind in OF_CLIENTS}
     return frozenset(metric.name for metric in METRICS.values() if not safe[metric.rests_on])
 
 
-def is_told(rests_on: str, shares: np.ndarray, rows: np.ndarray, hidden: np.ndarray, least: int) -> bool:
+def may_show(rests_on: str, shares: np.ndarray, rows: np.ndarray, hidden: np.ndarray, least: int) -> bool:
     """Whether a client metric may be shown, by the clients that it rests on and which of them are hidden. [clients] each"""
     known = np.isfinite(shares)
     if rests_on == SOME_CLIENTS:
@@ -276,7 +276,7 @@ def _told(cells: np.ndarray, counts: np.ndarray, least: int, line: np.ndarray) -
     return np.array([not is_safe(cells[line, i], counts[line, i], least) for i in range(3)])
 
 
-def fewest(rows: np.ndarray) -> np.ndarray:
+def fewest_rows(rows: np.ndarray) -> np.ndarray:
     """The fewest rows of any run that has some. [runs, ...] -> [...]"""
     least = np.where(rows > 0, rows, np.iinfo(np.int64).max).min(0)
     return np.where(rows.any(0), least, 0)
@@ -285,7 +285,7 @@ def fewest(rows: np.ndarray) -> np.ndarray:
 def _counts(tables: np.ndarray, favourable: int) -> np.ndarray:
     """Rows, and rows with and without the favourable label. [runs, groups, labels, outcomes] -> [groups, 3]"""
     rows, wanted = tables.sum((-2, -1)), tables[..., favourable, :].sum(-1)
-    return np.stack([fewest(rows), fewest(wanted), fewest(rows - wanted)], axis=-1)
+    return np.stack([fewest_rows(rows), fewest_rows(wanted), fewest_rows(rows - wanted)], axis=-1)
 
 
 def _of_line(counts: np.ndarray, least: int, also: np.ndarray) -> np.ndarray:

@@ -12,17 +12,17 @@ from evenly.experiment.comparison import Comparison
 from evenly.metrics import GROUP_METRICS
 from evenly.metrics.statistics import LEAST_CLIENTS
 from evenly.report.charts.tradeoff import MOST_GROUPS, largest, rates_chart
-from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import HiddenGroups, hidden_groups
+from evenly.report.focus import Focus
 from evenly.report.group_values import (
     RATES,
     Grouping,
     GroupRate,
     group_rates,
+    group_split,
     group_values,
     groupings,
     metric_intervals,
-    rows_shown,
     side_rates,
 )
 from evenly.report.html import (
@@ -32,16 +32,18 @@ from evenly.report.html import (
     Entry,
     Html,
     definitions,
+    details,
     element,
     figure_html,
     grid,
     join,
     legend_of,
+    nonbreaking,
     section,
+    sentence_case,
     specs_of,
-    unbroken,
 )
-from evenly.report.tables import Intervals, dash, folded, hidden_dash, key_of, method_table, title_of
+from evenly.report.method_table import Intervals, dash, hidden_dash, key_of, method_table
 from evenly.report.values import SPLIT_WORDS, Values, table_of
 from evenly.types import Trace
 
@@ -66,17 +68,17 @@ TOGETHER = "A model can be even over each attribute and not over all together."
 Rates = Mapping[str, Mapping[str, Sequence[GroupRate]]]  # rate -> label -> one per group
 
 
-def group_section(comparison: Comparison, choice: MethodChoice) -> Charts:
+def group_section(comparison: Comparison, focus: Focus) -> Charts:
     """Nothing without at least two groups, or where there are no rows to test on."""
-    found, split = groupings(comparison.federation), rows_shown(comparison)
+    found, split = groupings(comparison.federation), group_split(comparison)
     if not found or not any(_tested(run.trace, split) for run in comparison.runs):
         return Charts({}, {})
     whole, *attributes = found
-    views = [_view(comparison, choice, split, grouping, number) for number, grouping in enumerate(attributes, start=1)]
-    views.append(_view(comparison, choice, split, whole, crossed=bool(attributes)))
+    views = [_view(comparison, focus, split, grouping, number) for number, grouping in enumerate(attributes, start=1)]
+    views.append(_view(comparison, focus, split, whole, crossed=bool(attributes)))
     wanted = comparison.federation.labels[comparison.federation.favourable]
     about = definitions([("Favourable label", wanted), ("Measured on", _on(comparison, split))])
-    parts = [about, legend_of(choice.coloured, others=False), *(part for view in views for part in view.parts)]
+    parts = [about, legend_of(focus.coloured, others=False), *(part for view in views for part in view.parts)]
     specs = specs_of([figure for view in views for figure in view.figures])
     return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs)
 
@@ -88,23 +90,21 @@ class _SectionView(NamedTuple):
     figures: list[ChartFigure]
 
 
-def _view(
-    comparison: Comparison, choice: MethodChoice, split: str, grouping: Grouping, number: int = 0, *, crossed: bool = False
-) -> _SectionView:
+def _view(comparison: Comparison, focus: Focus, split: str, grouping: Grouping, number: int = 0, *, crossed: bool = False) -> _SectionView:
     """Who is compared with whom, what that means, the metrics, the rates of every group. Attributes have numbers, the whole has 0."""
-    hidden = hidden_groups(comparison, split, choice.least, grouping.attribute)
+    hidden = hidden_groups(comparison, split, focus.least, grouping.attribute)
     values = group_values(comparison, grouping, split, hidden.withheld)
-    rates = _rates(comparison, grouping, choice.coloured, split, hidden)
-    bars = _figures(comparison, grouping, rates, choice, number)
+    rates = _rates(comparison, grouping, focus.coloured, split, hidden)
+    bars = _figures(comparison, grouping, rates, focus, number)
     head = f"Intersections of {grouping.title}" if crossed else f"By {grouping.title}"
     parts = [
         *([element("h3", {"class": "later"}, head)] if crossed or number else []),
         *([element("p", {"class": "soft"}, TOGETHER)] if crossed else []),
         definitions([("Unprivileged", _names(grouping, unprivileged=True)), ("Privileged", _names(grouping, unprivileged=False))]),
-        *([] if "eod" in hidden.withheld else _findings(comparison, grouping, choice, split)),
-        *_tables(comparison, grouping, choice, values, split, hidden),
+        *([] if "eod" in hidden.withheld else _findings(comparison, grouping, focus, split)),
+        *_tables(comparison, grouping, focus, values, split, hidden),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
-        *(_listed(comparison, grouping, rates, label) for label in choice.coloured),
+        *(_listed(comparison, grouping, rates, label) for label in focus.coloured),
     ]
     return _SectionView(parts, bars)
 
@@ -128,53 +128,51 @@ def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
     return "; ".join(names[:most]) + more if names else "nobody"
 
 
-def _findings(comparison: Comparison, grouping: Grouping, choice: MethodChoice, split: str) -> list[Html]:
+def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:
     """What the difference in true positive rates means, for the baseline, the leading method and the one with the least."""
     wanted = comparison.federation.labels[comparison.federation.favourable]
     items = []
-    for method in filter(None, dict.fromkeys((choice.baseline, choice.lead, choice.alike))):
+    for method in filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.alike))):
         unprivileged, privileged = side_rates(comparison, grouping, method, split, "tpr")
         if np.isfinite([unprivileged, privileged]).all():
             text = (
                 f"Of the people whose label is “{wanted}”, {method} finds {unprivileged:.1f} % among the unprivileged "
                 f"and {privileged:.1f} % among the privileged."
             )
-            items.append(element("li", None, unbroken(text)))
+            items.append(element("li", None, nonbreaking(text)))
     return [element("ul", {"class": "words"}, *items)] if items else []
 
 
-def _tables(
-    comparison: Comparison, grouping: Grouping, choice: MethodChoice, values: Values, split: str, hidden: HiddenGroups
-) -> list[Html]:
+def _tables(comparison: Comparison, grouping: Grouping, focus: Focus, values: Values, split: str, hidden: HiddenGroups) -> list[Html]:
     main, withheld = table_of(values, metrics=MAIN, split=split), hidden.withheld
-    intervals = _intervals(comparison, grouping, choice, split, withheld)
-    shown = tuple(row for row in main.rows if row.label in choice.coloured)
+    intervals = _intervals(comparison, grouping, focus, split, withheld)
+    shown = tuple(row for row in main.rows if row.label in focus.coloured)
     drawn = RESAMPLED if comparison.federation.clients >= LEAST_CLIENTS else FEW_CLIENTS
     single = drawn if any(intervals.values()) else "One seed, so there are no intervals. "
     caption = f"After {comparison.rounds:,} rounds."
     parts = [method_table(main._replace(rows=shown), caption, intervals=intervals, withheld=withheld), key_of(main, UNITS, single)]
     if len(shown) < len(main.rows):
         every = method_table(main, "Every method, the same columns.", withheld=withheld)
-        parts.append(folded(f"By {grouping.title}: all {len(main.rows)} methods", every))
+        parts.append(details(f"By {grouping.title}: all {len(main.rows)} methods", every))
     if grouping.attribute is not None:
         return parts
-    kept = {label: values[label] for label in choice.coloured}
+    kept = {label: values[label] for label in focus.coloured}
     further = [
         method_table(table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld)
         for title, names in _further().items()
     ]
-    parts.append(folded("More group metrics", *further, _formulas()))
+    parts.append(details("More group metrics", *further, _formulas()))
     if split == CENTRAL and any(_tested(run.trace, "test") for run in comparison.runs):
-        withheld = hidden_groups(comparison, "test", choice.least).withheld
+        withheld = hidden_groups(comparison, "test", focus.least).withheld
         own = group_values(comparison, grouping, "test", withheld)
-        table = table_of({label: own[label] for label in choice.coloured}, metrics=MAIN)
+        table = table_of({label: own[label] for label in focus.coloured}, metrics=MAIN)
         apart = method_table(table, "The test rows of all clients together.", withheld=withheld)
-        parts.append(folded("On the clients' own test rows", apart))
+        parts.append(details("On the clients' own test rows", apart))
     return parts
 
 
-def _intervals(comparison: Comparison, grouping: Grouping, choice: MethodChoice, split: str, withheld: frozenset[str]) -> Intervals:
-    found = {label: metric_intervals(comparison, grouping, label, split) for label in choice.coloured}
+def _intervals(comparison: Comparison, grouping: Grouping, focus: Focus, split: str, withheld: frozenset[str]) -> Intervals:
+    found = {label: metric_intervals(comparison, grouping, label, split) for label in focus.coloured}
     return {label: {name: ends for name, ends in own.items() if name not in withheld} for label, own in found.items()}
 
 
@@ -187,12 +185,12 @@ def _further() -> dict[str, tuple[str, ...]]:
 
 
 def _formulas() -> Html:
-    rows = [(title_of(m.title), m.name, m.formula, m.range, m.undefined) for m in GROUP_METRICS.values()]
+    rows = [(sentence_case(m.title), m.name, m.formula, m.range, m.undefined) for m in GROUP_METRICS.values()]
     columns = [Column("Metric"), *(Column(name, words=True) for name in ("In results.csv", "Formula", "Range", "Undefined if"))]
     return grid("How they are computed: ₀ are the unprivileged, ₁ the privileged, g is a single group.", columns, rows)
 
 
-def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, choice: MethodChoice, number: int) -> list[ChartFigure]:
+def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, focus: Focus, number: int) -> list[ChartFigure]:
     several = len(comparison.seeds) > 1
     seeds = "Lines reach from the lowest seed to the highest."
     chance = "Lines are 95 % intervals: of resampled clients or of chance, whichever is wider."
@@ -206,7 +204,7 @@ def _figures(comparison: Comparison, grouping: Grouping, rates: Rates, choice: M
     hollow = f" Hollow: fewer than {FEW} rows." if any(g.few for label in rates["tpr"].values() for g in label) else ""
     groups, place = len(grouping.names), f"{number}-" if number else ""
     part = f" The {MOST_GROUPS} largest of {groups} groups." if groups > MOST_GROUPS else ""
-    shown = largest(rates["accuracy"][choice.baseline])
+    shown = largest(rates["accuracy"][focus.baseline])
     return [
         ChartFigure(
             f"chart-groups-{place}{rate.replace('_', '-')}", rates_chart(rates[rate], rate, shown), f"{captions[rate]} {span}{hollow}{part}"
@@ -223,7 +221,7 @@ def _dashes(comparison: Comparison) -> Html:
         f"– stands where there is nothing to divide by: a true positive rate needs rows labelled “{wanted}”, a false positive rate rows "
         "with another label."
     )
-    return element("p", {"class": "soft"}, unbroken(text))
+    return element("p", {"class": "soft"}, nonbreaking(text))
 
 
 def _listed(comparison: Comparison, grouping: Grouping, rates: Rates, label: str) -> Html:
@@ -235,7 +233,7 @@ def _listed(comparison: Comparison, grouping: Grouping, rates: Rates, label: str
         for g in sorted(order.tolist())
     ]
     caption = f"Served by {label}." + (f" The {MOST_LISTED} largest groups." if len(grouping.names) > MOST_LISTED else "")
-    return folded(f"By {grouping.title}, under {label}", grid(caption, columns, rows, kind="compact"), _dashes(comparison))
+    return details(f"By {grouping.title}, under {label}", grid(caption, columns, rows, kind="compact"), _dashes(comparison))
 
 
 def _name(grouping: Grouping, g: int) -> str:

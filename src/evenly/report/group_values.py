@@ -12,7 +12,7 @@ from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
 from evenly.metrics.statistics import LEAST_CLIENTS, over_people
 from evenly.report.disclosure import RESTS_ON, HiddenGroups, hidden_groups
-from evenly.report.values import Values, clients_split, wilson
+from evenly.report.values import Values, client_split, wilson
 
 RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "True positive rate", "fpr": "False positive rate"}
 
@@ -56,9 +56,9 @@ def groupings(federation: Federation) -> list[Grouping]:
     return [whole, *(Grouping(a.name, a.values, (a.unprivileged,), federation.favourable, a) for a in several)]
 
 
-def rows_shown(comparison: Comparison) -> str:
+def group_split(comparison: Comparison) -> str:
     """The split that group metrics are shown on: the central test set where there is one."""
-    return CENTRAL if len(comparison.federation.central) else clients_split(comparison)
+    return CENTRAL if len(comparison.federation.central) else client_split(comparison)
 
 
 def group_values(comparison: Comparison, grouping: Grouping, split: str, withheld: frozenset[str] = frozenset()) -> Values:
@@ -76,7 +76,7 @@ def with_groups(comparison: Comparison, values: Values, least: int = 0) -> Value
     Metrics that would tell of fewer than `least` people are undefined.
     """
     for grouping in groupings(comparison.federation)[:1]:
-        split = rows_shown(comparison)
+        split = group_split(comparison)
         found = group_values(comparison, grouping, split, hidden_groups(comparison, split, least).withheld)
         return {label: {seed: {**found[label][seed], **own} for seed, own in seeds.items()} for label, seeds in values.items()}
     return values

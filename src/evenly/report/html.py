@@ -27,15 +27,20 @@ from evenly.writing import write_whole
 VOID = {"meta", "link", "br", "wbr", "input"}
 
 
-def unbroken(text: str) -> str:
+def nonbreaking(text: str) -> str:
     """Text in which a number and its percent sign stay on one line."""
     return text.replace(" %", "\u00a0%")
+
+
+def sentence_case(text: str) -> str:
+    """The text with its first letter in upper case, and without breaks before percent signs."""
+    return nonbreaking(text[:1].upper() + text[1:])
 
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("evenly.report"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-TEMPLATES.filters["unbroken"] = unbroken
+TEMPLATES.filters["nonbreaking"] = nonbreaking
 
 
 def fill(template: str, **context: Any) -> Html:
@@ -80,6 +85,11 @@ def definitions(pairs: Sequence[tuple[str, str]]) -> Html:
 def section(identifier: str, title: str, *children: str) -> Html:
     heading = element("h2", {"id": f"{identifier}-title"}, title)
     return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
+
+
+def details(summary: str, *children: Html, opened: bool = False) -> Html:
+    """Children behind a summary that the reader clicks on."""
+    return element("details", {"open": ""} if opened else None, element("summary", None, summary), *children)
 
 
 # HTML tables that are readable on a phone: there, each row becomes a card and each cell carries its column's name.
@@ -265,10 +275,10 @@ def write_figures(specs: Mapping[str, dict[str, Any]], folder: Path, kind: str =
     """Write the charts of a page (`specs` as in `page.build`) into a folder; the files are called as the charts are."""
     if kind not in FORMATS:
         raise ValueError(f"The format of figures must be one of {', '.join(FORMATS)}, got {kind!r}.")
-    return [_write(folder / f"{file_name(key)}.{kind}", drawn(spec, kind)) for key, spec in specs.items()]
+    return [_write(folder / f"{file_name(key)}.{kind}", draw(spec, kind)) for key, spec in specs.items()]
 
 
-def drawn(spec: dict[str, Any], kind: str) -> bytes:
+def draw(spec: dict[str, Any], kind: str) -> bytes:
     """One chart as it stands alone: with its title and legend, light colours and a fixed width."""
     config = saved_config()
     config["legend"] = config["legend"] | {"layout": {"top": {"margin": ROOM}}}  # between legends; Altair's schema has no word for it

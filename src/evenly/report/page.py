@@ -10,18 +10,19 @@ from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC
 from evenly.metrics.tables import CLIENT_GROUPS, OF_CLIENTS
-from evenly.report.chart_sections import charts
-from evenly.report.choice import MethodChoice, choose
+from evenly.report.chart_sections import chart_sections
+from evenly.report.client_section import client_section
 from evenly.report.disclosure import hidden_clients, hidden_groups, withheld_client_metrics, without_clients
-from evenly.report.facts import beside, data_card, excluded, settings
+from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.group_values import with_groups
 from evenly.report.html import Html, contents, document, join
+from evenly.report.opening import opening, page_title
 from evenly.report.paired_section import paired_section
-from evenly.report.sections import privacy, results, worst_served
-from evenly.report.trust import hidden_section, left_out_section
-from evenly.report.values import clients_split, final_values
-from evenly.report.words import opening, title_of
+from evenly.report.results_section import results_section
+from evenly.report.setup_sections import data_section, excluded_section, paper_section, settings_section
+from evenly.report.trust_sections import hidden_section, left_out_section, privacy_section
+from evenly.report.values import client_split, final_values
 from evenly.writing import write_whole
 
 CONTENTS = {
@@ -49,27 +50,27 @@ def write_report(comparison: Comparison, path: str | Path, lines: list[PaperLine
 
     What rests on fewer than `least` people is hidden.
     """
-    return write_built(comparison, build(comparison, lines, least=least), Path(path))
+    return write_page(comparison, build(comparison, lines, least=least), Path(path))
 
 
-def write_built(comparison: Comparison, built: "Built", path: Path) -> Path:
-    """Write what is already built."""
-    text = text_of(comparison, built)
+def write_page(comparison: Comparison, report: "Report", path: Path) -> Path:
+    """Write what is already report."""
+    text = page_text(comparison, report)
     return write_whole(path, lambda file: file.write(text.encode()))
 
 
 def render(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> str:
     """The page as text. The same results give the same page."""
-    return text_of(comparison, build(comparison, lines, least=least))
+    return page_text(comparison, build(comparison, lines, least=least))
 
 
-def text_of(comparison: Comparison, built: "Built") -> str:
-    shown = {key: built.sections[key] for key in CONTENTS if built.sections.get(key)}
-    body = [built.opening, contents({key: CONTENTS[key] for key in shown}), *shown.values()]
-    return document(title_of(comparison), join(body), built.specs)
+def page_text(comparison: Comparison, report: "Report") -> str:
+    shown = {key: report.sections[key] for key in CONTENTS if report.sections.get(key)}
+    body = [report.opening, contents({key: CONTENTS[key] for key in shown}), *shown.values()]
+    return document(page_title(comparison), join(body), report.specs)
 
 
-class Built(NamedTuple):
+class Report(NamedTuple):
     """Everything on the page."""
 
     opening: Html
@@ -77,30 +78,30 @@ class Built(NamedTuple):
     specs: dict[str, dict[str, Any]]  # charts; NAME@VARIANT is what can be shown instead of NAME
 
 
-def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> Built:
+def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> Report:
     _check(comparison, least)
-    split = clients_split(comparison)
+    split = client_split(comparison)
     hidden = np.flatnonzero(hidden_clients(comparison, split, least).cells).tolist() if least > 1 else ()
     clients = without_clients(comparison, hidden)
     values = final_values(clients, split, withheld_client_metrics(clients, split, hidden, least))
-    choice, whole = choose(comparison, values, least), with_groups(comparison, values, least)
-    drawn, groups = charts(comparison, clients, whole, choice), group_section(comparison, choice)
-    told_not = {*_unnamed(comparison, choice), *(() if clients is comparison else _of_clients()), *_withheld(comparison, least)}
+    focus, whole = choose_focus(comparison, values, least), with_groups(comparison, values, least)
+    drawn, groups = chart_sections(comparison, clients, whole, focus), group_section(comparison, focus)
+    told_not = {*_unnamed(comparison, focus), *(() if clients is comparison else _of_clients()), *_withheld(comparison, least)}
     sections = {
-        "results": results(clients, values, choice),
-        "paper": beside([line for line in lines or [] if line.metric not in told_not]),
+        "results": results_section(clients, values, focus),
+        "paper": paper_section([line for line in lines or [] if line.metric not in told_not]),
         **drawn.sections,
         **groups.sections,
-        "chance": paired_section(comparison, whole, choice),
-        "clients": worst_served(comparison, choice),
-        "left-out": left_out_section(comparison, choice),
-        "privacy": privacy(comparison),
-        "data": data_card(comparison, least),
-        "settings": settings(comparison),
-        "excluded": Html("") if comparison.incidents else excluded(comparison, choice.hidden, least),
-        "hidden": hidden_section(comparison, choice),
+        "chance": paired_section(comparison, whole, focus),
+        "clients": client_section(comparison, focus),
+        "left-out": left_out_section(comparison, focus),
+        "privacy": privacy_section(comparison),
+        "data": data_section(comparison, least),
+        "settings": settings_section(comparison),
+        "excluded": Html("") if comparison.incidents else excluded_section(comparison, focus.hidden, least),
+        "hidden": hidden_section(comparison, focus),
     }
-    return Built(opening(comparison, values, choice), sections, drawn.specs | groups.specs)
+    return Report(opening(comparison, values, focus), sections, drawn.specs | groups.specs)
 
 
 def _of_clients() -> list[str]:
@@ -108,8 +109,8 @@ def _of_clients() -> list[str]:
     return [metric.name for metric in EVERY_METRIC.values() if metric.rests_on in (*OF_CLIENTS, CLIENT_GROUPS)]
 
 
-def _unnamed(comparison: Comparison, choice: MethodChoice) -> set[str]:
-    return {f"client:{comparison.federation.names[k]}" for k in choice.hidden}
+def _unnamed(comparison: Comparison, focus: Focus) -> set[str]:
+    return {f"client:{comparison.federation.names[k]}" for k in focus.hidden}
 
 
 def _withheld(comparison: Comparison, least: int) -> set[str]:

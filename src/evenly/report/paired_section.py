@@ -8,10 +8,9 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
-from evenly.report.choice import MethodChoice
-from evenly.report.html import Column, Html, element, grid, join, section, unbroken
-from evenly.report.tables import title_of
-from evenly.report.values import COLUMNS, UNDEFINED, Values, format_value, headline, known_of
+from evenly.report.focus import Focus
+from evenly.report.html import Column, Html, element, grid, join, nonbreaking, section, sentence_case
+from evenly.report.values import COLUMNS, UNDEFINED, Values, defined_metrics, format_value, headline
 
 COMPARED = ("worst10", "variance", "gini", "eod_abs", "spd_abs")
 LEVEL = 0.05
@@ -32,12 +31,12 @@ class PairedLine(NamedTuple):
     corrected: float  # p after Holm's correction over all lines
 
 
-def paired_section(comparison: Comparison, values: Values, choice: MethodChoice) -> Html:
+def paired_section(comparison: Comparison, values: Values, focus: Focus) -> Html:
     """`values` are of clients and, where there are any, of groups. Nothing where there is no second method."""
     if len(values) < 2:
         return Html("")
-    metrics = known_of(values, [m for m in (headline(values), *COMPARED) if _has(values, m)])
-    found = compare_all(values, choice.baseline, metrics)
+    metrics = defined_metrics(values, [m for m in (headline(values), *COMPARED) if _has(values, m)])
+    found = compare_all(values, focus.baseline, metrics)
     seeds = max((line.change.seeds for lines in found.values() for line in lines), default=0)
     title = "Is it more than chance?"
     if seeds < 2:
@@ -47,9 +46,9 @@ def paired_section(comparison: Comparison, values: Values, choice: MethodChoice)
         )
         return section("chance", title, element("p", None, text))
     count = sum(math.isfinite(line.change.p) for lines in found.values() for line in lines)
-    words = [power_words(seeds, len(comparison.seeds)), f"{SAME_DATA} {_method_words(choice.baseline, count)}"]
-    tables = [_table(metric, lines, choice.baseline, i == 0 and len(lines) <= SHORT) for i, (metric, lines) in enumerate(found.items())]
-    return section("chance", title, *(element("p", None, unbroken(text)) for text in words), _clear(found), *tables)
+    words = [power_words(seeds, len(comparison.seeds)), f"{SAME_DATA} {_method_words(focus.baseline, count)}"]
+    tables = [_table(metric, lines, focus.baseline, i == 0 and len(lines) <= SHORT) for i, (metric, lines) in enumerate(found.items())]
+    return section("chance", title, *(element("p", None, nonbreaking(text)) for text in words), _clear(found), *tables)
 
 
 def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict[str, list[PairedLine]]:
@@ -96,11 +95,11 @@ def _clear(found: dict[str, list[PairedLine]]) -> Html:
     if not items:
         return element("p", None, element("strong", None, "No difference is clear after the correction."))
     lead = element("p", None, element("strong", None, "Clear after the correction:"))
-    return join([lead, element("ul", {"class": "words"}, *(element("li", None, unbroken(text)) for text in items))])
+    return join([lead, element("ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in items))])
 
 
 def _name(metric: str) -> str:
-    return "Accuracy on the central test set" if metric == CENTRAL else title_of(COLUMNS[metric].title)
+    return "Accuracy on the central test set" if metric == CENTRAL else sentence_case(COLUMNS[metric].title)
 
 
 def _table(key: str, lines: list[PairedLine], baseline: str, opened: bool) -> Html:
@@ -118,7 +117,7 @@ def _table(key: str, lines: list[PairedLine], baseline: str, opened: bool) -> Ht
     clear = sum(line.corrected < LEVEL for line in lines)
     summary = f"{name}: {clear} of {len(lines)} clearly different"
     table = grid(f"{name}, each method less {baseline}.", columns, [_row(metric, line) for line in lines], kind="compact", methods=True)
-    return element("details", {"open": ""} if opened else None, element("summary", None, unbroken(summary)), table)
+    return element("details", {"open": ""} if opened else None, element("summary", None, nonbreaking(summary)), table)
 
 
 def _row(metric: Metric, line: PairedLine) -> list[str]:

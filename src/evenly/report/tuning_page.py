@@ -10,7 +10,7 @@ from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, judged_by, 
 from evenly.experiment.tuning import tune as searched
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
-from evenly.report.charts.tuning import TuningView, left_out, margin_in, pairs_of_aims, tuning_front, tuning_setting, view_of
+from evenly.report.charts.trials import TuningView, count_outside, margin_in, pairs_of_aims, tuning_front, tuning_setting, view_of
 from evenly.report.group_values import with_groups
 from evenly.report.html import (
     ChartFigure,
@@ -19,19 +19,21 @@ from evenly.report.html import (
     Html,
     contents,
     definitions,
+    details,
     document,
     element,
     figure_html,
     grid,
     join,
     legend_of,
+    nonbreaking,
     section,
-    unbroken,
+    sentence_case,
 )
+from evenly.report.method_table import key_of, method_table
 from evenly.report.page import write_report
-from evenly.report.tables import folded, key_of, method_table, title_of
 from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, trials_table
-from evenly.report.values import SPLIT_WORDS, clients_split, final_values, format_value, headline, is_clear, known_of, table_of
+from evenly.report.values import SPLIT_WORDS, client_split, defined_metrics, final_values, format_value, headline, is_clear, table_of
 from evenly.writing import write_whole
 
 CONTENTS = {"front": "The front", "by-setting": "Settings", "test": "On test rows", "trials": "Trials", "how": "How it was done"}
@@ -104,9 +106,9 @@ def _opening(tuning: Tuning, title: str) -> Html:
         None,
         element("p", {"class": "kicker"}, f"evenly tune · {tuning.final.federation.name}"),
         element("h1", None, title),
-        element("p", {"class": "lead"}, unbroken(finding(tuning))),
-        element("p", {"class": "soft"}, unbroken(rule(tuning))),
-        *([element("p", {"class": "soft"}, unbroken(doubt))] if (doubt := caution(tuning)) else []),
+        element("p", {"class": "lead"}, nonbreaking(finding(tuning))),
+        element("p", {"class": "soft"}, nonbreaking(rule(tuning))),
+        *([element("p", {"class": "soft"}, nonbreaking(doubt))] if (doubt := caution(tuning)) else []),
     )
 
 
@@ -186,7 +188,7 @@ def _aims(tuning: Tuning) -> tuple[str, ...]:
 
 
 def _setting(tuning: Tuning, setting: str, aim: str) -> ChartFigure:
-    outside = left_out(tuning, aim)
+    outside = count_outside(tuning, aim)
     beyond = f" {outside} of {len(tuning.trials)} lie too far away to be drawn." if outside else ""
     caption = f"The dashed line is the baseline, {tuning.baseline.label}.{beyond}"
     return ChartFigure(f"chart-{aim}-by-{setting.replace('.', '-')}", tuning_setting(tuning, setting, aim), caption)
@@ -200,11 +202,11 @@ def _figures(key: str, title: str, tuning: Tuning, figures: list[ChartFigure], b
 
 def _test(tuning: Tuning, results: str) -> Html:
     """The table of the usual report for the two methods whose test rows are read, and the way to all of it."""
-    split, groups = clients_split(tuning.final), len(tuning.final.federation.groups) > 1
+    split, groups = client_split(tuning.final), len(tuning.final.federation.groups) > 1
     values = final_values(tuning.final, split)
     values = with_groups(tuning.final, values) if groups else values
     shown = dict.fromkeys((headline(values), *CLIENTS, *(GROUPS if groups else ())))
-    found = table_of(values, metrics=known_of(values, tuple(shown)), split=split)
+    found = table_of(values, metrics=defined_metrics(values, tuple(shown)), split=split)
     words = "The chosen settings and the baseline, trained again on the same seeds. Test rows are read only here, and only of these."
     if split == "valid":
         words += " No client has test rows of its own: what is said of clients rests on the validation rows that also made the choice."
@@ -217,7 +219,7 @@ def _trials(tuning: Tuning) -> Html:
     some, every = trials_table(tuning, most=MOST), trials_table(tuning)
     parts = [_grid(some, "On validation rows, mean over seeds ± half of the 95 % interval for it.")]
     if len(every.lines) > len(some.lines):
-        parts.append(folded(f"All {len(tuning.trials)} trials", _grid(every, "Every trial. The same is in tuning.csv.")))
+        parts.append(details(f"All {len(tuning.trials)} trials", _grid(every, "Every trial. The same is in tuning.csv.")))
     return section("trials", "Trials", *parts)
 
 
@@ -225,7 +227,7 @@ def _grid(trials: Trials, caption: str) -> Html:
     columns = [
         Column("Trial"),
         *(Column(name) for name in trials.settings),
-        *(Column(title_of(m.title), m.direction) for m in trials.metrics),
+        *(Column(sentence_case(m.title), m.direction) for m in trials.metrics),
     ]
     rows = []
     for line in trials.lines:

@@ -25,7 +25,7 @@ from evenly.metrics import (
     spread,
 )
 from evenly.metrics.runs import effective_clients
-from evenly.report.disclosure import fewest, hide
+from evenly.report.disclosure import fewest_rows, hide
 
 # The results table as data: for every method and metric the mean over seeds, its spread, and which value is best.
 #
@@ -103,7 +103,7 @@ def final_values(comparison: Comparison, split: str = "test", withheld: Collecti
     return values
 
 
-def clients_split(comparison: Comparison) -> str:
+def client_split(comparison: Comparison) -> str:
     """The rows that clients are compared on: their test rows or, where no client has any, their validation rows."""
     return shown_split(comparison.federation)
 
@@ -113,7 +113,7 @@ def headline(values: Values) -> str:
     return CENTRAL if all(CENTRAL in seed for seeds in values.values() for seed in seeds.values()) else "average"
 
 
-def known_of(values: Values, metrics: Sequence[str]) -> tuple[str, ...]:
+def defined_metrics(values: Values, metrics: Sequence[str]) -> tuple[str, ...]:
     """The metrics that at least one method has a value of."""
     return tuple(m for m in metrics if any(np.isfinite(over_seeds(values, label, m).mean) for label in values))
 
@@ -189,7 +189,7 @@ NORMAL95 = 1.96
 NAMED = 20  # clients below which every one has a line with its name, instead of histograms and clouds of dots
 
 
-class Served(NamedTuple):
+class ClientMeans(NamedTuple):
     """The clients under one method, means over seeds; NaN where a client has no rows."""
 
     accuracy: np.ndarray  # [clients] percent
@@ -197,7 +197,7 @@ class Served(NamedTuple):
     train: np.ndarray  # [clients] training rows
 
 
-class Client(NamedTuple):
+class WorstClient(NamedTuple):
     """One badly served client."""
 
     name: str
@@ -223,11 +223,11 @@ def client_accuracy(run: Run, split: str = "test") -> tuple[np.ndarray, np.ndarr
     return 100 * accuracy(tables), examples(tables)
 
 
-def served(comparison: Comparison, label: str, split: str = "test") -> Served:
+def client_means(comparison: Comparison, label: str, split: str = "test") -> ClientMeans:
     runs = [client_accuracy(run, split) for run in comparison.of(label)]
     train = [training_rows(comparison, run) for run in comparison.of(label)]
     means = _mean(np.array([a for a, _ in runs]))
-    return Served(means, np.mean([n for _, n in runs], axis=0), np.mean(train, axis=0))
+    return ClientMeans(means, np.mean([n for _, n in runs], axis=0), np.mean(train, axis=0))
 
 
 def training_rows(comparison: Comparison, run: Run) -> np.ndarray:
@@ -238,17 +238,17 @@ def training_rows(comparison: Comparison, run: Run) -> np.ndarray:
 
 def worst_clients(
     comparison: Comparison, label: str, other: str, *, limit: int = 10, split: str = "test", hidden: Collection[int] = ()
-) -> list[Client]:
+) -> list[WorstClient]:
     """The clients with the lowest accuracy under `label`, worst first, with their accuracy under `other`; without the hidden ones.
 
     Among equals the client with more rows comes first: there the evidence is stronger.
     """
-    own, elsewhere = served(comparison, label, split), served(comparison, other, split)
+    own, elsewhere = client_means(comparison, label, split), client_means(comparison, other, split)
     known = np.array([k for k in np.flatnonzero(np.isfinite(own.accuracy)).tolist() if k not in hidden], int)
     order = known[np.lexsort((known, -own.rows[known], own.accuracy[known]))][:limit]
     low, high = wilson(own.accuracy / 100, own.rows)
     return [
-        Client(
+        WorstClient(
             comparison.federation.names[k],
             float(own.train[k]),
             float(own.rows[k]),
@@ -277,7 +277,7 @@ def client_rates(comparison: Comparison, label: str, split: str, hidden: Collect
     favourable = comparison.federation.favourable
     tables = np.stack([run.trace.tables[-1, SPLITS.index(split)].sum(1) for run in comparison.of(label)])  # [seeds, clients, labels, ...]
     found, labelled = rates(tables, favourable), tables[..., favourable, :].sum(-1)
-    counts = fewest(np.stack([labelled, tables.sum((-2, -1)) - labelled], axis=-1))  # [clients, 2]
+    counts = fewest_rows(np.stack([labelled, tables.sum((-2, -1)) - labelled], axis=-1))  # [clients, 2]
     gone = np.isin(np.arange(len(counts)), list(hidden))
     cells = hide(counts, least, sums=[0, 1], also=np.column_stack([gone, gone])).cells
     means = (np.where(cells[:, i], np.nan, 100 * _mean(rate)) for i, rate in enumerate((found.tpr, found.fpr)))
@@ -317,13 +317,13 @@ def mean_effective_clients(comparison: Comparison, label: str) -> float:
     return float("nan") if any(map(_several_models, runs)) else float(np.mean([effective_clients(run.trace) for run in runs]))
 
 
-def reported(comparison: Comparison, label: str, name: str) -> tuple[int, int]:
+def count_events(comparison: Comparison, label: str, name: str) -> tuple[int, int]:
     """How often something that a rule counted happened, over all seeds, and in how many client-rounds."""
     runs = comparison.of(label)
     return round(sum(run.trace.reports.get(name, 0) for run in runs)), sum(run.trace.cohort.size for run in runs)
 
 
-def idle(comparison: Comparison, label: str) -> tuple[int, int]:
+def count_idle_rounds(comparison: Comparison, label: str) -> tuple[int, int]:
     """In how many rounds of a method no update counted, over all seeds, and of how many; several models have no round in common."""
     runs = [run for run in comparison.of(label) if not _several_models(run)]
     return sum(idle_rounds(run.trace) for run in runs), sum(len(run.trace.weights) for run in runs)
@@ -331,7 +331,7 @@ def idle(comparison: Comparison, label: str) -> tuple[int, int]:
 
 def idle_words(comparison: Comparison, labels: Iterable[str]) -> list[str]:
     """A sentence for every method with rounds in which nobody counted, as under AFL when all clients of a round have λ = 0."""
-    found = {label: idle(comparison, label) for label in labels}
+    found = {label: count_idle_rounds(comparison, label) for label in labels}
     return [
         f"Under {label}, in {times:,} of {of:,} rounds no update counted, because every client of the round had weight 0 or did not "
         "return; these rounds did not change the model."

@@ -9,11 +9,11 @@ from evenly.data.sensitive import FEW
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import pooled, rates, ratio
-from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import hidden_groups, small_cells
-from evenly.report.group_values import Grouping, group_rates, groupings, rows_shown
-from evenly.report.html import Column, Entry, Html, element, grid, unbroken
-from evenly.report.tables import dash
+from evenly.report.focus import Focus
+from evenly.report.group_values import Grouping, group_rates, group_split, groupings
+from evenly.report.html import Column, Entry, Html, element, grid, nonbreaking
+from evenly.report.method_table import dash
 from evenly.report.values import SPLIT_WORDS, Values, client_rates, headline, wilson, worst_clients
 
 # Whom a model serves worst: the sentences and the table that open every page, of comparisons, of deployments and of audits.
@@ -160,7 +160,7 @@ def whom_table(whom: Whom) -> Html:
         rows.append(_row(whom, f"A trivial model: always “{whom.trivial.label}”", model))
     positive = f" A positive is “{whom.favourable}”, the favourable label." if whom.favourable else ""
     caption = f"{whom.measured} Below an accuracy its 95 % interval: what chance allows with so many {whom.unit}.{positive}"
-    return grid(unbroken(caption), columns, rows, kind="compact")
+    return grid(nonbreaking(caption), columns, rows, kind="compact")
 
 
 def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:
@@ -168,7 +168,7 @@ def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:
     against = "–" if part is whom.whole else f"{gap:+.1f}".replace("-", "−") if abs(gap) >= SAME else "0.0"
     interval = f"{part.low:.0f} to {part.high:.0f}" if np.isfinite([part.low, part.high]).all() else ""
     small = [element("small", {"class": "interval"}, interval)] if interval else []
-    cells = [unbroken(title), _count(part.rows), Entry(element("span", None, f"{part.accuracy:.1f}", *small), ""), against]
+    cells = [nonbreaking(title), _count(part.rows), Entry(element("span", None, f"{part.accuracy:.1f}", *small), ""), against]
     return [*cells, *((rate_entry(part.tpr), rate_entry(part.fpr)) if whom.favourable else ())]
 
 
@@ -182,27 +182,27 @@ def rate_entry(value: float) -> str | Entry:
 WHERE = {CENTRAL: " on the central test set"} | {split: f" on {word} rows" for split, word in SPLIT_WORDS.items()}
 
 
-def whom_of(comparison: Comparison, values: Values, choice: MethodChoice) -> Whom | None:
+def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None:
     """What the page opens with; nothing where no rows are there to measure on.
 
     The whole is everybody, also people of clients that are not shown: at least two of these are hidden, with enough people together.
     """
-    label, labels = choice.baseline, comparison.labels
-    split = CENTRAL if headline(values) == CENTRAL else choice.split
+    label, labels = focus.baseline, comparison.labels
+    split = CENTRAL if headline(values) == CENTRAL else focus.split
     tables = {name: np.stack([_table(run, split) for run in comparison.of(name)]) for name in labels}  # [seeds, labels, outcomes]
     if not tables[label].sum((1, 2)).all():
         return None
-    trivial = _trivial(comparison, label, tables[label], choice.least) if labels_known(comparison) else None
+    trivial = _trivial(comparison, label, tables[label], focus.least) if has_labels(comparison) else None
     told = trivial is not None
     as_bad = [name for name in labels if name != label and no_better(_accuracy(tables[name]), trivial)]
     two = told and len(comparison.federation.labels) == 2
     seeds = f"means over {len(tables[label])} seeds" if len(tables[label]) > 1 else "one seed"
-    group, intersection = _groups(comparison, choice, split)
+    group, intersection = _groups(comparison, focus, split)
     return Whom(
         model=label,
         whole=_whole(tables[label], comparison.federation.favourable, two=two),
         trivial=trivial,
-        client=_client(comparison, choice, split),
+        client=_client(comparison, focus, split),
         group=group,
         intersection=intersection,
         unit="people" if len(comparison.federation.groups) > 1 else "rows",
@@ -213,7 +213,7 @@ def whom_of(comparison: Comparison, values: Values, choice: MethodChoice) -> Who
     )
 
 
-def labels_known(comparison: Comparison) -> bool:
+def has_labels(comparison: Comparison) -> bool:
     """Whether tables tell true labels: deployed clients may tell an accuracy only, which is counted under some label."""
     return comparison.deployed is None or (comparison.deployed.tables and not comparison.deployed.accuracies)
 
@@ -264,13 +264,13 @@ def _trained(comparison: Comparison, label: str) -> np.ndarray | None:
     return counts if counts.any() else None
 
 
-def _client(comparison: Comparison, choice: MethodChoice, split: str) -> ServedPart | None:
+def _client(comparison: Comparison, focus: Focus, split: str) -> ServedPart | None:
     """The client that is served worst, of those that may be named."""
-    found = worst_clients(comparison, choice.baseline, choice.baseline, limit=2, split=choice.split, hidden=choice.hidden)
+    found = worst_clients(comparison, focus.baseline, focus.baseline, limit=2, split=focus.split, hidden=focus.hidden)
     if len(found) < 2:
         return None
     worst = found[0]
-    own = client_rates(comparison, choice.baseline, choice.split, choice.hidden, choice.least) if labels_known(comparison) else None
+    own = client_rates(comparison, focus.baseline, focus.split, focus.hidden, focus.least) if has_labels(comparison) else None
     return ServedPart(
         name=f"“{worst.name}”",
         rows=worst.rows,
@@ -279,27 +279,27 @@ def _client(comparison: Comparison, choice: MethodChoice, split: str) -> ServedP
         high=worst.high,
         tpr=np.nan if own is None else float(own.tpr[worst.number]),
         fpr=np.nan if own is None else float(own.fpr[worst.number]),
-        average=_accuracy(np.stack([_table(run, choice.split) for run in comparison.of(choice.baseline)])),
-        where=WHERE[choice.split] if choice.split != split else "",
-        among=SHOWN if choice.hidden else "",
+        average=_accuracy(np.stack([_table(run, focus.split) for run in comparison.of(focus.baseline)])),
+        where=WHERE[focus.split] if focus.split != split else "",
+        among=SHOWN if focus.hidden else "",
     )
 
 
-def _groups(comparison: Comparison, choice: MethodChoice, split: str) -> tuple[ServedPart | None, ServedPart | None]:
+def _groups(comparison: Comparison, focus: Focus, split: str) -> tuple[ServedPart | None, ServedPart | None]:
     """The worst-served group of a single attribute and, where there are several attributes, the worst-served intersection."""
     found = groupings(comparison.federation)
     if not found:
         return None, None
     single, crossed = (found[1:], found[:1]) if len(found) > 1 else (found, [])
-    return _group(comparison, choice, split, single), _group(comparison, choice, split, crossed)
+    return _group(comparison, focus, split, single), _group(comparison, focus, split, crossed)
 
 
-def _group(comparison: Comparison, choice: MethodChoice, split: str, ways: Sequence[Grouping]) -> ServedPart | None:
+def _group(comparison: Comparison, focus: Focus, split: str, ways: Sequence[Grouping]) -> ServedPart | None:
     """The worst served of all groups of these ways to tell people apart. Groups of few rows come last: chance makes them extreme."""
-    shown_on, label = rows_shown(comparison), choice.baseline
+    shown_on, label = group_split(comparison), focus.baseline
     parts, among = [], ""
     for grouping in ways:
-        hidden = hidden_groups(comparison, shown_on, choice.least, grouping.attribute)
+        hidden = hidden_groups(comparison, shown_on, focus.least, grouping.attribute)
         among = SHOWN if hidden.cells[:, 0].any() else among
         called = f"{grouping.title} " if grouping.attribute or len(comparison.federation.attributes) == 1 else ""
         rate = {name: group_rates(comparison, grouping, label, shown_on, name, hidden) for name in ("accuracy", "tpr", "fpr")}

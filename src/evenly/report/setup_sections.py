@@ -11,7 +11,7 @@ from evenly.experiment.deployment import InForce
 from evenly.experiment.paper import PaperLine, as_rows
 from evenly.metrics import EVERY_METRIC, examples
 from evenly.report.html import Column, Html, definitions, element, grid, section
-from evenly.report.values import SPLIT_WORDS, clients_split, format_spread, format_value
+from evenly.report.values import SPLIT_WORDS, client_split, format_spread, format_value
 from evenly.types import Trace
 
 # What the server of a deployment was told, for those who audit it; each with the name that it is given by.
@@ -68,7 +68,7 @@ MOST_DIVERGED = 3
 RISEN = 1.05  # times the untrained model's loss: what ends above it has diverged, not only failed to learn
 
 
-def data_card(comparison: Comparison, least: int = 0) -> Html:
+def data_section(comparison: Comparison, least: int = 0) -> Html:
     """What the clients hold. Sizes of fewer than `least` rows are not told."""
     federation = comparison.everyone
     rows = {name: federation.split(name).counts for name in SPLITS}
@@ -87,7 +87,7 @@ def data_card(comparison: Comparison, least: int = 0) -> Html:
     ]
     empty = int((rows["test"] == 0).sum())
     if empty:
-        left_out = "left out of every test figure" if clients_split(comparison) == "test" else "compared on their validation rows"
+        left_out = "left out of every test figure" if client_split(comparison) == "test" else "compared on their validation rows"
         pairs.append(("Clients without test rows", f"{empty:,}, {left_out}"))
     if len(federation.central):
         pairs.append(("Central test set", f"{len(federation.central):,} rows"))
@@ -117,7 +117,7 @@ def _names(names: tuple[str, ...]) -> str:
     return f"{len(names):,}: {', '.join(names[:MOST_NAMES])}{more}"
 
 
-def settings(comparison: Comparison) -> Html:
+def settings_section(comparison: Comparison) -> Html:
     """How it was run, and how to run it again."""
     pairs = [
         ("Model", comparison.model),
@@ -152,7 +152,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
-def excluded(comparison: Comparison, hidden: Collection[int] = (), least: int = 1) -> Html:
+def excluded_section(comparison: Comparison, hidden: Collection[int] = (), least: int = 1) -> Html:
     """Updates that were left out because they were not finite; nothing where there were none. Hidden clients are not named, nor those
     who were not evaluated and have fewer than `least` training rows."""
     found = {label: np.sum([run.trace.excluded for run in comparison.of(label)], axis=0) for label in comparison.labels}
@@ -221,12 +221,12 @@ WHO = ("paper", "ours", "ours − paper")
 SPREADS = "Ours: mean ± half of the 95 % interval over seeds. The paper's: mean, with its standard deviation (sd) where it prints one."
 
 
-def title(metric: str) -> str:
+def metric_title(metric: str) -> str:
     """A metric's name in a table's head; a single client's accuracy is called by the client's name."""
     return EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric.removeprefix("client:")
 
 
-def figures(line: PaperLine | None) -> tuple[str, str, str]:
+def paper_figures(line: PaperLine | None) -> tuple[str, str, str]:
     """The paper's figure, ours and the difference, as a table shows them."""
     if line is None:
         return "", "", ""
@@ -240,15 +240,15 @@ def figures(line: PaperLine | None) -> tuple[str, str, str]:
     )
 
 
-def beside(lines: list[PaperLine]) -> Html:
+def paper_section(lines: list[PaperLine]) -> Html:
     """The section of the report; nothing where there is no paper."""
     if not lines:
         return Html("")
     metrics, rows = as_rows(lines)
-    columns = [Column("Method"), Column("Rows", words=True), Column("Whose", words=True), *(Column(title(m)) for m in metrics)]
+    columns = [Column("Method"), Column("Rows", words=True), Column("Whose", words=True), *(Column(metric_title(m)) for m in metrics)]
     body = []
     for row in rows:
-        cells = [figures(line) for line in row.lines]
+        cells = [paper_figures(line) for line in row.lines]
         body += [[row.label, row.split, who, *(cell[i] for cell in cells)] for i, who in enumerate(WHO)]
     intro = f"{SPREADS} Accuracies in percent, variances in percent squared."
     return section(

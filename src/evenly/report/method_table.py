@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from evenly.metrics import Metric
-from evenly.report.html import Column, Entry, Html, element, grid, join, unbroken
+from evenly.report.html import Column, Entry, Html, element, grid, join, sentence_case
 from evenly.report.values import UNDEFINED, Cell, Table, format_spread, format_value, spread_words
 
 # The results table as HTML: one row per method, the best value marked, intervals, and a reason where there is no value.
@@ -17,7 +17,7 @@ def method_table(
     table: Table, caption: str, kind: str = "", *, intervals: Intervals | None = None, withheld: frozenset[str] = frozenset()
 ) -> Html:
     """One row per method. Metrics in `withheld` rest on too few people to be shown."""
-    columns = [Column("Method"), *(Column(title_of(m.title), _hint(m)) for m in table.metrics)]
+    columns = [Column("Method"), *(Column(sentence_case(m.title), _hint(m)) for m in table.metrics)]
     own = intervals or {}
     rows = [
         [
@@ -36,10 +36,6 @@ def _hint(metric: Metric) -> str:
     if metric.name == "variance_noise":
         return "chance alone"
     return "" if metric.direction == "neither" else metric.direction
-
-
-def title_of(text: str) -> str:
-    return unbroken(text[:1].upper() + text[1:])
 
 
 def _entry(cell: Cell, interval: tuple[float, float] | None) -> Entry:
@@ -85,10 +81,6 @@ def key_of(table: Table, unit: str, single: str = "One seed, so there are no int
     return element("p", {"class": "soft marks"}, spread, unit, *marks)
 
 
-def folded(title: str, *children: Html) -> Html:
-    return element("details", None, element("summary", None, title), *children)
-
-
 # The results table for a paper: LaTeX with booktabs, mean ± half of the 95 % interval over seeds.
 #
 # Bold is what is best in its column and clearly so: over these seeds, every other method is clearly worse.
@@ -108,16 +100,16 @@ def latex(table: Table, names: Mapping[str, str], about: str) -> str:
         r"% In the preamble: \usepackage{booktabs}, and \usepackage[T1]{fontenc} and \usepackage{textcomp} where names need quotes.",
         rf"\begin{{tabular}}{{l{'r' * len(names)}}}",
         r"\toprule",
-        _row("method", *map(escaped, names.values())),
+        _row("method", *map(escape_latex, names.values())),
         r"\midrule",
-        *(_row(escaped(row.label), *(_cell(row.cells[metric]) for metric in names)) for row in table.rows),
+        *(_row(escape_latex(row.label), *(_cell(row.cells[metric]) for metric in names)) for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
     return "".join(ESCAPES.get(char, char) for char in text)
 

@@ -8,22 +8,21 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS, Spread
-from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import MANY
-from evenly.report.facts import divergence
-from evenly.report.group_values import rows_shown, with_groups
-from evenly.report.html import Html, element, fill, join, unbroken
-from evenly.report.tables import title_of as title_of_metric
+from evenly.report.focus import Focus
+from evenly.report.group_values import group_split, with_groups
+from evenly.report.html import Html, element, fill, join, nonbreaking, sentence_case
+from evenly.report.setup_sections import divergence
 from evenly.report.values import (
     COLUMNS,
     SPLIT_WORDS,
     UNDEFINED,
     Values,
+    defined_metrics,
     difference,
     format_value,
     headline,
     is_clear,
-    known_of,
     over_seeds,
     table_of,
 )
@@ -49,49 +48,47 @@ class Summary(NamedTuple):
     cautions: str
 
 
-def summarise(values: Values, choice: MethodChoice) -> Summary:
+def summarise(values: Values, focus: Focus) -> Summary:
     """The leading method against the baseline."""
-    if not np.isfinite(over_seeds(values, choice.baseline, "average").mean):
-        return Summary(_untested(values, choice), "")
-    if choice.lead == choice.baseline:
-        return Summary(_single(values, choice), joined(_rows(choice), "There is no other method to compare it with."))
-    finding = against(values, choice.baseline, choice.lead, choice.split)
-    return Summary(finding, joined(_rows(choice), seeds_caution(values, choice.baseline, choice.lead, "average"), _chosen(values, choice)))
+    if not np.isfinite(over_seeds(values, focus.baseline, "average").mean):
+        return Summary(_untested(values, focus), "")
+    if focus.lead == focus.baseline:
+        return Summary(_single(values, focus), joined(_rows(focus), "There is no other method to compare it with."))
+    finding = against(values, focus.baseline, focus.lead, focus.split)
+    return Summary(finding, joined(_rows(focus), seeds_caution(values, focus.baseline, focus.lead, "average"), _chosen(values, focus)))
 
 
 def joined(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _untested(values: Values, choice: MethodChoice) -> str:
+def _untested(values: Values, focus: Focus) -> str:
     text = "No client has test rows, so nothing can be said about how evenly the clients are served."
     if headline(values) != CENTRAL:
         return text
-    reached = [f"{label} reaches {value_text(values, label, CENTRAL)} %" for label in dict.fromkeys((choice.baseline, choice.lead))]
+    reached = [f"{label} reaches {value_text(values, label, CENTRAL)} %" for label in dict.fromkeys((focus.baseline, focus.lead))]
     return f"{text} On the central test set {' and '.join(reached)}."
 
 
-def _single(values: Values, choice: MethodChoice) -> str:
-    label, first = choice.baseline, headline(values)
+def _single(values: Values, focus: Focus) -> str:
+    label, first = focus.baseline, headline(values)
     accuracy, worst, variance = (value_text(values, label, m) for m in (first, "worst10", "variance"))
-    what = f"an average {SPLIT_WORDS[choice.split]} accuracy of {accuracy} %"
+    what = f"an average {SPLIT_WORDS[focus.split]} accuracy of {accuracy} %"
     what = what if first == "average" else f"{accuracy} % on the central test set"
     return f"{label} reaches {what}; the worst-served 10 % of clients get {worst} %, and the variance between clients is {variance}."
 
 
-def _rows(choice: MethodChoice) -> str:
-    return "" if choice.split == "test" else "No client has test rows of its own: clients are compared on their validation rows."
+def _rows(focus: Focus) -> str:
+    return "" if focus.split == "test" else "No client has test rows of its own: clients are compared on their validation rows."
 
 
-def _chosen(values: Values, choice: MethodChoice) -> str:
-    if not choice.chosen_on:
+def _chosen(values: Values, focus: Focus) -> str:
+    if not focus.chosen_on:
         return ""
-    unseen = choice.chosen_on != choice.split
-    rows = "validation rows" if unseen else f"the {SPLIT_WORDS[choice.split]} rows themselves, which flatters it"
+    unseen = focus.chosen_on != focus.split
+    rows = "validation rows" if unseen else f"the {SPLIT_WORDS[focus.split]} rows themselves, which flatters it"
     others = len(values) - 1
-    return (
-        f"{choice.lead} stands for the {others} methods compared with {choice.baseline}: no other serves the worst 10 % better on {rows}."
-    )
+    return f"{focus.lead} stands for the {others} methods compared with {focus.baseline}: no other serves the worst 10 % better on {rows}."
 
 
 def against(values: Values, baseline: str, label: str, split: str = "test") -> str:
@@ -145,9 +142,9 @@ def seeds_caution(values: Values, baseline: str, label: str, metric: str) -> str
     return ""
 
 
-def noise_note(values: Values, choice: MethodChoice, rows: float) -> str:
+def noise_note(values: Values, focus: Focus, rows: float) -> str:
     """How much of the variance is only small test sets; empty where that is little."""
-    label, word = choice.baseline, SPLIT_WORDS[choice.split]
+    label, word = focus.baseline, SPLIT_WORDS[focus.split]
     total, noise = over_seeds(values, label, "variance").mean, over_seeds(values, label, "variance_noise").mean
     if not np.isfinite(total):
         return ""
@@ -175,14 +172,14 @@ WHAT = "|EOD|, the gap between the true positive rates of the unprivileged and o
 MOST_NAMED = 3
 
 
-def summarise_groups(values: Values, choice: MethodChoice, split: str) -> Summary:
+def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
     """The leading method and the one with the least |EOD| against the baseline; nothing without groups.
 
     `values` are of clients and groups; `split` are the rows that groups are measured on.
     """
-    if not choice.alike:
+    if not focus.alike:
         return Summary("", "")
-    baseline, lead, alike = choice.baseline, choice.lead, choice.alike
+    baseline, lead, alike = focus.baseline, focus.lead, focus.alike
     if not np.isfinite(over_seeds(values, baseline, METRIC).mean):
         return Summary(f"For the groups, {alike} has the least {WHAT} {value_text(values, alike, METRIC)}.", _group_rows(split))
     sentences = [f"For the groups, {WHAT} is {value_text(values, baseline, METRIC)} under {baseline}."]
@@ -192,7 +189,7 @@ def summarise_groups(values: Values, choice: MethodChoice, split: str) -> Summar
         sentences.append(f"{_sentence(values, baseline, alike)}{_rank(values)}; {accuracy_change(values, baseline, alike)}.")
     elif len(values) > 1:
         sentences.append("No other method has a smaller one.")
-    return Summary(joined(*sentences), joined(_group_rows(split), _chosen_groups(values, choice), _seeds(values, choice)))
+    return Summary(joined(*sentences), joined(_group_rows(split), _chosen_groups(values, focus), _seeds(values, focus)))
 
 
 def _sentence(values: Values, baseline: str, label: str) -> str:
@@ -208,22 +205,22 @@ def _group_rows(split: str) -> str:
     return f"Groups are compared on {rows}."
 
 
-def _chosen_groups(values: Values, choice: MethodChoice) -> str:
+def _chosen_groups(values: Values, focus: Focus) -> str:
     """How much it means that a method has the least |EOD|: it was chosen on these rows, and others may be as good."""
     if len(values) < 3:
         return ""
     near = [row.label for row in table_of(values, metrics=(METRIC,)).rows if row.cells[METRIC].near]
-    flattered = "" if choice.alike == choice.baseline else f"They also picked {choice.alike}, which flatters it."
+    flattered = "" if focus.alike == focus.baseline else f"They also picked {focus.alike}, which flatters it."
     if not near:
         return flattered
     named = ", ".join(near) if len(near) <= MOST_NAMED else f"{len(near)} of the {len(values) - 1} others"
-    return joined(flattered, f"Over these seeds not clearly worse than {choice.alike}: {named}.")
+    return joined(flattered, f"Over these seeds not clearly worse than {focus.alike}: {named}.")
 
 
-def _seeds(values: Values, choice: MethodChoice) -> str:
+def _seeds(values: Values, focus: Focus) -> str:
     """Only where the words about clients, which warn of few seeds, have nothing to compare."""
-    silent = choice.alike == choice.baseline or np.isfinite(over_seeds(values, choice.baseline, "average").mean)
-    return "" if silent else seeds_caution(values, choice.baseline, choice.alike, METRIC)
+    silent = focus.alike == focus.baseline or np.isfinite(over_seeds(values, focus.baseline, "average").mean)
+    return "" if silent else seeds_caution(values, focus.baseline, focus.alike, METRIC)
 
 
 # The top of the page: whom the model serves worst, what the compared methods change, and the three numbers that matter most.
@@ -232,31 +229,31 @@ KICKER = "how evenly a federated model serves its clients"
 WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a metric's title
 
 
-def opening(comparison: Comparison, values: Values, choice: MethodChoice) -> Html:
+def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
     """Title, whom the first method serves worst, what the others change, and what the experiment's file says about it."""
-    whom = whom_of(comparison, values, choice)
-    groups = summarise_groups(with_groups(comparison, values, choice.least), choice, rows_shown(comparison))
-    metrics = known_of({choice.baseline: values[choice.baseline]}, (headline(values), "worst10", "variance"))
+    whom = whom_of(comparison, values, focus)
+    groups = summarise_groups(with_groups(comparison, values, focus.least), focus, group_split(comparison))
+    metrics = defined_metrics({focus.baseline: values[focus.baseline]}, (headline(values), "worst10", "variance"))
     return fill(
         "opening.html",
         kicker=comparison.name if comparison.title else KICKER,
-        title=title_of(comparison),
+        title=page_title(comparison),
         lead=lead_of(sentences(whom)) if whom else "",
         divergence=divergence(comparison),
         table=whom_table(whom) if whom else "",
         # Small clients are often those that are served worst, so a page without them may look better than the results are.
-        hidden=len(choice.hidden) if len(choice.hidden) <= MANY else 0,
+        hidden=len(focus.hidden) if len(focus.hidden) <= MANY else 0,
         clients=comparison.federation.clients,
         methods=len(values),
-        summaries=[summarise(values, choice), groups],
-        tiles=[_tile(values, choice, metric) for metric in metrics],
-        baseline=choice.baseline,
-        lead_method=choice.lead,
+        summaries=[summarise(values, focus), groups],
+        tiles=[_tile(values, focus, metric) for metric in metrics],
+        baseline=focus.baseline,
+        lead_method=focus.lead,
         notes=list(filter(None, map(str.strip, comparison.notes.split("\n\n")))),
     )
 
 
-def title_of(comparison: Comparison) -> str:
+def page_title(comparison: Comparison) -> str:
     """The experiment's own title or, where it has none, the data and the question."""
     methods, data = comparison.labels, comparison.federation.name
     question = (
@@ -270,8 +267,8 @@ def lead_of(said: Sequence[str]) -> Html:
     first, *rest = said
     return join(
         [
-            element("p", {"class": "lead"}, unbroken(first)),
-            *([element("p", {"class": "next"}, unbroken(" ".join(rest)))] if rest else []),
+            element("p", {"class": "lead"}, nonbreaking(first)),
+            *([element("p", {"class": "next"}, nonbreaking(" ".join(rest)))] if rest else []),
         ]
     )
 
@@ -285,17 +282,15 @@ class _Tile(NamedTuple):
     change: str
 
 
-def _tile(values: Values, choice: MethodChoice, name: str) -> _Tile:
+def _tile(values: Values, focus: Focus, name: str) -> _Tile:
     metric = COLUMNS[name]
     unit = "" if name == "variance" else " %"
-    before, after = (
-        _with_unit(format_value(over_seeds(values, label, name).mean, metric), unit) for label in (choice.baseline, choice.lead)
-    )
-    rows = "" if choice.split == "test" or name == CENTRAL else ", validation rows"
-    title = f"{title_of_metric(metric.title)}{WHOSE.get(name, '')}{rows}"
-    if choice.lead == choice.baseline:
+    before, after = (_with_unit(format_value(over_seeds(values, label, name).mean, metric), unit) for label in (focus.baseline, focus.lead))
+    rows = "" if focus.split == "test" or name == CENTRAL else ", validation rows"
+    title = f"{sentence_case(metric.title)}{WHOSE.get(name, '')}{rows}"
+    if focus.lead == focus.baseline:
         return _Tile(title, "", after, "")
-    change = difference(values, choice.lead, choice.baseline, name)
+    change = difference(values, focus.lead, focus.baseline, name)
     if not np.isfinite(change.half_width):
         return _Tile(title, before, after, f"change: {_signed(format_value(change.mean, metric))}")
     low, high = (_signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))

@@ -9,12 +9,12 @@ from evenly.experiment.comparison import Comparison
 from evenly.metrics import EVERY_METRIC
 from evenly.report.disclosure import hidden_clients
 from evenly.report.group_values import with_groups
-from evenly.report.values import Values, clients_split, final_values, known_of, over_seeds
+from evenly.report.values import Values, client_split, defined_metrics, final_values, over_seeds
 
 MOST_COLOURED = 8  # more colours and shapes cannot be told apart
 
 
-class MethodChoice(NamedTuple):
+class Focus(NamedTuple):
     """The methods that a report puts in front. `lead` is the baseline itself where there is nothing else."""
 
     baseline: str
@@ -27,7 +27,7 @@ class MethodChoice(NamedTuple):
     hidden: frozenset[int] = frozenset()  # clients that are therefore not named
 
 
-def choose(comparison: Comparison, values: Values, least: int = 0) -> MethodChoice:
+def choose_focus(comparison: Comparison, values: Values, least: int = 0) -> Focus:
     """Compare with the first method; lead with the method that serves the worst tenth best on validation rows.
 
     Choosing on the test rows would flatter the lead; they are used only where there are no validation rows.
@@ -39,14 +39,14 @@ def choose(comparison: Comparison, values: Values, least: int = 0) -> MethodChoi
     lead = best_of(valid if split == "valid" else values, others, "worst10") if others else baseline
     alike = _most_alike(comparison, values, least)
     coloured = _coloured(values, labels, [baseline, lead, *([alike] if alike else [])])
-    shown_on = clients_split(comparison)
+    shown_on = client_split(comparison)
     hidden = np.flatnonzero(hidden_clients(comparison, shown_on, least).cells).tolist() if least > 1 else ()
-    return MethodChoice(baseline, lead, split, coloured, shown_on, alike, least, frozenset(hidden))
+    return Focus(baseline, lead, split, coloured, shown_on, alike, least, frozenset(hidden))
 
 
 def _most_alike(comparison: Comparison, values: Values, least: int) -> str:
     whole = with_groups(comparison, values, least)
-    known = len(comparison.federation.groups) > 1 and known_of(whole, ("eod_abs",))
+    known = len(comparison.federation.groups) > 1 and defined_metrics(whole, ("eod_abs",))
     return best_of(whole, comparison.labels, "eod_abs") if known else ""
 
 

@@ -4,14 +4,16 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from evenly.algorithms import METHODS
 from evenly.experiment.comparison import Comparison, Deployed, Incidents, Run
 from evenly.experiment.deployment import UNKNOWN, Flagged, InForce, LeftOut
-from evenly.report.choice import MethodChoice
 from evenly.report.disclosure import MANY, Hidden, hidden_clients, hidden_groups, hidden_words, withheld_client_metrics
-from evenly.report.group_values import groupings, rows_shown
-from evenly.report.html import Column, Html, element, grid, section, unbroken
-from evenly.report.values import SPLIT_WORDS
+from evenly.report.focus import Focus
+from evenly.report.group_values import group_split, groupings
+from evenly.report.html import Column, Html, element, grid, nonbreaking, section
+from evenly.report.values import SPLIT_WORDS, UNDEFINED
 
 # The section on who did not count in a deployment and why, and on who claimed more than the caps allow.
 
@@ -28,16 +30,16 @@ NEVER = "Who is left out does not teach the model. Look after those that are lef
 T = TypeVar("T")
 
 
-def left_out_section(comparison: Comparison, choice: MethodChoice) -> Html:
+def left_out_section(comparison: Comparison, focus: Focus) -> Html:
     """Nothing for a simulation. Hidden clients are not named, and where anything is hidden no numbers are quoted."""
     told = comparison.incidents
     if told is None:
         return Html("")
-    parts = [element("p", None, unbroken(_summary(comparison, told)))]
+    parts = [element("p", None, nonbreaking(_summary(comparison, told)))]
     if told.left_out:
-        parts += [_left_out_table(comparison, choice, told.left_out), element("p", {"class": "soft"}, NEVER)]
+        parts += [_left_out_table(comparison, focus, told.left_out), element("p", {"class": "soft"}, NEVER)]
     if told.flagged:
-        parts += [element("h3", None, "Flagged"), element("p", None, NO_PROOF), _flag_table(comparison, choice, told.flagged)]
+        parts += [element("h3", None, "Flagged"), element("p", None, NO_PROOF), _flag_table(comparison, focus, told.flagged)]
     return section("left-out", "Who was left out", *parts)
 
 
@@ -56,21 +58,21 @@ def _summary(comparison: Comparison, told: Incidents) -> str:
     return words + (older if silent else "")
 
 
-def _left_out_table(comparison: Comparison, choice: MethodChoice, left_out: Sequence[LeftOut]) -> Html:
+def _left_out_table(comparison: Comparison, focus: Focus, left_out: Sequence[LeftOut]) -> Html:
     by_client = _grouped(left_out, lambda one: (one.client, one.node if one.client == UNKNOWN else UNKNOWN))
     ordered = sorted(by_client, key=lambda own: -len(own))
-    rows = [[_name(comparison, choice, own[0]), f"{len(own):,}", _when(own), _why(own, choice)] for own in ordered[:MOST]]
+    rows = [[_name(comparison, focus, own[0]), f"{len(own):,}", _when(own), _why(own, focus)] for own in ordered[:MOST]]
     caption = "Whose replies did not count, how often, in which rounds and why."
     caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
     return grid(caption, [Column("Client"), Column("Times"), Column("Rounds", words=True), Column("Why", words=True)], rows)
 
 
-def _name(comparison: Comparison, choice: MethodChoice, one: LeftOut) -> str:
-    return f"node {one.node}" if one.client == UNKNOWN else _called(comparison, choice, one.client)
+def _name(comparison: Comparison, focus: Focus, one: LeftOut) -> str:
+    return f"node {one.node}" if one.client == UNKNOWN else _called(comparison, focus, one.client)
 
 
-def _called(comparison: Comparison, choice: MethodChoice, client: int) -> str:
-    return "a client that is not named" if client in choice.hidden else comparison.federation.names[client]
+def _called(comparison: Comparison, focus: Focus, client: int) -> str:
+    return "a client that is not named" if client in focus.hidden else comparison.federation.names[client]
 
 
 def _when(own: Sequence[LeftOut]) -> str:
@@ -81,26 +83,26 @@ def _when(own: Sequence[LeftOut]) -> str:
     return "; ".join(phase if rounds == "0" else f"{phase} {rounds}" for phase, rounds in told)
 
 
-def _why(own: Sequence[LeftOut], choice: MethodChoice) -> str:
+def _why(own: Sequence[LeftOut], focus: Focus) -> str:
     """Every kind of reason with how often, and of the most frequent the last sentence; sentences may quote numbers of people."""
     kinds = sorted(_grouped(own, lambda one: one.kind), key=lambda same: -len(same))
     several = len(kinds) > 1
     words = []
     for same in kinds[:MOST_REASONS]:
         often = f" ({len(same):,} times)" if several and len(same) > 1 else ""
-        words.append(f"{same[0].kind}{often}" if choice.least > 1 else f"{same[-1].reason}{often}")
+        words.append(f"{same[0].kind}{often}" if focus.least > 1 else f"{same[-1].reason}{often}")
     return "; ".join(words) + ("; and more" if len(kinds) > MOST_REASONS else "")
 
 
-def _flag_table(comparison: Comparison, choice: MethodChoice, flagged: Sequence[Flagged]) -> Html:
+def _flag_table(comparison: Comparison, focus: Focus, flagged: Sequence[Flagged]) -> Html:
     by_client = _grouped(flagged, lambda one: (one.flag.client, one.flag.what))
     ordered = sorted(by_client, key=lambda own: -len(own))
     rows = []
     for own in ordered[:MOST]:
         flag = own[-1].flag
         everybody = flag.client == UNKNOWN
-        name = "all who were left" if everybody else _called(comparison, choice, flag.client)
-        quiet = choice.least > 1 and flag.what == "examples"
+        name = "all who were left" if everybody else _called(comparison, focus, flag.client)
+        quiet = focus.least > 1 and flag.what == "examples"
         said = "not shown" if quiet else _amount(flag.what, flag.said)
         counted = "not shown" if quiet else _amount(flag.what, flag.counted)
         what = f"the cap of {said} cannot hold for so few" if everybody else WHAT.get(flag.what, flag.what)
@@ -157,7 +159,7 @@ WORDS = {
 }
 
 
-class Revealed(NamedTuple):
+class SentData(NamedTuple):
     """What a client that takes part in a round sends under one method."""
 
     label: str
@@ -171,15 +173,66 @@ class Revealed(NamedTuple):
         return [WORDS.get(name, name) for name in self.needs or ()]
 
 
-def revealed(comparison: Comparison, label: str) -> Revealed:
+def sent_data(comparison: Comparison, label: str) -> SentData:
     run = comparison.of(label)[0]
     title = METHODS[run.algorithm].title if run.algorithm in METHODS else ""
-    return Revealed(label, title, needs_of(run), float(run.trace.upload), float(run.trace.download))
+    return SentData(label, title, needs_of(run), float(run.trace.upload), float(run.trace.download))
 
 
 def needs_of(run: Run) -> tuple[str, ...] | None:
     """What a run's rule and sampling need of clients, in the order of WORDS; None if it is not known."""
     return None if run.needs is None else tuple(name for name in WORDS if name in run.needs)
+
+
+MOST_TOGETHER = 2  # names in one entry
+
+
+def privacy_section(comparison: Comparison) -> Html:
+    """What each method makes clients reveal."""
+    intro = (
+        "Besides its update, a client that takes part in a round tells the server the following: what its weight depends on and, where "
+        "clients are not drawn blindly, what the choice of clients depends on. The latter is told once: a few bytes, which are not counted "
+        "in what it sends."
+    )
+    columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
+    rows = [_reveals(own, name) for name, own in _alike(comparison).items()]
+    more = [element("li", None, text) for text in deployed_words(comparison)]
+    also = [element("p", None, "This is a deployment, so that the server is also told:"), element("ul", {"class": "words"}, *more)]
+    table = grid("Per client and round.", columns, rows)
+    return section("privacy", "What clients reveal", element("p", None, intro), table, *(also if more else ()))
+
+
+def _alike(comparison: Comparison) -> dict[str, SentData]:
+    """What is revealed, by method; settings of one method that reveal the same are one entry."""
+    found: dict[tuple[object, ...], list[SentData]] = {}
+    for label in comparison.labels:
+        own = sent_data(comparison, label)
+        found.setdefault((comparison.of(label)[0].algorithm, own.needs, own.upload, own.download), []).append(own)
+    return {_together([own.label for own in alike]): alike[0] for alike in found.values()}
+
+
+def _together(labels: list[str]) -> str:
+    return ", ".join(labels) if len(labels) <= MOST_TOGETHER else f"{labels[0]} and {len(labels) - 1} more settings of it"
+
+
+def _reveals(found: SentData, name: str) -> list[str]:
+    if found.needs is None:
+        words = element("span", None, "not known: the method is not in the registry")
+    elif not found.needs:
+        words = element("span", None, "nothing more")
+    else:
+        words = element("ul", None, *(element("li", None, text) for text in found.words))
+    return [name, words, size_text(found.upload), size_text(found.download)]
+
+
+def size_text(size: float) -> str:
+    """Bytes in words; "n/a" where nothing was recorded."""
+    if not np.isfinite(size):
+        return UNDEFINED
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size:.0f} bytes"
 
 
 # What clients of a deployment tell the server besides what the method needs: a census, evaluations, and updates one by one.
@@ -241,22 +294,22 @@ WHY = (
 KEPT = f", unless more than {MANY} are hidden, as here: so many cannot be solved for."
 
 
-def hidden_section(comparison: Comparison, choice: MethodChoice) -> Html:
+def hidden_section(comparison: Comparison, focus: Focus) -> Html:
     """Nothing where nothing was asked to be hidden."""
-    if choice.least < 2:
+    if focus.least < 2:
         return Html("")
-    items = [hidden_words([hidden_clients(comparison, choice.split, choice.least)], choice.least, what="client", whom="rows")]
-    if withheld := withheld_client_metrics(comparison, choice.split, choice.hidden, choice.least):
+    items = [hidden_words([hidden_clients(comparison, focus.split, focus.least)], focus.least, what="client", whom="rows")]
+    if withheld := withheld_client_metrics(comparison, focus.split, focus.hidden, focus.least):
         items.append(f"Withheld, because a hidden client could be read off: {', '.join(sorted(withheld))}.")
     for grouping in groupings(comparison.federation):
-        found = hidden_groups(comparison, rows_shown(comparison), choice.least, grouping.attribute)
+        found = hidden_groups(comparison, group_split(comparison), focus.least, grouping.attribute)
         cells = Hidden(found.cells[:, 1:], found.small[:, 1:], {})
-        items.append(_of(grouping.title, hidden_words([Hidden(found.cells[:, 0], found.small[:, 0], {})], choice.least, what="group")))
-        items.append(_of(grouping.title, hidden_words([cells], choice.least, what="rate of a group by label")))
+        items.append(_of(grouping.title, hidden_words([Hidden(found.cells[:, 0], found.small[:, 0], {})], focus.least, what="group")))
+        items.append(_of(grouping.title, hidden_words([cells], focus.least, what="rate of a group by label")))
         if found.withheld:
             items.append(_of(grouping.title, f"withheld: {', '.join(sorted(found.withheld))}."))
-    told = [element("li", None, unbroken(text)) for text in items if text] or [element("li", None, "Nothing had to be hidden.")]
-    intro = element("p", None, WHY.format(least=choice.least) + (KEPT if len(choice.hidden) > MANY else "."))
+    told = [element("li", None, nonbreaking(text)) for text in items if text] or [element("li", None, "Nothing had to be hidden.")]
+    intro = element("p", None, WHY.format(least=focus.least) + (KEPT if len(focus.hidden) > MANY else "."))
     return section("hidden", "What is not shown", intro, element("ul", {"class": "words"}, *told))
 
 

@@ -41,7 +41,7 @@ def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
     return [(aims[0], y) for y in aims[1:]]
 
 
-def in_question(tuning: Tuning) -> list[Tried]:
+def candidates(tuning: Tuning) -> list[Tried]:
     """The baseline and the trials that can be chosen: within the margin or, without one, on the front. With hardly any of them
     a chart would be empty, so all trials are shown, and how far they lie from the margin."""
     choice, every = tuning.choice, every_method(tuning)
@@ -52,14 +52,14 @@ def in_question(tuning: Tuning) -> list[Tried]:
 
 def room_of(tuning: Tuning) -> float:
     """How far a chart reaches beyond what is in question, as a share of it."""
-    if len(in_question(tuning)) == len(every_method(tuning)):
+    if len(candidates(tuning)) == len(every_method(tuning)):
         return 0.1  # nothing lies beyond
     return 0.35 if tuning.plan.within is None else 1.0  # a margin is narrow, and what lies just outside tells what it costs
 
 
 def view_of(tuning: Tuning, x: str, y: str) -> TuningView:
     """A trial that went wrong would press all others into a corner, so the view is made for those that can be chosen."""
-    at = np.array([[tried.means[x], tried.means[y]] for tried in in_question(tuning)])
+    at = np.array([[tried.means[x], tried.means[y]] for tried in candidates(tuning)])
     at = at[np.isfinite(at).all(1)]
     room = room_of(tuning) * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
     return TuningView(x, y, at.min(0) - room, at.max(0) + room)
@@ -141,7 +141,7 @@ def tooltip_of(tuning: Tuning) -> list[alt.Tooltip]:
     return [*words, *(alt.Tooltip(f"aim{i}:N", title=EVERY_METRIC[name].title) for i, name in enumerate(aims))]
 
 
-def said_of(tuning: Tuning, tried: Tried) -> dict[str, Any]:
+def trial_row(tuning: Tuning, tried: Tried) -> dict[str, Any]:
     """What pointing at a trial shows."""
     plan = tuning.plan
     aims = judged_by(plan.objectives, plan.keep, plan.within)
@@ -154,7 +154,7 @@ def said_of(tuning: Tuning, tried: Tried) -> dict[str, Any]:
 
 
 def _row(tuning: Tuning, tried: Tried, view: TuningView) -> dict[str, Any]:
-    row = said_of(tuning, tried)
+    row = trial_row(tuning, tried)
     for axis, name in (("x", view.x), ("y", view.y)):
         seeds = [value for value in tried.seen[name] if np.isfinite(value)]
         row |= {axis: tried.means[name], f"{axis}_low": min(seeds), f"{axis}_high": max(seeds)}
@@ -169,7 +169,7 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
     kinds, search = kinds_of(tuning), tuning.plan.space.searched[setting]
     low, high = _reach(tuning, aim)
     shown = [tried for tried in tuning.trials if low <= tried.means[aim] <= high]
-    rows = [{**said_of(tuning, tried), "setting": _place(search, tried.settings[setting]), "aim": tried.means[aim]} for tried in shown]
+    rows = [{**trial_row(tuning, tried), "setting": _place(search, tried.settings[setting]), "aim": tried.means[aim]} for tried in shown]
     y = alt.Y("aim:Q", axis=alt.Axis(title=axis_title(aim), tickCount=5), scale=alt.Scale(domain=[low, high], nice=False, zero=False))
     marks = alt.Chart(values(rows)).mark_point(filled=True, opacity=0.9)
     base = marks.encode(x=_axis(search, setting), y=y, color=colour_of(kinds), shape=shape_of(kinds), tooltip=tooltip_of(tuning))
@@ -183,7 +183,7 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
     return finish(layers, title=title, description=f"{title}: one point for each of {len(rows)} settings.", height=260)
 
 
-def left_out(tuning: Tuning, aim: str) -> int:
+def count_outside(tuning: Tuning, aim: str) -> int:
     """How many trials lie outside of what is drawn, or have no value."""
     low, high = _reach(tuning, aim)
     return sum(not low <= tried.means[aim] <= high for tried in tuning.trials)
@@ -191,7 +191,7 @@ def left_out(tuning: Tuning, aim: str) -> int:
 
 def _reach(tuning: Tuning, aim: str) -> tuple[float, float]:
     """From the best to the worst of those that can be chosen, and some room."""
-    means = np.array([tried.means[aim] for tried in in_question(tuning)])
+    means = np.array([tried.means[aim] for tried in candidates(tuning)])
     means = means[np.isfinite(means)]
     room = room_of(tuning) * max(float(np.ptp(means)), 1e-3 * float(np.abs(means).max()), 1e-9)
     return float(means.min()) - room, float(means.max()) + room

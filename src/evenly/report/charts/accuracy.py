@@ -9,7 +9,7 @@ import numpy as np
 from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import METRICS, measure
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
-from evenly.report.values import SPLIT_WORDS, client_accuracy, influence, served
+from evenly.report.values import SPLIT_WORDS, client_accuracy, client_means, influence
 
 # How client accuracy is distributed under each method: a histogram, the clients below it, and two lines to compare.
 
@@ -56,7 +56,7 @@ def _around(least: float, most: float, step: int) -> Span:
     return Span(low, high, step)
 
 
-def shown_span(comparison: Comparison, labels: Sequence[str], split: str = "test") -> Span:
+def accuracy_span(comparison: Comparison, labels: Sequence[str], split: str = "test") -> Span:
     found = [client_accuracy(run, split)[0] for label in labels for run in comparison.of(label)]
     return span_of(np.concatenate(found))
 
@@ -66,7 +66,7 @@ def distribution(comparison: Comparison, labels: Sequence[str], split: str = "te
 
     Hidden clients are counted and have no dot.
     """
-    span, word = shown_span(comparison, labels, split), SPLIT_WORDS[split]
+    span, word = accuracy_span(comparison, labels, split), SPLIT_WORDS[split]
     layers = [_bars(comparison, labels, split, span)]
     if sum(len(comparison.of(label)) for label in labels) * comparison.federation.clients <= MOST_POINTS:
         layers.append(_clients(comparison, labels, split, span, hidden))
@@ -298,7 +298,7 @@ class NamedClient(NamedTuple):
 
 def named_accuracy(comparison: Comparison, labels: Sequence[str], split: str, hidden: Collection[int], average: float) -> alt.LayerChart:
     """Every client's accuracy under each method, means over seeds, the worst served by the first method on top."""
-    found = {label: served(comparison, label, split) for label in labels}
+    found = {label: client_means(comparison, label, split) for label in labels}
     title = f"{SPLIT_WORDS[split].capitalize()} accuracy of every client"
     marks = {label: own.accuracy for label, own in found.items()}
     own = NamedClient(title, "Accuracy (%)", marks, found[labels[0]].rows, rule=average)
