@@ -7,37 +7,22 @@ falls only the worst-served client counts. Run it with `python examples/own_meth
 import evenly
 from evenly.algorithms import Method
 from evenly.algorithms.weights import softmax_shares
-from evenly.data.federation import Census
-from evenly.records import is_number, leaf, record, require
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.records import leaf, record
+from evenly.types import Array, Rule, Signals, Tree
 
 
 @record
-class Urgent:
+class Urgent(Rule):
     """Weigh clients by a softmax of their losses."""
 
-    temperature: float = leaf(default=1.0, doc="how much a difference in loss matters: less the larger it is")
-
-    def __post_init__(self) -> None:
-        if is_number(self.temperature):
-            require(self.temperature > 0, f"temperature must be above 0, got {self.temperature}.")
+    temperature: float = leaf(default=1.0, above=0, doc="how much a difference in loss matters: less the larger it is")
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"loss"})  # what clients must reveal besides their update
 
-    @property
-    def counts_sizes(self) -> bool:
-        return False
-
-    def init(self, census: Census) -> Tree:
-        return ()
-
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return softmax_shares(signals.loss / self.temperature, signals.returned), state
-
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return total, state
 
 
 METHOD = Method(name="urgent", title="Urgent", reference="this example", formula="aₖ ∝ exp(Fₖ / T)", rule=Urgent)

@@ -19,9 +19,9 @@ class Pair:
 
 def test_a_record_is_frozen_and_keyword_only():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Pair().rate = 1.0
+        Pair().rate = 1.0  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(TypeError):
-        Pair(0.5)
+        Pair(0.5)  # pyright: ignore[reportCallIssue]
 
 
 def test_only_leaves_are_leaves():
@@ -34,9 +34,9 @@ def test_a_new_leaf_does_not_recompile_and_a_new_shape_does():
     compiled = jax.jit(lambda pair: jnp.asarray(pair.rate) ** pair.power)
     assert compiled(Pair(rate=3.0)) == 9
     assert compiled(Pair(rate=4.0)) == 16
-    assert compiled._cache_size() == 1
+    assert compiled._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
     assert compiled(Pair(rate=2.0, power=3)) == 8
-    assert compiled._cache_size() == 2
+    assert compiled._cache_size() == 2  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_records_stack_and_unstack():
@@ -78,3 +78,50 @@ def test_trees_are_added_run_by_run(axis: int):
     np.testing.assert_array_equal(trees.square_norm(chosen, axis), [7, 7, 63, 112])
     assert trees.size(tree) == 28
     assert trees.square_norm(tree) == 28
+
+
+@record
+class Bounded:
+    """Fields with every kind of requirement."""
+
+    rate: float = leaf(default=0.5, above=0, most=1, doc="step size")
+    pull: float | None = leaf(default=None, least=0, below=2)
+    steps: int = static(default=1, least=1)
+    share: float = static(default=0.5, above=0)
+    order: str = static(default="up", choices=("up", "down"))
+    form: str = static(default="a", choices=("a", "b", "c"))
+    whole: bool = static(default=False)
+
+
+@pytest.mark.parametrize(
+    "values, sentence",
+    [
+        ({"rate": 0}, "rate must be above 0 and at most 1, got 0. Meaning: step size."),
+        ({"rate": 1.5}, "rate must be above 0 and at most 1, got 1.5. Meaning: step size."),
+        ({"rate": float("nan")}, "rate must be above 0 and at most 1, got nan. Meaning: step size."),
+        ({"pull": -1}, "pull must be at least 0 and below 2, got -1."),
+        ({"pull": 2}, "pull must be at least 0 and below 2, got 2."),
+        ({"steps": 0}, "steps must be a whole number of at least 1, got 0."),
+        ({"steps": 1.0}, "steps must be a whole number of at least 1, got 1.0."),
+        ({"steps": True}, "steps must be a whole number of at least 1, got True."),
+        ({"share": "all"}, "share must be above 0, got 'all'."),
+        ({"order": "left"}, "order must be 'up' or 'down', got 'left'."),
+        ({"form": ["a"]}, "form must be one of a, b, c, got ['a']."),
+        ({"whole": 1}, "whole must be true or false, got 1."),
+    ],
+)
+def test_a_value_that_its_field_does_not_allow_is_refused(values: dict, sentence: str):
+    with pytest.raises(ValueError) as caught:
+        Bounded(**values)
+    assert str(caught.value) == sentence
+
+
+def test_values_at_the_bounds_are_legal():
+    Bounded(rate=1, pull=0, steps=1, share=2, order="down", form="c", whole=True)
+    Bounded(rate=1e-9, pull=1.999, share=1e-9)
+
+
+def test_arrays_in_the_place_of_numbers_are_not_checked():
+    stacked = trees.stack([Bounded(rate=0.1, pull=0.0), Bounded(rate=0.2, pull=1.0)])
+    np.testing.assert_array_equal(jax.vmap(lambda one: -one.rate)(stacked), np.float32([-0.1, -0.2]))  # pyright: ignore[reportArgumentType]
+    assert replace(stacked, rate=-stacked.rate).rate.tolist() == pytest.approx([-0.1, -0.2])

@@ -1,15 +1,17 @@
-"""The whole system in one page: what a round is made of.
+"""The parts of a federated method and the data that pass between them: the system on one page.
 
-One round, for every method:
+Every method performs a round in five steps:
 
-    select   who takes part                          cohort = select(...)
-    measure  clients look at the model they received  signals
-    weigh    scalars decide the weights               coefficients, state = rule.weigh(state, signals)
-    train    clients train; vectors are only summed   total = coefficients @ vectors
-    step     how far the server moves                 change, state = rule.step(state, signals, effort, total)
+    select   choose the clients that take part             cohort = select(...)
+    measure  clients evaluate the model they received      signals
+    weigh    compute a coefficient for each client         coefficients, state = rule.weigh(state, signals)
+    train    clients train; their vectors are only summed  total = coefficients @ vectors
+    step     compute the change of the model               change, state = rule.step(state, signals, effort, total)
 
-A vector is *trained minus received*. Signals are known before training, effort only after it. Everything below is
-written for one run; the simulator carries many runs at once (see `evenly.simulate`).
+A *vector* is the trained model minus the received model. Signals are available before training, effort only after it.
+An `Algorithm` combines the parts. The protocols describe one run; the simulator vectorises them over many runs (see `evenly.simulate`).
+
+Shapes are written in brackets: K is the number of slots in a cohort, n the number of rows.
 """
 
 from collections.abc import Mapping
@@ -28,7 +30,7 @@ __all__ = [
     "Seeds", "Select", "Server", "Several", "Shard", "Signals", "Task", "Trace", "Tree", "Work",
 ]  # fmt: skip
 
-Tree = Any  # a pytree of arrays: a model, an update, a rule's state
+Tree = Any  # a pytree of arrays: a model, an update, or the state of a rule
 Key = jax.Array
 Array = jax.Array
 
@@ -36,159 +38,313 @@ Array = jax.Array
 class Task(Protocol):
     """A model and its loss.
 
-    `joint` says that `losses` and `predict` also accept parameters with one extra trailing axis, the runs, and then
-    return [n, runs]: linear models do, so that a whole sweep is one matrix product. Others are vmapped.
+    Implementations are records (see `evenly.records`), so that they can be passed to compiled functions. `evenly.models` has
+    linear models and networks; `evenly.models.Custom` and `from_equinox` wrap any other JAX model.
     """
 
     @property
-    def joint(self) -> bool: ...
+    def joint(self) -> bool:
+        """Whether `losses` and `predict` also accept parameters with a trailing axis of runs and then return [n, runs].
+
+        Linear models do, so that a sweep is one matrix product. Other models are vmapped.
+        """
+        ...
+
     @property
-    def reduction(self) -> str: ...  # "mean" or "sum": how a batch's losses become one number
-    def init(self, key: Key) -> Tree: ...
-    def losses(self, params: Tree, shard: Shard) -> Array: ...  # [n]
-    def penalty(self, params: Tree) -> Array | float: ...  # added to the reduced loss
-    def predict(self, params: Tree, x: Array) -> Array: ...  # [n], class numbers
+    def reduction(self) -> str:
+        """How the losses of a batch become one number: "mean" or "sum"."""
+        ...
+
+    def init(self, key: Key) -> Tree:
+        """Initial parameters: a pytree of float arrays."""
+        ...
+
+    def losses(self, params: Tree, shard: Shard) -> Array:
+        """Loss of each row. [n]"""
+        ...
+
+    def penalty(self, params: Tree) -> Array | float:
+        """Regularisation term, added to the reduced loss."""
+        ...
+
+    def predict(self, params: Tree, x: Array) -> Array:
+        """Predicted class number of each row. [n]"""
+        ...
 
 
 class Signals(NamedTuple):
-    """What clients say before training, stacked [K]. Entries that the rule does not need are None."""
+    """What the clients of a round report before training, stacked over the slots [K].
 
-    client: Any  # which client sits in each slot
-    returned: Any  # whether its update counts
-    examples: Any  # training rows
-    loss: Any = None  # of the model received, on training rows
-    table: Any = None  # [K, groups, labels, outcomes] counts of the model received, on training rows
-    cell_loss: Any = None  # [K, groups, labels] summed losses of the model received, on training rows
-    valid_table: Any = None  # [K, groups, labels, outcomes] counts of the model received, on validation rows
-    unprivileged: Any = None  # training rows of people in unprivileged groups
-    choice: Any = None  # cluster or group chosen
-    gram: Any = None  # [K, K] inner products of the vectors: only rules that need the vectors themselves, after training
-    chance: Any = None  # [2] uniform numbers of this round, for rules that draw
+    Fields that are not in the `needs` of the rule are None.
+    """
+
+    client: Any  # number of the client in each slot
+    returned: Any  # bool: whether the client's update counts
+    examples: Any  # number of training rows
+    loss: Any = None  # mean loss of the received model on the training rows
+    table: Any = None  # [K, groups, labels, outcomes] predictions of the received model on the training rows, counted
+    cell_loss: Any = None  # [K, groups, labels] losses of the received model on the training rows, summed
+    valid_table: Any = None  # [K, groups, labels, outcomes] like `table`, on the validation rows
+    unprivileged: Any = None  # number of training rows of people in unprivileged groups
+    choice: Any = None  # which of several models the client uses
+    gram: Any = None  # [K, K] inner products of the vectors; for rules that need the vectors themselves, after training
+    chance: Any = None  # [2] uniform random numbers of this round
 
 
 class Effort(NamedTuple):
-    """What is known only after training, stacked [K]."""
+    """What the clients of a round report after training, stacked over the slots [K]."""
 
-    square_norm: Any = None  # of each vector
+    square_norm: Any = None  # squared Euclidean norm of each vector
 
 
 @runtime_checkable
 class Work(Protocol):
-    """What a client minimises and sends. Written so that hyper-parameters may carry a trailing run axis.
+    """The local training of a client: what it minimises and which vector it sends.
 
-    `start`, then `step` for every batch, then `finish` make up training; `epochs`, `batch_size` and `shuffle` say which
-    batches there are. `memory` is what a client keeps between the rounds it takes part in (None: nothing).
+    `start`, one `step` for each batch, and `finish` make up the training of one round. `epochs`, `batch_size`, `shuffle` and
+    `max_steps` determine the batches. A client may keep a *memory*, such as a personal model, between the rounds it takes part in.
+    Hyper-parameters may carry a trailing axis of runs.
     """
 
     @property
-    def epochs(self) -> int: ...
+    def epochs(self) -> int:
+        """Passes over the training rows in a round."""
+        ...
+
     @property
-    def batch_size(self) -> int: ...
+    def batch_size(self) -> int:
+        """Rows in a batch; the last batch of an epoch may be smaller."""
+        ...
+
     @property
-    def shuffle(self) -> bool: ...
+    def shuffle(self) -> bool:
+        """Whether rows are visited in random order."""
+        ...
+
     @property
-    def max_steps(self) -> int: ...  # local steps in a round at most; 0: no limit
-    def remember(self, model: Tree) -> Tree: ...  # the memory of a client that was never chosen
-    def start(self, task: Task, received: Tree, memory: Tree) -> Tree: ...
-    def step(self, task: Task, received: Tree, local: Tree, batch: Shard) -> Tree: ...
-    def finish(self, task: Task, received: Tree, local: Tree) -> tuple[Tree, Tree]: ...  # vector, memory
-    def deploy(self, model: Tree, memory: Tree) -> Tree: ...  # what a client uses, from the shared model and its memory
+    def max_steps(self) -> int:
+        """Largest number of local steps in a round; 0 means no limit."""
+        ...
+
+    def remember(self, model: Tree) -> Tree:
+        """Memory of a client that has not taken part yet, from the initial model; None without memory."""
+        ...
+
+    def start(self, task: Task, received: Tree, memory: Tree) -> Tree:
+        """Local state before the first batch."""
+        ...
+
+    def step(self, task: Task, received: Tree, local: Tree, batch: Shard) -> Tree:
+        """Local state after one more batch."""
+        ...
+
+    def finish(self, task: Task, received: Tree, local: Tree) -> tuple[Tree, Tree]:
+        """The vector that is sent, and the new memory."""
+        ...
+
+    def deploy(self, model: Tree, memory: Tree) -> Tree:
+        """The model that a client uses for predictions, from the shared model and its memory."""
+        ...
 
 
 @runtime_checkable
 class Rule(Protocol):
-    """How much each client counts, and how far the server moves.
+    """The server side of a method: one coefficient for each client, and the change of the model.
 
-    `needs` names what clients must reveal besides their update: fields of `Signals` and `Effort`.
-    Coefficients are 0 where a client did not return, and sum to 1 unless the rule documents otherwise.
+    A rule is a record. Only `weigh` must be implemented by a class that derives from `Rule`; all other members have defaults.
+
+    Example:
+        Every client that returned has the same coefficient:
+
+        >>> from evenly.algorithms.weights import shares
+        >>> from evenly.records import record
+        >>> from evenly.types import Rule, Signals
+        >>> @record
+        ... class PlainMean(Rule):
+        ...     def weigh(self, state, signals):
+        ...         return shares(signals.returned * 1.0, signals.returned), state
+        >>> signals = Signals(client=np.arange(3), returned=np.array([True, False, True]), examples=None)
+        >>> PlainMean().weigh((), signals)[0].tolist()
+        [0.5, 0.0, 0.5]
     """
 
     @property
-    def needs(self) -> frozenset[str]: ...
+    def needs(self) -> frozenset[str]:
+        """Fields of `Signals` and `Effort` that the rule reads, so that clients must report them.
+
+        By default the number of training rows if sizes count, else nothing.
+        """
+        return frozenset({"examples"} if self.counts_sizes else ())
+
     @property
-    def counts_sizes(self) -> bool: ...  # whether larger clients get larger coefficients
-    def init(self, census: Census) -> Tree: ...
-    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]: ...
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]: ...
+    def counts_sizes(self) -> bool:
+        """Whether larger clients get larger coefficients. By default, whether the rule has a field `weights` that is "size"."""
+        return getattr(self, "weights", "") == "size"
+
+    def init(self, census: Census) -> Tree:
+        """State of the rule before the first round. By default empty."""
+        return ()
+
+    def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
+        """Coefficients and the next state.
+
+        Coefficients are 0 for clients that did not return, and sum to 1 unless the rule documents otherwise. [K]
+        """
+        ...
+
+    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
+        """Change of the model and the next state, from `total`, the sum of coefficients times vectors. By default `total` itself."""
+        return total, state
 
 
 @runtime_checkable
 class RowRule(Rule, Protocol):
-    """A rule that also tells clients how much each kind of row counts in their loss, as known after the last round."""
+    """A rule that also weights rows in the clients' loss, by group and label, with weights that follow from the last round."""
 
-    def row_weights(self, state: Tree) -> Array: ...  # [groups, labels]
+    def row_weights(self, state: Tree) -> Array:
+        """Weight of the rows of each group and label. [groups, labels]"""
+        ...
 
 
 @runtime_checkable
 class ReportingRule(Rule, Protocol):
-    """A rule that counted something that the reader of a run's results should know."""
+    """A rule that counts events which readers of the results should see."""
 
-    def report(self, state: Tree) -> dict[str, Array]: ...  # scalars of the whole run, from the last state
+    def report(self, state: Tree) -> dict[str, Array]:
+        """Scalars by name, from the state after the last round."""
+        ...
 
 
 @runtime_checkable
 class Several(Rule, Protocol):
-    """A rule that keeps several models, of which every client is served one.
+    """A rule that trains several models. Each client uses one of them.
 
-    Its coefficients are [models, K], and `step` is given a total with one entry for each model in front. The client's choice
-    among the models is `Signals.choice`: "known" takes it from the federation, "rank-clustering" finds it once before training,
-    the others ("lowest-loss", "one-shot", "binary") are measured by clients, before training, on the models they received.
+    Coefficients are [models, K], and the total in `step` has a leading axis of models. `Signals.choice` holds the model that each
+    client uses.
     """
 
     @property
-    def groups(self) -> int: ...  # how many models; 0: as many as the federation has groups of clients
+    def groups(self) -> int:
+        """Number of models; 0 means as many as the federation has groups of clients."""
+        ...
+
     @property
-    def inference(self) -> str: ...  # how clients come to their model
+    def inference(self) -> str:
+        """How the choice of each client is determined.
+
+        "known" takes it from the federation. "rank-clustering" computes it once before training. With "lowest-loss", "one-shot" and
+        "binary" clients compute it in every round from the models they received.
+        """
+        ...
+
     @property
-    def known_votes(self) -> bool: ...  # whether the federation's groups count while training, and clients choose what they are served
+    def known_votes(self) -> bool:
+        """Whether training uses the federation's groups, so that clients infer only the model that serves them."""
+        ...
+
     @property
-    def apart(self) -> bool: ...  # whether clients train the model they chose; else all of them train one shared model
+    def apart(self) -> bool:
+        """Whether each client trains the model it chose; otherwise all clients train one shared model."""
+        ...
+
     @property
-    def final_pass(self) -> bool: ...  # whether everybody takes part in one more round at the end
+    def final_pass(self) -> bool:
+        """Whether all clients take part in one additional round at the end."""
+        ...
 
 
 @runtime_checkable
 class Network(Protocol):
-    """What a method makes of the task before anything is trained, such as a network whose weights are drawn and stay."""
+    """A transformation of the task before training, such as freezing random weights and learning which of them to keep."""
 
-    def of(self, task: Task, seed: int) -> Task: ...
+    def of(self, task: Task, seed: int) -> Task:
+        """The task that is trained instead of `task`; `seed` is the seed of the initial model."""
+        ...
 
 
 @runtime_checkable
 class Prepare(Protocol):
-    """What a client does once with its training rows, before the first round: how much each counts in its loss."""
+    """Weights of a client's training rows, computed once before the first round."""
 
-    def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray: ...  # one client's rows, [n] -> [n]
+    def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray:
+        """Weight of each row, from the labels and groups of one client's rows. [n]"""
+        ...
 
 
 @runtime_checkable
 class Select(Protocol):
-    """Who takes part. Runs on the host; `generator` is keyed by the round, so no draw depends on earlier ones.
-
-    `needs` names what the server must know of clients to choose them: fields of `Signals`.
-    """
+    """The sampling of clients. It runs on the host and is called once for each round."""
 
     @property
-    def needs(self) -> frozenset[str]: ...
+    def needs(self) -> frozenset[str]:
+        """Fields of `Signals` that the server must know of all clients before the first round."""
+        ...
+
     @property
-    def by_size(self) -> bool: ...  # whether larger clients are drawn more often
-    def slots(self, census: Census) -> int: ...
-    def init(self, census: Census) -> Any: ...
-    def __call__(self, state: Any, generator: np.random.Generator) -> tuple[np.ndarray, Any]: ...
+    def by_size(self) -> bool:
+        """Whether larger clients are sampled more often."""
+        ...
+
+    def slots(self, census: Census) -> int:
+        """Number of clients in a round."""
+        ...
+
+    def init(self, census: Census) -> Any:
+        """State of the sampling before the first round."""
+        ...
+
+    def __call__(self, state: Any, generator: np.random.Generator) -> tuple[np.ndarray, Any]:
+        """Numbers of the clients of a round [slots], and the next state.
+
+        The generator is seeded with the round, so no draw depends on earlier draws.
+        """
+        ...
 
 
 @runtime_checkable
 class Server(Protocol):
-    """How the change decided by the rule moves the model (an optax optimiser; without one it is added)."""
+    """How the server applies the change that the rule computed. Without a server, the change is added to the model.
 
-    def init(self, model: Tree) -> Tree: ...
-    def update(self, change: Tree, state: Tree, model: Tree) -> tuple[Tree, Tree]: ...
-    def serve(self, model: Tree, state: Tree) -> Tree: ...  # the model that clients are given to use
+    A class that derives from `Server` must implement only `update`.
+    """
+
+    def init(self, model: Tree) -> Tree:
+        """State of the server before the first round. By default empty."""
+        return ()
+
+    def update(self, change: Tree, state: Tree, model: Tree) -> tuple[Tree, Tree]:
+        """The new model and the next state."""
+        ...
+
+    def serve(self, model: Tree, state: Tree) -> Tree:
+        """The model that clients use for predictions. By default the trained model."""
+        return model
 
 
 @record
 class Algorithm:
-    """A federated method: parts that compose. Leaves of the parts are hyper-parameters and may be swept."""
+    """A federated method, assembled from parts. `evenly.algorithm` builds one from its notation.
+
+    Numbers in the parts that are not static are hyper-parameters: they can be swept without compiling again.
+
+    Args:
+        work: Local training of the clients.
+        rule: Coefficients of the clients and change of the model.
+        select: Sampling of clients.
+        server: How the server applies the change; None adds it to the model.
+        prepare: Weights of training rows, computed before the first round; None gives all rows the weight 1.
+        network: Transformation of the task before training; None leaves it as it is.
+        label: Name in results; the notation where the algorithm was built from one.
+
+    Raises:
+        ValueError: If both the sampling and the rule count sizes.
+
+    Example:
+        >>> import evenly
+        >>> built = evenly.algorithm("q-fedavg(q=2)+uniform(clients=5)")
+        >>> built.rule.q, built.select.clients, sorted(built.needs)
+        (2, 5, ['loss', 'square_norm'])
+    """
 
     work: Work
     rule: Rule
@@ -199,26 +355,37 @@ class Algorithm:
     label: str = static(default="")
 
     def task(self, task: Task, seeds: "Seeds") -> Task:
-        """The task that is trained."""
+        """The task that is trained: `task`, or what `network` makes of it."""
         return task if self.network is None else self.network.of(task, seeds.model)
 
     def __post_init__(self) -> None:
         # JAX rebuilds records with placeholders inside; those carry no rule to check.
         if isinstance(self.rule, Rule) and isinstance(self.select, Select) and self.rule.counts_sizes and self.select.by_size:
             raise ValueError(
-                f"{self.label or type(self.rule).__name__}: sizes would count twice, once because larger clients are sampled more "
-                "often and once because their updates weigh more. Use equal weights with sampling by size, or sample uniformly."
+                f"{self.label or type(self.rule).__name__}: client sizes would count twice, because larger clients are sampled more often "
+                "and their updates also get larger coefficients. Use weights=equal with sampling by size, or sample uniformly."
             )
 
     @property
     def needs(self) -> frozenset[str]:
-        """What clients reveal besides their update, to be weighed and to be chosen."""
+        """Fields of `Signals` and `Effort` that clients reveal besides their update, for the rule and for the sampling."""
         return self.rule.needs | self.select.needs
 
 
 @record
 class Seeds:
-    """Four independent seeds: the data split, the first model, who takes part, and the order of batches."""
+    """Independent seeds of a run.
+
+    Args:
+        data: Seed of the split into training, validation and test rows, where the data are generated or partitioned.
+        model: Seed of the initial model.
+        cohort: Seed of client sampling and dropout.
+        batches: Seed of the order of batches.
+
+    Example:
+        >>> Seeds.all(3).cohort, Seeds(batches=1).cohort
+        (3, 0)
+    """
 
     data: int = static(default=0)
     model: int = static(default=0)
@@ -227,6 +394,7 @@ class Seeds:
 
     @staticmethod
     def all(seed: int) -> "Seeds":
+        """The same seed four times."""
         return Seeds(data=seed, model=seed, cohort=seed, batches=seed)
 
 
@@ -234,18 +402,22 @@ NO_CHOICE = np.zeros((0, 0), np.int32)
 
 
 class Trace(NamedTuple):
-    """What a run leaves behind: counts, not metrics. Every metric is a function of it."""
+    """The result of a run: counts and losses at each evaluation, the cohorts, and the final model.
 
-    rounds: np.ndarray  # [evaluations] number of rounds done at each evaluation
-    tables: np.ndarray  # int32 [evaluations, splits, clients, groups, labels, outcomes]
+    Every metric is a function of these counts. `evenly.final_metrics` computes the metrics of the last evaluation.
+    The splits are training, validation and test, in this order.
+    """
+
+    rounds: np.ndarray  # [evaluations] number of rounds before each evaluation
+    tables: np.ndarray  # int32 [evaluations, splits, clients, groups, labels, outcomes] number of rows
     losses: np.ndarray  # float32 [evaluations, splits, clients] mean loss; NaN without rows
-    central: np.ndarray  # int32 [evaluations, groups, labels, outcomes] on the central test set
-    cohort: np.ndarray  # int32 [rounds, K]
-    weights: np.ndarray  # float32 [rounds, K] final coefficients; 0 where an update did not count
-    excluded: np.ndarray  # int32 [clients] how often a client's update or loss was not finite
-    upload: float  # bytes each client sends in a round
-    download: float  # bytes each client receives in a round
-    model: Tree  # the final model; several of them, stacked in front, where clients are served different ones
-    reports: Mapping[str, float] = {}  # what the rule counted over the run, if anything
-    choice: np.ndarray = NO_CHOICE  # int32 [evaluations, clients] which of several models each client is served; else empty
-    panel: np.ndarray | None = None  # int32 the clients in tables, losses and choice, where not all were evaluated; None: all
+    central: np.ndarray  # int32 [evaluations, groups, labels, outcomes] number of rows of the central test set
+    cohort: np.ndarray  # int32 [rounds, K] number of the client in each slot
+    weights: np.ndarray  # float32 [rounds, K] coefficients; 0 where an update did not count
+    excluded: np.ndarray  # int32 [clients] number of rounds in which a client's update or loss was not finite
+    upload: float  # bytes that each client sends in a round
+    download: float  # bytes that each client receives in a round
+    model: Tree  # final model; with several models, they are stacked on a leading axis
+    reports: Mapping[str, float] = {}  # scalars that the rule reported
+    choice: np.ndarray = NO_CHOICE  # int32 [evaluations, clients] which of several models each client uses; empty with one model
+    panel: np.ndarray | None = None  # int32 numbers of the evaluated clients in tables, losses and choice; None means all

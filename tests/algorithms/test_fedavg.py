@@ -56,21 +56,21 @@ def test_only_the_ratio_of_sizes_matters(case: Round, factor: int):
 
 
 def test_weights_follow_the_sampling():
-    assert algorithm("fedavg+weighted").rule.weights == "equal"
-    assert algorithm("fedavg+uniform").rule.weights == "size"
-    assert algorithm("fedavg+full").rule.weights == "size"
-    assert algorithm("fedavg(weights=equal)+uniform").rule.weights == "equal"
+    assert algorithm("fedavg+weighted").rule.weights == "equal"  # pyright: ignore[reportAttributeAccessIssue]
+    assert algorithm("fedavg+uniform").rule.weights == "size"  # pyright: ignore[reportAttributeAccessIssue]
+    assert algorithm("fedavg+full").rule.weights == "size"  # pyright: ignore[reportAttributeAccessIssue]
+    assert algorithm("fedavg(weights=equal)+uniform").rule.weights == "equal"  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedsgd"])
 def test_counting_sizes_twice_is_refused(name: str):
-    with pytest.raises(ValueError, match=rf"^{name}.*: sizes would count twice, .* or sample uniformly\.$"):
+    with pytest.raises(ValueError, match=rf"^{name}.*: client sizes would count twice, .* or sample uniformly\.$"):
         algorithm(f"{name}(weights=size)+weighted")
 
 
 def test_counting_sizes_twice_is_refused_when_parts_are_put_together_by_hand():
     work = algorithm("fedavg").work
-    with pytest.raises(ValueError, match=r"^FedAvg: sizes would count twice"):
+    with pytest.raises(ValueError, match=r"^FedAvg: client sizes would count twice"):
         Algorithm(work=work, rule=FedAvg(weights="size"), select=Weighted())
     assert Algorithm(work=work, rule=FedAvg(weights="size"), select=Full()).label == ""
 

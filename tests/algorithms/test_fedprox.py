@@ -63,10 +63,10 @@ def test_a_strong_pull_keeps_the_model_near_the_start(simulated: Simulated):
 
 
 def test_negative_mu_is_refused():
-    with pytest.raises(ValueError, match=r"^fedprox: mu must be at least 0, got -0\.1\. Use 0 for plain local training\.$"):
+    with pytest.raises(ValueError, match=r"^fedprox: mu must be at least 0, got -0\.1\. Meaning: .*$"):
         algorithm("fedprox(mu=-0.1)")
 
 
 def test_mu_has_a_default_above_zero():
-    assert algorithm("fedprox").work.mu == 0.1
-    assert algorithm("fedavg").work.mu == 0
+    assert algorithm("fedprox").work.mu == 0.1  # pyright: ignore[reportAttributeAccessIssue]
+    assert algorithm("fedavg").work.mu == 0  # pyright: ignore[reportAttributeAccessIssue]

@@ -250,7 +250,7 @@ def test_the_example_of_the_specification():
     ],
 )
 def test_settings_that_cannot_be(text: str, words: str):
-    with pytest.raises(ValueError, match=f"^{words}$"):
+    with pytest.raises(ValueError, match=f"^{words}( Meaning: .*)?$"):
         algorithm(text)
 
 

@@ -18,13 +18,13 @@ def test_sweeps_become_one_row_each():
 
 def test_training_settings_reach_methods_that_have_them():
     (first, *_) = plan(training={"learning_rate": 0.5, "batch_size": 7}).variants()
-    assert first.members[0].work.learning_rate == 0.5
+    assert first.members[0].work.learning_rate == 0.5  # pyright: ignore[reportAttributeAccessIssue]
     assert first.members[0].work.batch_size == 7
 
 
 def test_a_method_keeps_its_own_setting():
     (only,) = plan(methods=("fedavg(learning_rate=0.2)",), training={"learning_rate": 0.5}).variants()
-    assert only.members[0].work.learning_rate == 0.2
+    assert only.members[0].work.learning_rate == 0.2  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_device_specific_q_is_one_row_with_eight_models():
@@ -68,7 +68,7 @@ def test_bad_plans_are_refused(changes, sentence):
     ("changes", "sentence"),
     [
         ({"methods": ("fedavgg",)}, "Did you mean 'fedavg'"),
-        ({"methods": ("q-fedavg(q=-1)",)}, "q-fedavg: q must be at least 0, got -1. Use q = 0 for FedAvg"),
+        ({"methods": ("q-fedavg(q=-1)",)}, "q-fedavg: q must be at least 0, got -1. Meaning: fairness: 0 is FedAvg"),
         ({"methods": ("q-fedavg(q=[])",)}, "at least one value"),
         ({"methods": ("fedavg,fedavg",)}, "given twice"),
         ({"methods": ("fedavg(weights=size)",)}, "sizes would count twice"),

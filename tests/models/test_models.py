@@ -207,7 +207,7 @@ def test_every_named_model_fits_the_federation_it_was_built_for(name: str):
         (lambda: Softmax(features=0, classes=2), "softmax: features must be a whole number of at least 1, got 0"),
         (lambda: Softmax(features=1, classes=1), "softmax: classes must be a whole number of at least 2, got 1"),
         (lambda: Logistic(features=1, reduction="max"), "logistic: reduction must be 'mean' or 'sum', got 'max'"),
-        (lambda: LinearSVM(features=1, regularisation=-1.0), "svm: regularisation must be at least 0, got -1.0"),
+        (lambda: LinearSVM(features=1, regularisation=-1.0), "regularisation must be at least 0, got -1.0"),
     ],
 )
 def test_wrong_settings_are_refused(build: Any, message: str):

@@ -10,14 +10,14 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.algorithms.fedavg import FedAvg
-from evenly.data.federation import Census, Federation
+from evenly.data.federation import Federation
 from evenly.models import MLP, Logistic, Softmax
 from evenly.parts.sampling import Full, Uniform
 from evenly.records import record, replace
 from evenly.simulate import layout as companies
 from evenly.simulate import simulate
 from evenly.simulate.program import compiled
-from evenly.types import Algorithm, Effort, Signals, Task, Tree
+from evenly.types import Algorithm, Effort, Rule, Signals, Task, Tree
 from tests.simulations import flat, same_bits
 
 ROUNDS = 4
@@ -35,21 +35,12 @@ def people() -> Federation:
 
 
 @record
-class Listening:
+class Listening(Rule):
     """FedAvg that keeps what it is told in its state, so that a test can read it from the weights."""
-
-    def __post_init__(self) -> None: ...
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"table", "cell_loss", "loss", "unprivileged"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return False
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
         """Weights that are a fingerprint of everything that was told, so that a trace shows it."""

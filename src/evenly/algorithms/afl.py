@@ -31,34 +31,28 @@ from evenly.algorithms.weights import project, shares
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
 from evenly.parts.work import FullGradient, LocalTraining
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Select, Signals, Tree, Work
+from evenly.records import leaf, record, static
+from evenly.types import Array, Rule, Select, Signals, Work
 
 FORMS = ("full", "local", "stochastic", "per-domain")
 ONE_STEP = ("stochastic", "per-domain")  # clients take a single mini-batch step
 
 
 @record
-class AFL:
+class AFL(Rule):
     """Weigh by lambda, which climbs towards the clients with the largest loss."""
 
-    form: str = static(default="full", doc="'full' (q-FFL's), 'local' (PropFair's), 'stochastic' or 'per-domain' (Mohri et al.)")
-    rate_lambda: float = leaf(default=0.1, doc="step size of lambda; 0 keeps it where it starts")
-    served: str = static(default="mean", doc="'mean' of the iterates or 'last'; by default the mean, with form = local the last")
-
-    def __post_init__(self) -> None:
-        require(self.form in FORMS, f"form must be one of {', '.join(FORMS)}, got {self.form!r}.")
-        require(self.served in ("mean", "last"), f"served must be 'mean' or 'last', got {self.served!r}.")
-        if is_number(self.rate_lambda):
-            require(self.rate_lambda >= 0, f"rate_lambda must be at least 0, got {self.rate_lambda}. Use 0 to keep lambda fixed.")
+    form: str = static(
+        default="full", choices=FORMS, doc="'full' (q-FFL's), 'local' (PropFair's), 'stochastic' or 'per-domain' (Mohri et al.)"
+    )
+    rate_lambda: float = leaf(default=0.1, least=0, doc="step size of lambda; 0 keeps it where it starts")
+    served: str = static(
+        default="mean", choices=("mean", "last"), doc="'mean' of the iterates or 'last'; by default the mean, with form = local the last"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"loss", "chance"} if self.form == "stochastic" else {"loss"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return False
 
     def init(self, census: Census) -> Array:
         sizes = jnp.asarray(census.examples, float)
@@ -79,9 +73,6 @@ class AFL:
         moved = project(own + self.rate_lambda * climb, seen, mass, most=signals.client.shape[0])
         weights = moved if self.form == "local" else used
         return shares(weights[signals.client], signals.returned), jnp.where(seen, moved, state)
-
-    def step(self, state: Array, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Array]:
-        return total, state
 
 
 def _drawn(odds: Array, chance: Array) -> Array:

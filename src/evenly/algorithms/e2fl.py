@@ -22,38 +22,33 @@ Of a group that is absent in a round the paper says nothing. It keeps its last o
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.data.federation import Census
 from evenly.parts.groups import CHOOSERS
 from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup, GroupServer, GroupVotes
 from evenly.parts.sampling import Uniform
 from evenly.records import record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.types import Array, Effort, Rule, Signals, Tree
 
 INFERENCE = ("known", "rank-clustering", *CHOOSERS)
 
 
 @record
-class E2FL:
+class E2FL(Rule):
     """Count every ballot once, in its own group."""
 
-    groups: int = static(default=0, doc="how many groups there are; 0: as many as the data say")
-    inference: str = static(default="known", doc=f"how clients come to their group: {', '.join(INFERENCE)}")
+    groups: int = static(default=0, least=0, doc="how many groups there are; 0: as many as the data say")
+    inference: str = static(default="known", choices=INFERENCE, doc=f"how clients come to their group: {', '.join(INFERENCE)}")
     known_votes: bool = static(default=False, doc="whether clients vote in their known group, and infer only whose model serves them")
     absent_vote: bool = static(default=False, doc="whether groups without clients in a round vote again with their last order")
     final_pass: bool = static(default=False, doc="whether everybody trains once more at the end, and votes in its group")
     global_model: bool = static(default=False, doc="whether clients are served the model of all, not their group's: E2FL (GM)")
     people: bool = static(default=False, doc="whether groups are those of the people in each client's rows; serves the model of all")
-    layer: int = static(default=0, doc="the layer by which clients are clustered, counted from 1; 0: all")
-    iterations: int = static(default=20, doc="steps of the clustering at most")
-    restarts: int = static(default=5, doc="first centres that the clustering tries")
+    layer: int = static(default=0, least=0, doc="the layer by which clients are clustered, counted from 1; 0: all")
+    iterations: int = static(default=20, least=1, doc="steps of the clustering at most")
+    restarts: int = static(default=5, least=1, doc="first centres that the clustering tries")
     apart: bool = static(default=False)
 
     def __post_init__(self) -> None:
-        require(self.inference in INFERENCE, f"inference must be one of {', '.join(INFERENCE)}, got {self.inference!r}.")
-        for name, least in (("groups", 0), ("layer", 0), ("iterations", 1), ("restarts", 1)):
-            value = getattr(self, name)
-            require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")
         inferred = not self.known_votes or self.inference in CHOOSERS
         require(inferred, f"known_votes needs an inference of clients: one of {', '.join(CHOOSERS)}, got {self.inference!r}.")
         known = not self.people or self.inference == "known"
@@ -62,13 +57,6 @@ class E2FL:
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"choice"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return False
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return self._members(signals).astype(jnp.float32), state

@@ -31,11 +31,11 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import shares, softmax_shares
+from evenly.algorithms.weights import WEIGHTS, shares, softmax_shares
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.records import leaf, record, require, static
+from evenly.types import Array, Rule, Signals
 
 METRICS = ("eod", "spd", "accuracy")
 
@@ -50,37 +50,33 @@ class FairFedState(NamedTuple):
 
 
 @record
-class FairFed:
+class FairFed(Rule):
     """Weigh clients by how near their fairness gap is to everyone's."""
 
-    metric: str = static(default="eod", doc="the gap: 'eod' (true positives), 'spd' (predicted positives) or 'accuracy'")
-    beta: float = leaf(default=1.0, doc="how fast weights move: 0 is FedAvg")
-    form: str = static(default="additive", doc="'additive', or 'exponential' for the early version without memory")
+    metric: str = static(default="eod", choices=METRICS, doc="the gap: 'eod' (true positives), 'spd' (predicted positives) or 'accuracy'")
+    beta: float = leaf(default=1.0, least=0, doc="how fast weights move: 0 is FedAvg")
+    form: str = static(
+        default="additive", choices=("additive", "exponential"), doc="'additive', or 'exponential' for the early version without memory"
+    )
     clamp: bool = static(default=True, doc="additive: whether weights stop at 0")
-    carry: str = static(default="raw", doc="additive: weights carried to the next round, 'raw' or 'normalised' to sum to 1")
-    measured_on: str = static(default="train", doc="rows on which clients measure the gap: 'train', or 'valid', which are held out")
-    weights: str = static(default="size", doc="'size' (starts at n_k / n) or 'equal'; by default equal where clients are sampled by size")
+    carry: str = static(
+        default="raw", choices=("raw", "normalised"), doc="additive: weights carried to the next round, 'raw' or 'normalised' to sum to 1"
+    )
+    measured_on: str = static(
+        default="train", choices=("train", "valid"), doc="rows on which clients measure the gap: 'train', or 'valid', which are held out"
+    )
+    weights: str = static(
+        default="size", choices=WEIGHTS, doc="'size' (starts at n_k / n) or 'equal'; by default equal where clients are sampled by size"
+    )
 
     def __post_init__(self) -> None:
-        require(self.metric in METRICS, f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}.")
-        require(self.form in ("additive", "exponential"), f"form must be 'additive' or 'exponential', got {self.form!r}.")
-        require(isinstance(self.clamp, bool), f"clamp must be true or false, got {self.clamp!r}.")
-        require(self.carry in ("raw", "normalised"), f"carry must be 'raw' or 'normalised', got {self.carry!r}.")
-        require(self.measured_on in ("train", "valid"), f"measured_on must be 'train' or 'valid', got {self.measured_on!r}.")
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
         memory = self.form == "additive" or (self.clamp and self.carry == "raw")
         require(memory, "form = exponential carries no weights; leave clamp and carry out.")
-        if is_number(self.beta):
-            require(self.beta >= 0, f"beta must be at least 0, got {self.beta}. Use 0 for FedAvg.")
 
     @property
     def needs(self) -> frozenset[str]:
         table = "table" if self.measured_on == "train" else "valid_table"
         return frozenset({table, "examples"} if self.counts_sizes else {table})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
 
     def init(self, census: Census) -> FairFedState:
         sizes = jnp.asarray(census.examples if self.counts_sizes else np.ones(len(census.examples)), float)
@@ -115,9 +111,6 @@ class FairFed:
             return gap, ~defined
         there = signals.returned & (table.sum((1, 2, 3)) > 0)
         return jnp.where(there, gap, jnp.where(there, gap, 0.0).sum() / jnp.maximum(there.sum(), 1)), ~defined & there
-
-    def step(self, state: FairFedState, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, FairFedState]:
-        return total, state
 
     def report(self, state: FairFedState) -> dict[str, Array]:
         return {"fallbacks": state.fallbacks}

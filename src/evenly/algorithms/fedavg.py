@@ -14,38 +14,20 @@ from typing import Any
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import shares
-from evenly.data.federation import Census
-from evenly.records import record, require, static
-from evenly.types import Array, Effort, Select, Signals, Tree
+from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.records import record, static
+from evenly.types import Array, Rule, Select, Signals, Tree
 
 
 @record
-class FedAvg:
+class FedAvg(Rule):
     """Average the updates, by size or equally."""
 
-    weights: str = static(default="size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
-
-    def __post_init__(self) -> None:
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"examples"} if self.weights == "size" else ())
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
-
-    def init(self, census: Census) -> Tree:
-        return ()
+    weights: str = static(default="size", choices=WEIGHTS, doc="'size' or 'equal'; by default equal where clients are sampled by size")
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
         return shares(raw, signals.returned), state
-
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return total, state
 
 
 def follow_sampling(settings: dict[str, Any], select: Select) -> dict[str, Any]:

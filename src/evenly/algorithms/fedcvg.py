@@ -17,32 +17,25 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import softmax_shares
+from evenly.algorithms.weights import WEIGHTS, softmax_shares
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.records import leaf, record, static
+from evenly.types import Array, Rule, Signals, Tree
 
 
 @record
-class FedCvg:
+class FedCvg(Rule):
     """Weigh by the exponential of the number of unprivileged rows."""
 
-    alpha: float = leaf(default=0.0001, doc="how much one more unprivileged row counts: 0 is FedAvg")
-    weights: str = static(default="size", doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size")
-
-    def __post_init__(self) -> None:
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-        if is_number(self.alpha):
-            require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}. Use 0 for FedAvg.")
+    alpha: float = leaf(default=0.0001, least=0, doc="how much one more unprivileged row counts: 0 is FedAvg")
+    weights: str = static(
+        default="size", choices=WEIGHTS, doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"unprivileged", "examples"} if self.counts_sizes else {"unprivileged"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
 
     def init(self, census: Census) -> Tree:
         sides(census, "FedCvg")  # only to refuse a federation without two of them
@@ -51,9 +44,6 @@ class FedCvg:
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         score = self.alpha * signals.unprivileged
         return softmax_shares(score + jnp.log(signals.examples) if self.counts_sizes else score, signals.returned), state
-
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return total, state
 
 
 METHOD = Method(

@@ -23,12 +23,12 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import shares
+from evenly.algorithms.weights import WEIGHTS, shares
 from evenly.data.federation import Census, sides
 from evenly.parts.optimisers import Blend, BlendingServer
 from evenly.parts.sampling import Full
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.records import leaf, record, static
+from evenly.types import Array, Effort, Rule, Signals, Tree
 
 LEAST, MOST = 0.5, 2.0  # what a client's size may be multiplied by
 
@@ -42,31 +42,24 @@ class Averages(NamedTuple):
 
 
 @record
-class FedCvgRatio:
+class FedCvgRatio(Rule):
     """Weigh by size times how rich a client is in the rarer side, smoothed over rounds."""
 
-    alpha: float = leaf(default=0.5, doc="how much a client's share counts: 0 (with memory = 0) is FedAvg")
-    memory: float = leaf(default=0.5, doc="share of the earlier weight that is kept, from 0 (none) to 1")
-    start: str = static(default="first-seen", doc="a client's first weight: 'first-seen' (the round's own), or 'size' (n_k / n)")
+    alpha: float = leaf(default=0.5, least=0, doc="how much a client's share counts: 0 (with memory = 0) is FedAvg")
+    memory: float = leaf(default=0.5, least=0, most=1, doc="share of the earlier weight that is kept, from 0 (none) to 1")
+    start: str = static(
+        default="first-seen",
+        choices=("first-seen", "size"),
+        doc="a client's first weight: 'first-seen' (the round's own), or 'size' (n_k / n)",
+    )
     renormalise: bool = static(default=True, doc="whether the averaged weights are made to sum to 1; false is the thesis' line 42")
-    weights: str = static(default="size", doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size")
-
-    def __post_init__(self) -> None:
-        require(self.start in ("first-seen", "size"), f"start must be 'first-seen' or 'size', got {self.start!r}.")
-        require(isinstance(self.renormalise, bool), f"renormalise must be true or false, got {self.renormalise!r}.")
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-        if is_number(self.alpha):
-            require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}. Use 0 to weigh by size alone.")
-        if is_number(self.memory):
-            require(0 <= self.memory <= 1, f"memory must be from 0 to 1, got {self.memory}. Use 0 to forget earlier rounds.")
+    weights: str = static(
+        default="size", choices=WEIGHTS, doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"examples", "unprivileged"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
 
     def init(self, census: Census) -> Averages:
         sides(census, "FedCvg-Ratio")  # only to refuse a federation without two of them

@@ -25,11 +25,11 @@ import numpy as np
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import shares
+from evenly.algorithms.weights import WEIGHTS, shares
 from evenly.data.federation import Census, sides
 from evenly.parts.sampling import Full
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.records import leaf, record, static
+from evenly.types import Array, Effort, Rule, Signals, Tree
 
 
 class Balance(NamedTuple):
@@ -42,24 +42,17 @@ class Balance(NamedTuple):
 
 
 @record
-class FedFB:
+class FedFB(Rule):
     """Weigh rows by group and label, and clients by the sum of their rows' weights."""
 
-    alpha: float = leaf(default=0.3, doc="step size of the row weights: 0 is FedAvg")
-    weights: str = static(default="size", doc="'size' (c_k) or 'equal' (c_k / n_k); by default equal where clients are sampled by size")
-
-    def __post_init__(self) -> None:
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-        if is_number(self.alpha):
-            require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}. Use 0 for FedAvg.")
+    alpha: float = leaf(default=0.3, least=0, doc="step size of the row weights: 0 is FedAvg")
+    weights: str = static(
+        default="size", choices=WEIGHTS, doc="'size' (c_k) or 'equal' (c_k / n_k); by default equal where clients are sampled by size"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"table", "cell_loss"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
 
     def init(self, census: Census) -> Balance:
         favourable = np.arange(census.cells.shape[2]) == census.favourable

@@ -16,11 +16,10 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import shares
-from evenly.data.federation import Census
+from evenly.algorithms.weights import WEIGHTS, shares
 from evenly.parts.sampling import Full
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.records import leaf, record, static
+from evenly.types import Array, Effort, Rule, Signals, Tree
 
 ITERATIONS = 400
 BISECTIONS = 40
@@ -28,30 +27,18 @@ SMALLEST_SPREAD = 1e-4  # of updates that point the same way but for rounding: t
 
 
 @record
-class FedMGDA:
+class FedMGDA(Rule):
     """Weigh normalised updates so that their sum is as short as possible."""
 
-    epsilon: float = leaf(default=0.1, doc="how far weights may be from their centre: 0 is the centre, 1 any weights")
-    server_rate: float = leaf(default=1.0, doc="step size along the weighted sum of normalised updates")
-    weights: str = static(default="size", doc="centre: 'size' or 'equal'; by default equal where clients are sampled by size")
-
-    def __post_init__(self) -> None:
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-        if is_number(self.epsilon):
-            require(0 <= self.epsilon <= 1, f"epsilon must be between 0 and 1, got {self.epsilon}.")
-        if is_number(self.server_rate):
-            require(self.server_rate > 0, f"server_rate must be above 0, got {self.server_rate}.")
+    epsilon: float = leaf(default=0.1, least=0, most=1, doc="how far weights may be from their centre: 0 is the centre, 1 any weights")
+    server_rate: float = leaf(default=1.0, above=0, doc="step size along the weighted sum of normalised updates")
+    weights: str = static(
+        default="size", choices=WEIGHTS, doc="centre: 'size' or 'equal'; by default equal where clients are sampled by size"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"gram", "examples"} if self.weights == "size" else {"gram"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         length = jnp.sqrt(jnp.maximum(jnp.diagonal(signals.gram), 0.0))

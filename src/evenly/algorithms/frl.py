@@ -11,34 +11,19 @@ of equals is theirs; ties go to the edge with the lower number.
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.data.federation import Census
 from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup, RankServer
 from evenly.parts.sampling import Uniform
 from evenly.records import record
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.types import Array, Rule, Signals, Tree
 
 
 @record
-class FRL:
+class FRL(Rule):
     """Count every ballot once."""
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset()
-
-    @property
-    def counts_sizes(self) -> bool:
-        return False
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return signals.returned.astype(jnp.float32), state
-
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return total, state
 
 
 METHOD = Method(

@@ -15,46 +15,30 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import shares
-from evenly.data.federation import Census
-from evenly.records import record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.records import record, static
+from evenly.types import Array, Rule, Signals, Tree
 
 
 @record
-class IFCA:
+class IFCA(Rule):
     """Average the updates within each cluster, by size or equally: a row of coefficients for each cluster sums to 1, or is 0."""
 
-    groups: int = static(default=2, doc="how many models there are; 0: as many as the data have groups of clients")
-    weights: str = static(default="size", doc="'size' or 'equal'; by default equal where clients are sampled by size")
+    groups: int = static(default=2, least=0, doc="how many models there are; 0: as many as the data have groups of clients")
+    weights: str = static(default="size", choices=WEIGHTS, doc="'size' or 'equal'; by default equal where clients are sampled by size")
     inference: str = static(default="lowest-loss")
     known_votes: bool = static(default=False)
     apart: bool = static(default=True)
     final_pass: bool = static(default=False)
 
-    def __post_init__(self) -> None:
-        legal = isinstance(self.groups, int) and self.groups >= 0
-        require(legal, f"groups must be a whole number of at least 0, got {self.groups!r}.")
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"choice", "examples"} if self.weights == "size" else {"choice"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         raw = signals.examples if self.weights == "size" else jnp.ones(signals.returned.shape)
         members = (signals.choice[None] == jnp.arange(self.groups)[:, None]) & signals.returned
         return jax.vmap(lambda own: shares(raw, own))(members), state
-
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return total, state
 
 
 METHOD = Method(

@@ -8,32 +8,17 @@ would give it, on the same batches; its model is its own and nothing is sent. Co
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.data.federation import Census
 from evenly.parts.work import TrainingAlone
 from evenly.records import record
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.types import Array, Rule, Signals, Tree
 
 
 @record
-class LocalRule:
+class LocalRule(Rule):
     """Count nobody: the shared model stays what it was."""
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset()
-
-    @property
-    def counts_sizes(self) -> bool:
-        return False
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return jnp.zeros(signals.returned.shape), state
-
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return total, state
 
 
 METHOD = Method(

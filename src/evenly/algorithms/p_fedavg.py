@@ -22,10 +22,9 @@ import jax
 import jax.numpy as jnp
 
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import shares
-from evenly.data.federation import Census
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Signals, Tree
+from evenly.algorithms.weights import WEIGHTS, shares
+from evenly.records import leaf, record, static
+from evenly.types import Array, Rule, Signals, Tree
 
 FAMILIES = ("gini", "arithmetic", "harmonic", "geometric")
 EQUAL = 1e-5  # neighbouring losses that differ by at most this share of the larger are ties
@@ -33,39 +32,27 @@ SMALLEST_RATIO = 1e-30  # its logarithm is finite in single precision
 
 
 @record
-class PFedAvg:
+class PFedAvg(Rule):
     """Weigh by the rank of the loss."""
 
-    family: str = static(default="gini", doc=f"one of {', '.join(FAMILIES)}")
-    first: float = leaf(default=1.0, doc="arithmetic: weight of the client with the smallest loss, before normalising")
-    difference: float = leaf(default=2.0, doc="arithmetic: how much each next client weighs more; 0 is FedAvg")
-    ratio: float = leaf(default=0.5, doc="geometric: z, how much each next-better client weighs less; 1 is FedAvg")
-    sort_key: str = static(default="loss", doc="'loss', or 'n' to order by size as the author's code does")
-    weights: str = static(default="equal", doc="'equal', or 'size' to multiply by n_k where clients are not sampled by size")
-    ties: str = static(default="share", doc="equal losses 'share' the mean of their weights, or go by their 'order' in the cohort")
-
-    def __post_init__(self) -> None:
-        require(self.family in FAMILIES, f"family must be one of {', '.join(FAMILIES)}, got {self.family!r}.")
-        require(self.sort_key in ("loss", "n"), f"sort_key must be 'loss' or 'n', got {self.sort_key!r}.")
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-        require(self.ties in ("share", "order"), f"ties must be 'share' or 'order', got {self.ties!r}.")
-        if is_number(self.ratio):
-            require(0 < self.ratio <= 1, f"ratio must be above 0 and at most 1, got {self.ratio}. Use 1 for FedAvg.")
-        if is_number(self.first) and is_number(self.difference):
-            sentence = f"first must be above 0 and difference at least 0, got {self.first} and {self.difference}."
-            require(self.first > 0 and self.difference >= 0, sentence)
+    family: str = static(default="gini", choices=FAMILIES, doc=f"one of {', '.join(FAMILIES)}")
+    first: float = leaf(default=1.0, above=0, doc="arithmetic: weight of the client with the smallest loss, before normalising")
+    difference: float = leaf(default=2.0, least=0, doc="arithmetic: how much each next client weighs more; 0 is FedAvg")
+    ratio: float = leaf(default=0.5, above=0, most=1, doc="geometric: z, how much each next-better client weighs less; 1 is FedAvg")
+    sort_key: str = static(default="loss", choices=("loss", "n"), doc="'loss', or 'n' to order by size as the author's code does")
+    weights: str = static(
+        default="equal", choices=WEIGHTS, doc="'equal', or 'size' to multiply by n_k where clients are not sampled by size"
+    )
+    ties: str = static(
+        default="share",
+        choices=("share", "order"),
+        doc="equal losses 'share' the mean of their weights, or go by their 'order' in the cohort",
+    )
 
     @property
     def needs(self) -> frozenset[str]:
         sizes = {"examples"} if self.weights == "size" or self.sort_key == "n" else set()
         return frozenset(sizes | ({"loss"} if self.sort_key == "loss" else set()))
-
-    @property
-    def counts_sizes(self) -> bool:
-        return self.weights == "size"
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         key = signals.loss if self.sort_key == "loss" else signals.examples
@@ -92,9 +79,6 @@ class PFedAvg:
             first, difference = (1.0, 2.0) if self.family == "gini" else (self.first, self.difference)
             raw = first + rank * difference
         return jnp.where(rank < count, raw, 0.0)
-
-    def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        return total, state
 
 
 def equal_blocks(keys: Array, present: Array, tolerance: float) -> Array:

@@ -22,37 +22,23 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.algorithms.method import Method
 from evenly.algorithms.weights import softmax_shares
-from evenly.data.federation import Census
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Select, Signals, Tree
+from evenly.records import leaf, record, require, static
+from evenly.types import Array, Effort, Rule, Select, Signals, Tree
 
 SMALLEST_LOSS = 1e-10
 
 
 @record
-class QFedAvg:
+class QFedAvg(Rule):
     """Weigh by loss to the power q, then damp the step."""
 
-    q: float = leaf(default=1.0, doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more")
-    lipschitz: float = leaf(default=10.0, doc="L, the inverse of the step size; by default 1 / learning_rate")
+    q: float = leaf(default=1.0, least=0, doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more")
+    lipschitz: float = leaf(default=10.0, above=0, doc="L, the inverse of the step size; by default 1 / learning_rate")
     scale_update: bool = static(default=True, doc="whether d_k has the factor L; false is the form printed in the paper")
-
-    def __post_init__(self) -> None:
-        if is_number(self.q):
-            require(self.q >= 0, f"q must be at least 0, got {self.q}. Use q = 0 for FedAvg.")
-        if is_number(self.lipschitz):
-            require(self.lipschitz > 0, f"lipschitz must be above 0, got {self.lipschitz}.")
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset({"loss", "square_norm"})
-
-    @property
-    def counts_sizes(self) -> bool:
-        return False
-
-    def init(self, census: Census) -> Tree:
-        return ()
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return softmax_shares(self.q * jnp.log(signals.loss + SMALLEST_LOSS), signals.returned), state

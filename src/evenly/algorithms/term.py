@@ -18,26 +18,24 @@ import jax.numpy as jnp
 
 from evenly.algorithms.fedavg import follow_sampling
 from evenly.algorithms.method import Method
-from evenly.algorithms.weights import softmax_shares
+from evenly.algorithms.weights import WEIGHTS, softmax_shares
 from evenly.data.federation import Census
 from evenly.parts.sampling import Full
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Effort, Select, Signals, Tree
+from evenly.records import leaf, record, require, static
+from evenly.types import Array, Rule, Select, Signals
 
 
 @record
-class Term:
+class Term(Rule):
     """Weigh by the exponential of the loss."""
 
-    alpha: float = leaf(default=0.1, doc="tilt: 0 is FedAvg, larger alpha weighs clients with a large loss more")
-    weights: str = static(default="size", doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size")
-    form: str = static(default="normalised", doc="'normalised', or 'authors' for the step of the TERM authors' code")
-
-    def __post_init__(self) -> None:
-        require(self.weights in ("size", "equal"), f"weights must be 'size' or 'equal', got {self.weights!r}.")
-        require(self.form in ("normalised", "authors"), f"form must be 'normalised' or 'authors', got {self.form!r}.")
-        if is_number(self.alpha):
-            require(self.alpha >= 0, f"alpha must be at least 0, got {self.alpha}. Use alpha = 0 for FedAvg.")
+    alpha: float = leaf(default=0.1, least=0, doc="tilt: 0 is FedAvg, larger alpha weighs clients with a large loss more")
+    weights: str = static(
+        default="size", choices=WEIGHTS, doc="'size' (times n_k) or 'equal'; by default equal where clients are sampled by size"
+    )
+    form: str = static(
+        default="normalised", choices=("normalised", "authors"), doc="'normalised', or 'authors' for the step of the TERM authors' code"
+    )
 
     @property
     def needs(self) -> frozenset[str]:
@@ -59,9 +57,6 @@ class Term:
         e = jnp.where(signals.returned, jnp.exp(tilt - jnp.where(jnp.isfinite(top), top, 0.0)), 0.0)
         z = jnp.where(signals.returned.any(), state / 2 + e.sum() / clients / 2, state)
         return jnp.where(signals.returned, e / (z * clients**2), 0.0), z
-
-    def step(self, state: Array, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Array]:
-        return total, state
 
 
 def resolve(settings: dict[str, Any], select: Select) -> dict[str, Any]:

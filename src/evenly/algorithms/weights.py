@@ -8,6 +8,8 @@ from jax import lax
 
 Array = jax.Array
 
+WEIGHTS = ("size", "equal")  # what the setting `weights` of many rules may be: coefficients in proportion to training rows, or equal
+
 
 def shares(raw: Array, returned: Array) -> Array:
     """raw / sum(raw) over those who returned; zeros when nobody did, NaN when an importance is NaN. [K]"""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from evenly.data.federation import Shard
-from evenly.records import is_number, record, require, static
+from evenly.records import leaf, record, require, static
 from evenly.types import Key, Tree
 
 # Products, losses and checks shared by models, written so that parameters may carry a trailing run axis.
@@ -84,6 +84,35 @@ def cross_entropy(logits: Array, y: Array) -> Array:
     hot = over_runs(jnp.arange(logits.shape[1]) == y[:, None], logits)
     shifted = logits - jax.lax.stop_gradient(logits.max(1, keepdims=True))
     return jnp.log(jnp.exp(shifted).sum(1)) - jnp.where(hot, shifted, 0.0).sum(1)
+
+
+class Classifier:
+    """Losses, predictions and probabilities of a network, from its logits. Networks derive from it and define `logits`."""
+
+    def logits(self, params: Tree, x: Array) -> Array:
+        """Scores of the classes before the softmax. [n, classes]"""
+        raise NotImplementedError
+
+    def losses(self, params: Tree, shard: Shard) -> Array:
+        """Cross-entropy of each row. [n]"""
+        return cross_entropy(self.logits(params, shard.x), shard.y)
+
+    def penalty(self, params: Tree) -> float:
+        """No regularisation."""
+        return 0.0
+
+    def predict(self, params: Tree, x: Array) -> Array:
+        """Number of the class with the largest score. [n]"""
+        return self.logits(params, x).argmax(1)
+
+    def judge(self, params: Tree, shard: Shard) -> tuple[Array, Array]:
+        """Losses and predictions from one pass. [n] and [n]"""
+        logits = self.logits(params, shard.x)
+        return cross_entropy(logits, shard.y), logits.argmax(1)
+
+    def probabilities(self, params: Tree, x: Array) -> Array:
+        """Softmax of the scores. [n, classes]"""
+        return jax.nn.softmax(self.logits(params, x), axis=1)
 
 
 def check_sizes(model: str, reduction: str, **sizes: tuple[int, int]) -> None:
@@ -175,13 +204,11 @@ class LinearSVM:
 
     features: int = static()
     reduction: str = static(default="mean")
-    regularisation: float = 1.0
+    regularisation: float = leaf(default=1.0, least=0)
     joint: bool = static(default=True)
 
     def __post_init__(self) -> None:
         check_sizes("svm", self.reduction, features=(self.features, 1))
-        if is_number(self.regularisation):
-            require(self.regularisation >= 0, f"svm: regularisation must be at least 0, got {self.regularisation}.")
 
     def init(self, key: Key) -> Tree:
         return {"w": jnp.zeros((self.features,)), "b": jnp.zeros(())}

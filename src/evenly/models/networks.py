@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from evenly.data.federation import Shard
 from evenly.models.layers import PIXELS, by_size, check_images, convolve, dense, in_chunks, max_pool, standardised, uniform_layer
-from evenly.models.linear import check_sizes, cross_entropy, flat
+from evenly.models.linear import Classifier, check_sizes, flat
 from evenly.records import record, require, static
 from evenly.types import Key, Tree
 
@@ -18,7 +17,7 @@ from evenly.types import Key, Tree
 
 
 @record
-class MLP:
+class MLP(Classifier):
     """Dense layers of the widths in `hidden`, then a softmax over the classes.
 
     Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last layer, which has none,
@@ -46,23 +45,7 @@ class MLP:
             for k, a, b, gain in zip(keys, widths[:-1], widths[1:], gains, strict=True)
         ]
 
-    def losses(self, params: Tree, shard: Shard) -> jax.Array:
-        return cross_entropy(self._logits(params, shard.x), shard.y)
-
-    def penalty(self, params: Tree) -> float:
-        return 0.0
-
-    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
-        return self._logits(params, x).argmax(1)
-
-    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
-        logits = self._logits(params, shard.x)
-        return cross_entropy(logits, shard.y), logits.argmax(1)
-
-    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(self._logits(params, x), axis=1)
-
-    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+    def logits(self, params: Tree, x: jax.Array) -> jax.Array:
         x = flat(x)
         for layer in params[:-1]:
             x = jax.nn.relu(dense(x, layer))
@@ -73,7 +56,7 @@ class MLP:
 
 
 @record
-class LeNet:
+class LeNet(Classifier):
     """Two padded 3 x 3 convolutions with ReLU, a 2 x 2 max-pool, a dense layer with ReLU, and a softmax.
 
     1,625,866 parameters for ten digits; without biases, as in E2FL, 1,625,632. Images are [n, h, w] or [n, h, w, c]: bytes are
@@ -107,37 +90,21 @@ class LeNet:
         keys = jax.random.split(key, len(shapes))
         return {name: uniform_layer(k, shape, bias=self.bias) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
 
-    def losses(self, params: Tree, shard: Shard) -> jax.Array:
-        return cross_entropy(self._logits(params, shard.x), shard.y)
-
-    def penalty(self, params: Tree) -> float:
-        return 0.0
-
-    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
-        return self._logits(params, x).argmax(1)
-
-    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
-        logits = self._logits(params, shard.x)
-        return cross_entropy(logits, shard.y), logits.argmax(1)
-
-    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(self._logits(params, x), axis=1)
-
-    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
-        def logits(x: jax.Array, *, direct: bool) -> jax.Array:
+    def logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def network(x: jax.Array, *, direct: bool) -> jax.Array:
             x = standardised(x, self.mean, self.deviation)
             x = jax.nn.relu(convolve(x, params["conv1"], direct=direct))
             x = max_pool(jax.nn.relu(convolve(x, params["conv2"], direct=direct)))
             return dense(jax.nn.relu(dense(flat(x), params["dense1"])), params["dense2"], last=True)
 
-        return by_size(logits, x)
+        return by_size(network, x)
 
 
 # The small network that PropFair trains on CINIC-10: two convolutions and three dense layers.
 
 
 @record
-class CNN:
+class CNN(Classifier):
     """Two 5 x 5 convolutions without padding, each with ReLU and a 2 x 2 max-pool, then dense layers with ReLU, and a softmax.
 
     PropFair (Table 2) says "2 Conv + 3 FC" and no sizes; these are those of PyTorch's tutorial, which many federated
@@ -181,24 +148,8 @@ class CNN:
             ],
         }
 
-    def losses(self, params: Tree, shard: Shard) -> jax.Array:
-        return cross_entropy(self._logits(params, shard.x), shard.y)
-
-    def penalty(self, params: Tree) -> float:
-        return 0.0
-
-    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
-        return self._logits(params, x).argmax(1)
-
-    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
-        logits = self._logits(params, shard.x)
-        return cross_entropy(logits, shard.y), logits.argmax(1)
-
-    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(self._logits(params, x), axis=1)
-
-    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
-        def logits(x: jax.Array, *, direct: bool) -> jax.Array:
+    def logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def network(x: jax.Array, *, direct: bool) -> jax.Array:
             x = standardised(x, self.mean, self.deviation)
             for layer in params["convolutions"]:
                 x = max_pool(jax.nn.relu(convolve(x, layer, padding="valid", direct=direct)))
@@ -207,14 +158,14 @@ class CNN:
                 x = jax.nn.relu(dense(x, layer))
             return dense(x, params["dense"][-1], last=True)
 
-        return by_size(logits, x)
+        return by_size(network, x)
 
 
 # A recurrent network that guesses the next character: the model of q-FFL and PropFair for Shakespeare.
 
 
 @record
-class CharLSTM:
+class CharLSTM(Classifier):
     """Symbols are embedded, read by LSTM layers one after another, and the last output decides among all symbols.
 
     Rows are [n, length] symbol numbers, of any length. Starts as PyTorch's layers do (embeddings normal, all else uniform within
@@ -247,31 +198,15 @@ class CharLSTM:
             "dense": uniform_layer(last, (self.hidden, self.symbols)),
         }
 
-    def losses(self, params: Tree, shard: Shard) -> jax.Array:
-        return cross_entropy(self._logits(params, shard.x), shard.y)
-
-    def penalty(self, params: Tree) -> float:
-        return 0.0
-
-    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
-        return self._logits(params, x).argmax(1)
-
-    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
-        logits = self._logits(params, shard.x)
-        return cross_entropy(logits, shard.y), logits.argmax(1)
-
-    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(self._logits(params, x), axis=1)
-
-    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
-        def logits(x: jax.Array) -> jax.Array:
+    def logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def network(x: jax.Array) -> jax.Array:
             # A product, not a look-up: its gradient is a product too, where scattered additions would come in any order.
             h = jax.nn.one_hot(x.T, self.symbols) @ params["embedding"]  # [length, n, embedding]
             for layer in params["lstm"]:
                 h = lstm(h, layer)
             return dense(h[-1], params["dense"], last=True)
 
-        return in_chunks(logits, x.astype(jnp.int32))
+        return in_chunks(network, x.astype(jnp.int32))
 
 
 def lstm_layer(key: Key, inputs: int, hidden: int) -> Tree:
@@ -301,7 +236,7 @@ def lstm(x: jax.Array, layer: Tree) -> jax.Array:
 
 
 @record
-class Custom:
+class Custom(Classifier):
     """A classifier given by `initialise(key) -> params` and `apply(params, x) -> logits [n, classes]`.
 
     `params` may be any pytree of float arrays. With `joint`, `apply` must also take parameters with a trailing run axis
@@ -319,23 +254,7 @@ class Custom:
     def init(self, key: Key) -> Tree:
         return self.initialise(key)
 
-    def losses(self, params: Tree, shard: Shard) -> jax.Array:
-        return cross_entropy(self._logits(params, shard.x), shard.y)
-
-    def penalty(self, params: Tree) -> float:
-        return 0.0
-
-    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
-        return self._logits(params, x).argmax(1)
-
-    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
-        logits = self._logits(params, shard.x)
-        return cross_entropy(logits, shard.y), logits.argmax(1)
-
-    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(self._logits(params, x), axis=1)
-
-    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
+    def logits(self, params: Tree, x: jax.Array) -> jax.Array:
         logits = self.apply(params, x)
         if logits.ndim < 2 or logits.shape[0] != x.shape[0] or logits.shape[1] < 2:
             raise ValueError(

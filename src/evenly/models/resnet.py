@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-from evenly.data.federation import Shard
 from evenly.models.layers import (
     MOST_DIRECT,
     MOST_ROWS,
@@ -16,13 +15,13 @@ from evenly.models.layers import (
     standardised,
     uniform_layer,
 )
-from evenly.models.linear import check_sizes, cross_entropy
+from evenly.models.linear import Classifier, check_sizes
 from evenly.records import record, require, static
 from evenly.types import Key, Tree
 
 
 @record
-class ResNet:
+class ResNet(Classifier):
     """A 3 x 3 stem, stages of basic blocks that double the channels and halve the picture, a mean over pixels, a softmax.
 
     11,173,962 parameters for ten classes. Statistics are of one image at a time (two groups of channels), so that clients share
@@ -61,22 +60,6 @@ class ResNet:
             "dense": uniform_layer(last, (widest, self.classes)),
         }
 
-    def losses(self, params: Tree, shard: Shard) -> jax.Array:
-        return cross_entropy(self._logits(params, shard.x), shard.y)
-
-    def penalty(self, params: Tree) -> float:
-        return 0.0
-
-    def predict(self, params: Tree, x: jax.Array) -> jax.Array:
-        return self._logits(params, x).argmax(1)
-
-    def judge(self, params: Tree, shard: Shard) -> tuple[jax.Array, jax.Array]:
-        logits = self._logits(params, shard.x)
-        return cross_entropy(logits, shard.y), logits.argmax(1)
-
-    def probabilities(self, params: Tree, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(self._logits(params, x), axis=1)
-
     def _plan(self) -> list[tuple[int, int, int]]:
         """Channels into a block, channels out of it, and its stride."""
         plan, inputs = [], self.width
@@ -87,8 +70,8 @@ class ResNet:
                 inputs = outputs
         return plan
 
-    def _logits(self, params: Tree, x: jax.Array) -> jax.Array:
-        def logits(x: jax.Array) -> jax.Array:
+    def logits(self, params: Tree, x: jax.Array) -> jax.Array:
+        def network(x: jax.Array) -> jax.Array:
             x = standardised(x, self.mean, self.deviation).astype(self.precision)
             x = jax.nn.relu(self._apply(x, params["stem"]))
             for block, (_, _, stride) in zip(params["blocks"], self._plan(), strict=True):
@@ -97,7 +80,7 @@ class ResNet:
                 x = jax.nn.relu(self._apply(inner, block["second"]) + aside)
             return dense(x.astype(jnp.float32).mean((1, 2)), params["dense"], last=True)
 
-        return in_chunks(logits, x, MOST_DIRECT if self._direct() else MOST_ROWS)
+        return in_chunks(network, x, MOST_DIRECT if self._direct() else MOST_ROWS)
 
     def _direct(self) -> bool:
         return jax.default_backend() != "cpu" if self.direct is None else self.direct

@@ -101,14 +101,12 @@ def optimiser_parts() -> list[str]:
 class Optimiser:
     """An optax factory, or the name of one, and the numbers it is called with."""
 
-    learning_rate: float = leaf(default=0.1, doc="step size")
+    learning_rate: float = leaf(default=0.1, above=0, doc="step size")
     kind: str | Factory = static(default="sgd", doc=f"one of {', '.join(OPTIMISERS)}, or from Python any optax factory")
     options: dict[str, Any] = leaf(default_factory=dict)
 
     def __post_init__(self) -> None:
         require(not isinstance(self.learning_rate, str | bool), f"learning_rate must be a number, got {self.learning_rate!r}.")
-        if is_number(self.learning_rate):
-            require(self.learning_rate > 0, f"learning_rate must be above 0, got {self.learning_rate}.")
         if isinstance(self.kind, str):
             require(self.kind in OPTIMISERS, f"The optimiser must be one of {', '.join(OPTIMISERS)}, got {self.kind!r}.")
             known = OPTIMISERS[self.kind].settings
@@ -139,7 +137,7 @@ class Optimiser:
 
 
 @record
-class OptimisedServer:
+class OptimisedServer(Server):
     """Let an optimiser move the model along the change that the rule decided (FedOpt: FedAdam, FedYogi, FedAdagrad, FedAvgM)."""
 
     optimiser: Optimiser
@@ -151,9 +149,6 @@ class OptimisedServer:
         # The change points downhill; an optimiser expects a gradient, which points uphill.
         return self.optimiser.update(jax.tree.map(jnp.negative, change), state, model)
 
-    def serve(self, model: Tree, state: Tree) -> Tree:
-        return model
-
 
 class Blend(NamedTuple):
     """What becomes of the model: so much of it is kept, and the sum of the clients' changes is added."""
@@ -163,20 +158,14 @@ class Blend(NamedTuple):
 
 
 @record
-class BlendingServer:
+class BlendingServer(Server):
     """Serve the sum of the clients' models, sum v_k w_k, where the coefficients v_k need not sum to 1.
 
     Clients send changes, w_k - w, so the sum is (sum v_k) w + sum v_k (w_k - w): the rule hands on both parts.
     """
 
-    def init(self, model: Tree) -> Tree:
-        return ()
-
     def update(self, change: Blend, state: Tree, model: Tree) -> tuple[Tree, Tree]:
         return jax.tree.map(lambda own, total: jnp.asarray(change.kept * own + total, own.dtype), model, change.total), state
-
-    def serve(self, model: Tree, state: Tree) -> Tree:
-        return model
 
 
 class Averaged(NamedTuple):

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.parts.ranking import Ballot, Supernetwork, ballot, dropped, elect, elect_groups, kth_lowest, places
-from evenly.parts.work import batch_loss, check_schedule
-from evenly.records import is_number, leaf, record, require, static
-from evenly.types import Array, Task, Tree
+from evenly.parts.work import batch_loss
+from evenly.records import leaf, record, static
+from evenly.types import Array, Server, Task, Tree
 
 # Edge-popup: a client looks for the edges of a frozen network that serve its own data, and sends their order.
 #
@@ -36,22 +36,13 @@ class EdgePopup:
     SGD as PyTorch has it: g + decay * s is added to the momentum's velocity, which starts at zero in every round.
     """
 
-    learning_rate: float = leaf(default=0.1, doc="local step size, of the scores")
-    momentum: float = leaf(default=0.9, doc="share of the last step that is taken again; forgotten between rounds")
-    weight_decay: float = leaf(default=1e-4, doc="pull of the scores towards zero")
-    epochs: int = static(default=2, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=8, doc="rows in a local step; the last batch of an epoch may be smaller")
-    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
+    learning_rate: float = leaf(default=0.1, above=0, doc="local step size, of the scores")
+    momentum: float = leaf(default=0.9, least=0, below=1, doc="share of the last step that is taken again; forgotten between rounds")
+    weight_decay: float = leaf(default=1e-4, least=0, doc="pull of the scores towards zero")
+    epochs: int = static(default=2, least=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=8, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
+    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
     shuffle: bool = static(default=True)
-
-    def __post_init__(self) -> None:
-        check_schedule(self.epochs, self.batch_size, self.max_steps)
-        if is_number(self.learning_rate):
-            require(self.learning_rate > 0, f"learning_rate must be above 0, got {self.learning_rate}.")
-        if is_number(self.momentum):
-            require(0 <= self.momentum < 1, f"momentum must be at least 0 and below 1, got {self.momentum}.")
-        if is_number(self.weight_decay):
-            require(self.weight_decay >= 0, f"weight_decay must be at least 0, got {self.weight_decay}.")
 
     def remember(self, model: Tree) -> Tree:
         return None
@@ -104,20 +95,14 @@ def frozen(task: Task) -> Supernetwork:
 
 
 @record
-class RankServer:
+class RankServer(Server):
     """Replace the order of edges by the one elected (FRL's VOTE); the order before it has no say.
 
     The change that the rule hands on is the sum of the clients' ballots, each counted a whole number of times.
     """
 
-    def init(self, model: Tree) -> Tree:
-        return ()
-
     def update(self, change: Ballot, state: Tree, model: Tree) -> tuple[Tree, Tree]:
         return elect(change), state
-
-    def serve(self, model: Tree, state: Tree) -> Tree:
-        return model
 
 
 class GroupVotes(NamedTuple):

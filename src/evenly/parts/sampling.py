@@ -15,11 +15,8 @@ from evenly.types import Select
 class Fraction:
     """max(1, floor(share * clients)) of them, drawn without replacement (Flower's rounding)."""
 
-    share: float = static(default=0.1, doc="share of the clients in a round, above 0 and at most 1")
+    share: float = static(default=0.1, above=0, most=1, doc="share of the clients in a round")
     by_size: bool = static(default=False)
-
-    def __post_init__(self) -> None:
-        require(0 < self.share <= 1, f"share must be above 0 and at most 1, got {self.share}.")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -85,17 +82,11 @@ class Parity:
     with `accumulate` a client counts in every round in which it is chosen, and the choice follows what was trained on.
     """
 
-    p: float = static(default=0.5, doc="probability of choosing by parity in a round; 0 is random sampling")
-    share: float = static(default=0.7, doc="share of the clients in a round, above 0 and at most 1")
+    p: float = static(default=0.5, least=0, most=1, doc="probability of choosing by parity in a round; 0 is random sampling")
+    share: float = static(default=0.7, above=0, most=1, doc="share of the clients in a round")
     accumulate: bool = static(default=False, doc="whether the sums count a client anew in every round that it is chosen")
     prefilled: bool = static(default=False, doc="whether the register holds every client from the start")
     by_size: bool = static(default=False)
-
-    def __post_init__(self) -> None:
-        require(isinstance(self.p, int | float) and 0 <= self.p <= 1, f"p must be from 0 to 1, got {self.p!r}.")
-        require(0 < self.share <= 1, f"share must be above 0 and at most 1, got {self.share}.")
-        for name in ("accumulate", "prefilled"):
-            require(isinstance(getattr(self, name), bool), f"{name} must be true or false, got {getattr(self, name)!r}.")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -140,11 +131,8 @@ def _highest(score: np.ndarray, lots: np.ndarray, slots: int) -> np.ndarray:
 class Uniform:
     """Clients drawn without replacement, all with the same probability."""
 
-    clients: int = static(default=10, doc="clients in a round")
+    clients: int = static(default=10, least=1, doc="clients in a round")
     by_size: bool = static(default=False)
-
-    def __post_init__(self) -> None:
-        require_count(self.clients)
 
     @property
     def needs(self) -> frozenset[str]:
@@ -159,10 +147,6 @@ class Uniform:
     def __call__(self, state: tuple[int, int], generator: np.random.Generator) -> tuple[np.ndarray, Any]:
         registered, slots = state
         return generator.choice(registered, slots, replace=False), state
-
-
-def require_count(clients: object) -> None:
-    require(isinstance(clients, int) and clients >= 1, f"clients must be a whole number of at least 1, got {clients!r}.")
 
 
 def at_most(clients: int, census: Census) -> int:
@@ -189,12 +173,9 @@ class Weighted:
     replacement the plain mean of the updates is unbiased, and a client may take two slots.
     """
 
-    clients: int = static(default=10, doc="clients in a round")
+    clients: int = static(default=10, least=1, doc="clients in a round")
     replace: bool = static(default=False, doc="whether a client can be drawn twice in a round")
     by_size: bool = static(default=True)
-
-    def __post_init__(self) -> None:
-        require_count(self.clients)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
 from evenly.parts.optimisers import Factory, Optimiser
-from evenly.records import is_number, leaf, record, replace, require, static
+from evenly.records import is_number, leaf, record, replace, static
 from evenly.types import Prepare, Task, Tree
 
 # Transformations of a batch's loss before it is differentiated.
@@ -29,13 +29,9 @@ class NashBargaining:
     -log(1 - l/M) has the gradient of -log(M - l) and is 0 at l = 0. The paper does not give epsilon; 0.2 is the code's.
     """
 
-    M: float = leaf(default=5.0, doc="baseline utility: must exceed the usual loss; large M tends to FedAvg")
-    epsilon: float = leaf(default=0.2, doc="where M - loss falls under it, the loss is divided by M instead")
+    M: float = leaf(default=5.0, above=0, doc="baseline utility: must exceed the usual loss; large M tends to FedAvg")
+    epsilon: float = leaf(default=0.2, above=0, doc="where M - loss falls under it, the loss is divided by M instead")
     huber: bool = static(default=False, doc="whether the fallback keeps the slope 1 / epsilon")
-
-    def __post_init__(self) -> None:
-        if is_number(self.M) and is_number(self.epsilon):
-            require(self.M > 0 and self.epsilon > 0, f"M and epsilon must be above 0, got {self.M} and {self.epsilon}.")
 
     def __call__(self, loss: Array) -> Array:
         inside = self.M - loss >= self.epsilon
@@ -59,19 +55,16 @@ class LocalTraining:
     """Epochs of mini-batch steps from the received model; the vector is trained minus received."""
 
     learning_rate: float = leaf(default=0.1, doc="local step size")
-    epochs: int = static(default=1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
-    mu: float | None = leaf(default=0.0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
+    epochs: int = static(default=1, least=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
+    mu: float | None = leaf(default=0.0, least=0, doc="strength of FedProx's pull towards the received model; 0 is plain local training")
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
     shape: NashBargaining | None = None
-    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
+    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
-        check_schedule(self.epochs, self.batch_size, self.max_steps)
-        if self.mu is not None and is_number(self.mu):
-            require(self.mu >= 0, f"mu must be at least 0, got {self.mu}. Use 0 for plain local training.")
         if is_number(self.learning_rate):
             self._optimiser()
 
@@ -117,11 +110,6 @@ def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
     return (losses * over_runs(counted, losses)).sum(0)
 
 
-def check_schedule(epochs: Any, batch_size: Any, max_steps: Any = 0) -> None:
-    for name, value, least in (("epochs", epochs, 1), ("batch_size", batch_size, 1), ("max_steps", max_steps, 0)):
-        require(isinstance(value, int) and value >= least, f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
 # One full-batch gradient step: the client's gradient at the received model, times the learning rate.
 
 
@@ -139,16 +127,11 @@ class FullGradient:
     Rows are read in batches only to bound memory; the result does not depend on their size.
     """
 
-    learning_rate: float = leaf(default=0.1, doc="step size")
-    batch_size: int = static(default=128)
-    epochs: int = static(default=1)
+    learning_rate: float = leaf(default=0.1, above=0, doc="step size")
+    batch_size: int = static(default=128, least=1)
+    epochs: int = static(default=1, least=1)
     shuffle: bool = static(default=False)
     max_steps: int = static(default=0)
-
-    def __post_init__(self) -> None:
-        check_schedule(self.epochs, self.batch_size)
-        if is_number(self.learning_rate):
-            require(self.learning_rate > 0, f"learning_rate must be above 0, got {self.learning_rate}.")
 
     def remember(self, model: Tree) -> Tree:
         return None
@@ -188,17 +171,15 @@ class PersonalTraining:
     """
 
     learning_rate: float = leaf(default=0.1, doc="local step size, of both models")
-    pull: float = leaf(default=1.0, doc="lambda: 0 trains personal models alone, large values tie them to the shared one")
-    epochs: int = static(default=1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
+    pull: float = leaf(default=1.0, least=0, doc="lambda: 0 trains personal models alone, large values tie them to the shared one")
+    epochs: int = static(default=1, least=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
-    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
+    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
-        if is_number(self.pull):
-            require(self.pull >= 0, f"pull must be at least 0, got {self.pull}. Use 0 to train personal models alone.")
         self._training(None)
 
     def remember(self, model: Tree) -> Tree:
@@ -237,11 +218,11 @@ class TrainingAlone:
     """
 
     learning_rate: float = leaf(default=0.1, doc="local step size")
-    epochs: int = static(default=1, doc="passes over the client's training rows in a round")
-    batch_size: int = static(default=10, doc="rows in a local step; the last batch of an epoch may be smaller")
+    epochs: int = static(default=1, least=1, doc="passes over the client's training rows in a round")
+    batch_size: int = static(default=10, least=1, doc="rows in a local step; the last batch of an epoch may be smaller")
     optimiser: str | Factory = static(default="sgd")
     options: dict[str, Any] = leaf(default_factory=dict)
-    max_steps: int = static(default=0, doc="local steps in a round at most; 0 is no limit")
+    max_steps: int = static(default=0, least=0, doc="local steps in a round at most; 0 is no limit")
     shuffle: bool = static(default=True)
 
     def __post_init__(self) -> None:
@@ -287,12 +268,7 @@ class Reweigh:
     """
 
     rescale: bool = static(default=False, doc="whether a client's weights are scaled to a mean of 1")
-    cap: float = static(default=0.0, doc="no row counts more than this; 0 is no limit")
-
-    def __post_init__(self) -> None:
-        require(isinstance(self.rescale, bool), f"rescale must be true or false, got {self.rescale!r}.")
-        number = isinstance(self.cap, int | float) and not isinstance(self.cap, bool)
-        require(number and self.cap >= 0, f"cap must be at least 0, got {self.cap!r}. Use 0 for no limit.")
+    cap: float = static(default=0.0, least=0, doc="no row counts more than this; 0 is no limit")
 
     def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray:
         """How much each of one client's rows counts. [n]"""
