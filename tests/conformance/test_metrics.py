@@ -9,7 +9,7 @@ from evenly.auditing.views import IMPACT
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, METRICS, REGISTRIES, Metric, register
 from evenly.metrics.declaration import check_declaration
 from evenly.metrics.groups import GroupedRates
-from evenly.metrics.tables import CLIENTS, GROUPS, ROWS, SIDES, WORST_CLIENT
+from evenly.metrics.metric import CLIENTS, GROUPS, ROWS, SIDES, WORST_CLIENT
 
 
 @pytest.mark.parametrize("metric", [*EVERY_METRIC.values(), IMPACT], ids=lambda metric: metric.name)
@@ -52,7 +52,7 @@ def wanted(function, rests_on: str = "clients", name: str = "mine", better: int 
         (lambda: wanted(lambda a, n: 1, name="my metric"), "The name of a metric must begin with a letter .*, got 'my metric'"),
         (lambda: wanted(lambda a, n: 1, better=2), "better must be 1 .higher., -1 .lower. or 0 .neither., got 2"),
         (lambda: wanted(lambda a: 1), "its function failed on an example: TypeError: .* See docs/add-a-metric.md"),
-        (lambda: wanted(lambda a, n: a), "the function must give one number, or NaN, got array"),
+        (lambda: wanted(lambda a, n: a), "the function must return one number, or NaN, got array"),
         (lambda: wanted(lambda seen: float(seen.sides.tpr.mean()), "sides"), "one number for each leading axis .* gave shape"),
         (lambda: wanted(lambda a, n: 100 * np.median(a)), "single client. .* Declare rests_on='some clients'"),
         (lambda: wanted(lambda a, n: 100 * np.sort(a)[1], "worst client"), "depends on other clients. .* Declare rests_on='some clients'"),

@@ -8,7 +8,7 @@ from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.config import packaged, read_packaged
 from evenly.experiment.paper import Paper, side_by_side
 from evenly.metrics.clients import group_means
-from evenly.metrics.tables import accuracy
+from evenly.metrics.outcomes import accuracy
 from evenly.types import Trace
 
 

@@ -116,7 +116,7 @@ def test_draws_and_level_are_accepted_up_to_their_bounds(over):
 def test_percentiles_by_hand(values: list, level: float, low: float, high: float, defined: float):
     found = statistics.percentile_interval(np.array(values), level=level)
     np.testing.assert_allclose(found, (low, high, defined), atol=1e-12)
-    unknown = statistics.percentile_interval(np.array(values), level=level, known=False)
+    unknown = statistics.percentile_interval(np.array(values), level=level, enough=False)
     np.testing.assert_array_equal(unknown, (np.nan, np.nan, 0))
 
 

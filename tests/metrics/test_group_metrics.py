@@ -20,7 +20,7 @@ from evenly.metrics import (
     sides,
 )
 from evenly.metrics.groups import GroupedRates, fas_abs, fas_thesis, lowest, spread_over_groups
-from evenly.metrics.tables import Rates
+from evenly.metrics.outcomes import Rates
 from evenly.types import Trace
 from tests.metrics.tables import WORKED, as_rows, random_table, tables
 
@@ -206,7 +206,7 @@ def test_an_attribute_pools_the_groups_with_its_value():
     found = by_attribute(table, race)
     np.testing.assert_array_equal(found, np.stack([table[:, [0, 2]].sum(1), table[:, [1, 3]].sum(1)], axis=1))
     assert found.sum() == table.sum()
-    with pytest.raises(ValueError, match=r"'race' must say the value of every group: it names 4 groups, but the tables have 3\."):
+    with pytest.raises(ValueError, match=r"'race' must have a value for every group: it has 4 values, but the tables have 3 groups\."):
         by_attribute(random_table(0, groups=3), race)
 
 

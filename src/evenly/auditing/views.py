@@ -12,8 +12,9 @@ from evenly.data.encoding import MISSING as NO_VALUE
 from evenly.data.sensitive import least_favoured
 from evenly.metrics import GROUP_METRICS, METRICS, Interval, Metric, Rates, accuracy, examples, measure, rates, ratio, rows_behind, sides
 from evenly.metrics.groups import GroupedRates, view
+from evenly.metrics.metric import FEW_CLIENTS, SIDES
+from evenly.metrics.outcomes import Wholes
 from evenly.metrics.statistics import LEAST_CLIENTS, percentile_interval, resampled
-from evenly.metrics.tables import FEW_CLIENTS, SIDES, Wholes
 from evenly.randomness import generator
 from evenly.report.disclosure import Hidden, clients_behind, hide, may_show, small_cells
 from evenly.report.values import wilson

@@ -41,7 +41,7 @@ def describe(name: Annotated[str, typer.Argument(help="A method, sampling or met
     from evenly.algorithms import METHODS
     from evenly.cli.terminal_tables import part_table, reveals, sampling_reveals, settings_table, trial
     from evenly.metrics import EVERY_METRIC
-    from evenly.metrics.tables import RESTS_ON
+    from evenly.metrics.metric import RESTS_ON
     from evenly.notation import unknown
     from evenly.parts.sampling import SAMPLINGS
     from evenly.parts.work import PREPARES

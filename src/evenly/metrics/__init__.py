@@ -1,4 +1,4 @@
-"""Metrics: pure functions of count tables."""
+"""Metrics of fairness and accuracy: pure functions of count tables, and the statistics to compare them."""
 
 from collections import ChainMap
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ from types import MappingProxyType
 from evenly.metrics.clients import EQUITY_METRICS, METRICS, final_metrics, measure, measure_equity
 from evenly.metrics.declaration import check_declaration
 from evenly.metrics.groups import GROUP_METRICS, measure_groups, pooled
+from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS, OF_PEOPLE, RUN, Metric
+from evenly.metrics.outcomes import Rates, accuracy, by_attribute, examples, rates, ratio, rows_behind, seated, sides
 from evenly.metrics.representation import covered, good_clients, representation_rates, represented
 from evenly.metrics.runs import RUN_METRICS, idle_rounds, run_metrics
 from evenly.metrics.statistics import (
@@ -23,25 +25,9 @@ from evenly.metrics.statistics import (
     spread,
     t_quantile,
 )
-from evenly.metrics.tables import (
-    CLIENT_GROUPS,
-    OF_CLIENTS,
-    OF_PEOPLE,
-    RUN,
-    Metric,
-    Rates,
-    accuracy,
-    by_attribute,
-    examples,
-    rates,
-    ratio,
-    rows_behind,
-    seated,
-    sides,
-)
 from evenly.registry import add, forget
 
-# A view of the four registries, not a copy: a metric that is added to one of them is in it at once. The last of these maps comes first.
+# A view of the four registries, not a copy: it contains metrics that are registered later. The last of these maps comes first.
 EVERY_METRIC: Mapping[str, Metric] = MappingProxyType(ChainMap(RUN_METRICS, EQUITY_METRICS, GROUP_METRICS, METRICS))
 
 REGISTRIES: dict[str, dict[str, Metric]] = {
@@ -57,7 +43,23 @@ __all__ = [
 
 
 def register(metric: Metric, *, replace: bool = False) -> None:
-    """Add a metric of your own to the registry that fits what it rests on; it must keep to what it declares."""
+    """Add a metric, which then appears in results, reports and audits.
+
+    Args:
+        metric: The metric. Its `rests_on` selects the registry, and its function is checked to use only the data it declares.
+        replace: Whether to replace a registered metric of the same name.
+
+    Raises:
+        ValueError: If the name is taken and `replace` is False, if the function fails on an example, or if its value depends on data
+            that `rests_on` does not declare.
+
+    Example:
+        >>> import numpy as np
+        >>> median = Metric("median", "median", "median aₖ", "0 to 100 %", 1, lambda a, n: 100 * np.median(a), rests_on="clients")
+        >>> register(median)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: Metric 'median' declares rests_on='clients' ... Declare rests_on='some clients'.
+    """
     check_declaration(metric)
     if replace and metric.name in EVERY_METRIC and EVERY_METRIC[metric.name] is not metric:
         for registry in (METRICS, GROUP_METRICS, EQUITY_METRICS, RUN_METRICS):

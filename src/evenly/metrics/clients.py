@@ -1,4 +1,4 @@
-"""Metrics of clients: how evenly accuracies are spread, and equality and equity of groups of clients."""
+"""Client metrics: how evenly a model serves clients, and how evenly it serves groups of clients (equity)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,25 +7,15 @@ from typing import Any
 import numpy as np
 
 from evenly.data.splits import SPLITS
-from evenly.metrics.tables import (
-    BEST_CLIENT,
-    BEST_TENTH,
-    CLIENT_GROUPS,
-    CLIENTS,
-    WORST_CLIENT,
-    WORST_TENTH,
-    Metric,
-    accuracy,
-    examples,
-    ratio,
-)
+from evenly.metrics.metric import BEST_CLIENT, BEST_TENTH, CLIENT_GROUPS, CLIENTS, WORST_CLIENT, WORST_TENTH, Metric
+from evenly.metrics.outcomes import accuracy, examples, ratio
 from evenly.notation import unknown
 from evenly.types import Trace
 
-# How evenly a model serves the clients: functions of the clients' accuracies a_1..a_m (fractions) and row counts n_k.
+# Client metrics are functions of the clients' accuracies a_1..a_m (fractions) and row counts n_k.
 #
-# Clients without rows have accuracy NaN and are left out of every metric; a metric that is undefined is NaN. Accuracies and what is
-# measured in them are returned in percent, variances in percent squared, as the papers print them.
+# Clients without rows have accuracy NaN and are excluded from every metric. An undefined metric is NaN. Accuracies and their deviations
+# are returned in percent and variances in percent squared, as the papers print them.
 
 Array = np.ndarray
 
@@ -49,7 +39,7 @@ def mean_over_clients(a: Array, n: Array) -> float:
 
 
 def tenth(clients: int) -> int:
-    """How many clients a tenth is: floor(m / 10), but at least one."""
+    """Number of clients in a tenth: floor(m / 10), but at least one."""
     return max(1, clients // 10)
 
 
@@ -119,22 +109,23 @@ def jain(a: Array, n: Array) -> float:
 
 
 def noise_floor(a: Array, n: Array) -> float:
-    """The variance that sampling alone would cause: how much of `variance` is only small test sets.
+    """Variance that sampling alone would cause: the part of `variance` that is due to small test sets.
 
-    A client with true accuracy p and n rows shows an accuracy with variance p (1 - p) / n; a (1 - a) / (n - 1) estimates
-    it without bias. The floor is its mean over clients with at least two rows, in percent squared, times (m - 1) / m
+    The accuracy of a client with true accuracy p and n rows has variance p (1 - p) / n, and a (1 - a) / (n - 1) is an unbiased
+    estimate of it. The floor is its mean over clients with at least two rows, in percent squared, times (m - 1) / m
     because the population variance is taken around the clients' own mean. NaN if no client has two rows.
     """
     several = n > 1
     if not several.any():
         return float("nan")
-    own = a[several] * (1 - a[several]) / (n[several] - 1)
-    return float(1e4 * own.mean() * (len(a) - 1) / len(a))
+    estimate = a[several] * (1 - a[several]) / (n[several] - 1)
+    return float(1e4 * estimate.mean() * (len(a) - 1) / len(a))
 
 
 def true_variance(a: Array, n: Array) -> float:
-    """Variance of the accuracies less the variance from sampling, at least 0: how unevenly the clients are really served."""
-    return max(0.0, variance(a, n) - noise_floor(a, n)) if np.isfinite(noise_floor(a, n)) else float("nan")
+    """Variance of the accuracies minus the variance from sampling, at least 0: an estimate of the true unevenness."""
+    floor = noise_floor(a, n)
+    return max(0.0, variance(a, n) - floor) if np.isfinite(floor) else float("nan")
 
 
 METRICS: dict[str, Metric] = {
@@ -168,14 +159,44 @@ METRICS: dict[str, Metric] = {
 
 
 def measure(accuracies: Array, counts: Array) -> dict[str, float]:
-    """All client metrics of one model. Clients without rows (NaN) are left out; with none left, all are NaN."""
-    known = np.isfinite(accuracies)
-    a, n = accuracies[known], counts[known]
+    """Compute all client metrics of `METRICS`.
+
+    Args:
+        accuracies: Accuracy of each client as a fraction, [clients]. Clients without rows (NaN) are excluded.
+        counts: Number of rows of each client, [clients].
+
+    Returns:
+        The value of each metric by name. All are NaN if no client has rows.
+
+    Example:
+        >>> values = measure(np.array([1.0, 0.5, np.nan]), np.array([3, 1, 0]))
+        >>> values["average"], values["average_devices"], values["variance"]
+        (87.5, 75.0, 625.0)
+    """
+    defined = np.isfinite(accuracies)
+    a, n = accuracies[defined], counts[defined]
     return {m.name: m.function(a, n) if len(a) else float("nan") for m in METRICS.values()}
 
 
 def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
-    """All client metrics of a run's last evaluation on one split."""
+    """Compute all client metrics of a run's last evaluation.
+
+    Args:
+        trace: A finished run, as returned by :func:`evenly.simulate`.
+        split: Rows to evaluate on: ``"train"``, ``"valid"`` or ``"test"``.
+
+    Returns:
+        The value of each metric of `METRICS` by name.
+
+    Raises:
+        ValueError: If there is no split of this name.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> trace = SimpleNamespace(tables=np.full((1, 3, 2, 1, 2, 2), [[8, 2], [0, 10]]))  # two clients on three splits
+        >>> final_metrics(trace)["average"]
+        90.0
+    """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
     tables = trace.tables[-1, SPLITS.index(split)]
@@ -184,14 +205,14 @@ def final_metrics(trace: Trace, split: str = "test") -> dict[str, float]:
 
 # Equality and equity (E2FL, Section 3): how evenly a model serves clients, and how evenly it serves groups of clients.
 #
-# Equality is the spread of the accuracies over clients; equity the spread over groups of the mean accuracy of a group's clients, so
-# that a group of three counts as much as one of three hundred. Both are standard deviations in E2FL's definitions, and variances in its
-# tables. In percent; lower is fairer; clients without rows, and groups without such clients, are left out; all are NaN if nobody is
-# left.
+# Equality is the spread of the accuracies over clients. Equity is the spread over groups of the mean accuracy of a group's clients, so
+# a group of three counts as much as one of three hundred. Both are standard deviations in E2FL's definitions, and variances in its
+# tables. Values are in percent and lower is fairer. Clients without rows, and groups without clients that have rows, are excluded; if
+# nobody remains, all values are NaN.
 
 
 def group_means(accuracies: Any, client_group: Any, groups: int) -> Array:
-    """Mean accuracy of each group's clients, NaN for a group without any. [groups]
+    """Compute the mean accuracy of each group's clients, NaN for a group without clients. [groups]
 
     >>> group_means([0.5, 0.7, 0.9], [0, 0, 1], 3)
     array([0.6, 0.9, nan])
@@ -201,15 +222,15 @@ def group_means(accuracies: Any, client_group: Any, groups: int) -> Array:
         raise ValueError(f"There must be one group per client, got {list(group.shape)} groups for {list(a.shape)} accuracies.")
     if len(group) and not (group.min() >= 0 and group.max() < groups):
         raise ValueError(f"Groups are numbered from 0 to {groups - 1}, got numbers from {group.min()} to {group.max()}.")
-    known = np.isfinite(a)
-    sums = np.bincount(group[known], a[known], minlength=groups)
-    return ratio(sums, np.bincount(group[known], minlength=groups))
+    defined = np.isfinite(a)
+    sums = np.bincount(group[defined], a[defined], minlength=groups)
+    return ratio(sums, np.bincount(group[defined], minlength=groups))
 
 
 def equity(accuracies: Any, client_group: Any, groups: int) -> dict[str, float]:
-    """Average, worst and best tenth, variance and deviation: over clients as they are, over groups with `group_` before the name.
+    """Compute average, worst and best tenth, variance and deviation over clients, and over groups with the prefix `group_`.
 
-    Of ten groups, the worst and best tenth are the worst and the best group.
+    With ten groups, the worst and best tenth are the worst and the best group.
     """
     a = np.asarray(accuracies, np.float64)
     means = group_means(a, client_group, groups)
@@ -217,42 +238,53 @@ def equity(accuracies: Any, client_group: Any, groups: int) -> dict[str, float]:
 
 
 def _summary(values: Array, prefix: str) -> dict[str, float]:
-    known = values[np.isfinite(values)]
+    defined = values[np.isfinite(values)]
     functions = {"average": mean_over_clients, "worst10": worst_tenth, "best10": best_tenth, "variance": variance, "std": deviation}
-    return {prefix + name: f(known, np.ones(len(known))) if len(known) else float("nan") for name, f in functions.items()}
+    return {prefix + name: f(defined, np.ones(len(defined))) if len(defined) else float("nan") for name, f in functions.items()}
 
 
 def over_groups(summary: Callable[[Array, Array], float], accuracies: Any, client_group: Any) -> float:
-    """The same of clients' groups instead of clients: every group counts once, with the mean accuracy of its clients."""
+    """Compute a client metric over groups of clients: every group counts once, with the mean accuracy of its clients."""
     group = np.asarray(client_group)
     means = group_means(accuracies, group, int(group.max(initial=-1)) + 1)
-    known = means[np.isfinite(means)]
-    return summary(known, np.ones(len(known))) if len(known) else float("nan")
+    defined = means[np.isfinite(means)]
+    return summary(defined, np.ones(len(defined))) if len(defined) else float("nan")
 
 
 NOBODY, PERCENT = "no client has rows", "0 to 100 %"
 
 
-def _metric(name: str, title: str, formula: str, extent: str, better: int, summary: Callable[[Array, Array], float]) -> Metric:
-    return Metric(name, title, formula, extent, better, partial(over_groups, summary), CLIENT_GROUPS, NOBODY)
+def _equity_metric(name: str, title: str, formula: str, extent: str, better: int, *, of: Callable[[Array, Array], float]) -> Metric:
+    return Metric(name, title, formula, extent, better, partial(over_groups, of), CLIENT_GROUPS, NOBODY)
 
 
 EQUITY_METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
-        _metric("group_average", "average (groups)", "mean ā_q", PERCENT, +1, mean_over_clients),
-        _metric("group_worst10", "worst 10 % of groups", "lowest tenth of ā_q", PERCENT, +1, worst_tenth),
-        _metric("group_best10", "best 10 % of groups", "highest tenth of ā_q", PERCENT, +1, best_tenth),
-        _metric("group_variance", "variance over groups", "variance of ā_q", "0 to 2500 %²", -1, variance),
-        _metric("group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, deviation),
+        _equity_metric("group_average", "average (groups)", "mean ā_q", PERCENT, +1, of=mean_over_clients),
+        _equity_metric("group_worst10", "worst 10 % of groups", "lowest tenth of ā_q", PERCENT, +1, of=worst_tenth),
+        _equity_metric("group_best10", "best 10 % of groups", "highest tenth of ā_q", PERCENT, +1, of=best_tenth),
+        _equity_metric("group_variance", "variance over groups", "variance of ā_q", "0 to 2500 %²", -1, of=variance),
+        _equity_metric("group_std", "equity", "standard deviation of ā_q", "0 to 50 %", -1, of=deviation),
     )
 }
 
 
 def measure_equity(accuracies: Any, client_group: Any) -> dict[str, float]:
-    """How evenly groups of clients are served: every metric of `EQUITY_METRICS`, from accuracies as fractions.
+    """Compute how evenly groups of clients are served: all metrics of `EQUITY_METRICS`.
 
-    >>> measure_equity([0.5, 0.7, 0.9], [0, 0, 1])["group_average"]
-    75.0
+    Args:
+        accuracies: Accuracy of each client as a fraction, [clients]. Clients without rows (NaN) are excluded.
+        client_group: Number of each client's group, [clients].
+
+    Returns:
+        The value of each metric by name.
+
+    Raises:
+        ValueError: If there is not one group per client, or a number is negative.
+
+    Example:
+        >>> measure_equity([0.5, 0.7, 0.9], [0, 0, 1])["group_average"]
+        75.0
     """
     return {m.name: m.function(accuracies, client_group) for m in EQUITY_METRICS.values()}

@@ -1,17 +1,16 @@
-"""Whether a metric keeps to what it declares: its value may rest only on what `rests_on` names.
+"""Check that a metric's value depends only on the data that it declares with `rests_on`.
 
-The declaration decides what is hidden where nothing may rest on few people, so a wrong one would give people away. The metric is tried
-on invented counts in which everything that it must not read is exchanged: its value must stay the same.
+The declaration decides what is hidden where figures must not rest on few people, so a wrong one would reveal data about individuals.
+The check computes the metric on random counts twice, with different values for all data that it must not use. Both values must be equal.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from evenly.metrics.clients import tenth
 from evenly.metrics.groups import GroupedRates, view
-from evenly.metrics.tables import (
+from evenly.metrics.metric import (
     BEST_CLIENT,
     BEST_TENTH,
     CLIENT_GROUPS,
@@ -33,7 +32,7 @@ TRIALS, CLIENTS_TRIED = 8, 31  # an odd number of clients: the median is then on
 
 
 def check_declaration(metric: Metric) -> None:
-    """Raise a ValueError unless the metric can be computed, and reads nothing that it does not declare.
+    """Raise a ValueError unless the metric can be computed and uses only the data that it declares.
 
     >>> check_declaration(Metric("median", "median", "median aₖ", "0 to 100 %", 1, lambda a, n: 100 * np.median(a), CLIENTS))
     Traceback (most recent call last):
@@ -45,37 +44,37 @@ client. It would not be hidden where it must be. Declare rests_on='some clients'
     elif metric.rests_on in OF_CLIENTS:
         _check_clients(metric)
     elif metric.rests_on == CLIENT_GROUPS:
-        _number(metric, _tried(metric, np.linspace(0.2, 0.9, 6), np.arange(6) % 3))
+        _number(metric, _compute(metric, np.linspace(0.2, 0.9, 6), np.arange(6) % 3))
 
 
 def _check_people(metric: Metric) -> None:
     draw = generator(0, "declaration")
-    own, other = (view(draw.integers(20, 90, (TRIALS, 3, 2, 2)), favourable=1, unprivileged=(0,)) for _ in range(2))
-    value = np.asarray(_tried(metric, own), np.float64)
+    first, second = (view(draw.integers(20, 90, (TRIALS, 3, 2, 2)), favourable=1, unprivileged=(0,)) for _ in range(2))
+    value = np.asarray(_compute(metric, first), np.float64)
     if value.shape != (TRIALS,):
         raise ValueError(
-            f"Metric {metric.name!r}: the function must give one number for each leading axis of the counts, as NumPy does where only the "
-            f"last axis is reduced: {TRIALS} tables gave shape {list(value.shape)}."
+            f"Metric {metric.name!r}: the function must return one number for each leading axis of the counts, as NumPy does where only "
+            f"the last axis is reduced: {TRIALS} tables gave shape {list(value.shape)}."
         )
-    unread: dict[str, Callable[[], GroupedRates]] = {
-        ROWS: lambda: GroupedRates(other.groups, other.sides, own.whole),
-        SIDES: lambda: GroupedRates(other.groups, own.sides, own.whole),
-        GROUPS: lambda: own,
+    exchanged = {
+        ROWS: GroupedRates(second.groups, second.sides, first.whole),
+        SIDES: GroupedRates(second.groups, first.sides, first.whole),
+        GROUPS: first,
     }
-    if not np.array_equal(value, np.asarray(_tried(metric, unread[metric.rests_on]())), equal_nan=True):
+    if not np.array_equal(value, np.asarray(_compute(metric, exchanged[metric.rests_on])), equal_nan=True):
         levels = {ROWS: "the two sides or single groups", SIDES: "single groups"}
-        raise _dishonest(metric, f"its value depends on {levels[metric.rests_on]}", SIDES if metric.rests_on == ROWS else GROUPS)
+        raise _wrong_declaration(metric, f"its value depends on {levels[metric.rests_on]}", SIDES if metric.rests_on == ROWS else GROUPS)
 
 
 def _check_clients(metric: Metric) -> None:
     draw = generator(0, "declaration")
     shares = np.sort(draw.uniform(0.05, 0.95, (TRIALS, CLIENTS_TRIED)), axis=1)
     rows = draw.integers(20, 90, shares.shape)
-    values = [_number(metric, _tried(metric, a, n)) for a, n in zip(shares, rows, strict=True)]
+    values = [_number(metric, _compute(metric, a, n)) for a, n in zip(shares, rows, strict=True)]
     if metric.rests_on == CLIENTS:
         alone = all(np.isclose(np.concatenate([a, 100 * a]), value).any() for a, value in zip(shares, values, strict=True))
         if alone:
-            raise _dishonest(metric, "its value is the accuracy of a single client", SOME_CLIENTS)
+            raise _wrong_declaration(metric, "its value is the accuracy of a single client", SOME_CLIENTS)
     elif metric.rests_on != SOME_CLIENTS:
         number = tenth(CLIENTS_TRIED) if metric.rests_on in (WORST_TENTH, BEST_TENTH) else 1
         best = metric.rests_on in (BEST_TENTH, BEST_CLIENT)
@@ -83,14 +82,14 @@ def _check_clients(metric: Metric) -> None:
             (slice(-number, CLIENTS_TRIED - number + 1), slice(-number)) if best else (slice(number - 1, number), slice(number, None))
         )
         shares[:, others] = (shares[:, others] + shares[:, end]) / 2  # nearer to the end, but not beyond it
-        changed = [_number(metric, _tried(metric, a, n)) for a, n in zip(shares, rows, strict=True)]
+        changed = [_number(metric, _compute(metric, a, n)) for a, n in zip(shares, rows, strict=True)]
         if not np.allclose(values, changed, equal_nan=True):
-            raise _dishonest(metric, "its value depends on other clients", SOME_CLIENTS)
+            raise _wrong_declaration(metric, "its value depends on other clients", SOME_CLIENTS)
 
 
-def _tried(metric: Metric, *given: Any) -> Any:
+def _compute(metric: Metric, *arguments: Any) -> Any:
     try:
-        return metric.function(*given)
+        return metric.function(*arguments)
     except Exception as error:
         raise ValueError(
             f"Metric {metric.name!r} rests on {RESTS_ON[metric.rests_on]}, and its function failed on an example: "
@@ -102,10 +101,10 @@ def _number(metric: Metric, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"Metric {metric.name!r}: the function must give one number, or NaN, got {value!r}.") from None
+        raise ValueError(f"Metric {metric.name!r}: the function must return one number, or NaN, got {value!r}.") from None
 
 
-def _dishonest(metric: Metric, why: str, instead: str) -> ValueError:
+def _wrong_declaration(metric: Metric, why: str, instead: str) -> ValueError:
     return ValueError(
         f"Metric {metric.name!r} declares rests_on={metric.rests_on!r} ({RESTS_ON[metric.rests_on]}), but {why}. It would not be hidden "
         f"where it must be. Declare rests_on={instead!r}."

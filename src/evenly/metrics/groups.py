@@ -1,8 +1,8 @@
-"""How evenly a model treats groups of people: the registry of group metrics, functions of count tables.
+"""Group metrics: how evenly a model treats groups of people, computed from count tables.
 
 ₀ is the unprivileged groups pooled, ₁ the privileged ones pooled; a negative difference is to the disadvantage of the
 unprivileged. Ranges over groups do not pool: they compare every single group. Differences and scores are fractions and
-shares of rows are in percent, as the papers print them. Every function takes a `View` and works on any leading axes.
+shares of rows are in percent, as the papers print them. Every function takes `GroupedRates` and works on any leading axes.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.metrics.tables import GROUPS, ROWS, SIDES, Metric, Rates, rates, ratio, sides
+from evenly.metrics.metric import GROUPS, ROWS, SIDES, Metric
+from evenly.metrics.outcomes import Rates, rates, ratio, sides
 from evenly.types import Trace
 
 Array = np.ndarray
 
 
 class GroupedRates(NamedTuple):
-    """The same rows at three scales."""
+    """Rates of the same rows at three levels: single groups, the two sides, and everybody."""
 
     groups: Rates  # [..., groups]
     sides: Rates  # [..., 2] unprivileged, privileged
@@ -27,97 +28,97 @@ class GroupedRates(NamedTuple):
 
 
 def view(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> GroupedRates:
-    """Rates of the groups, of the two sides, and of everyone. [..., groups, labels, outcomes]"""
+    """Compute the rates of the groups, of the two sides and of everybody, from count tables [..., groups, labels, outcomes]."""
     whole = rates(tables.sum(-3, keepdims=True), favourable)
     return GroupedRates(rates(tables, favourable), rates(sides(tables, unprivileged), favourable), Rates(*(rate[..., 0] for rate in whole)))
 
 
-def statistical_parity(seen: GroupedRates) -> Array:
+def statistical_parity(group_rates: GroupedRates) -> Array:
     """Statistical parity difference: how much more often the unprivileged are predicted favourable (Thesis, Eq. 1.4)."""
-    return _gap(seen.sides.selection_rate)
+    return _gap(group_rates.sides.selection_rate)
 
 
-def equal_opportunity(seen: GroupedRates) -> Array:
-    """Equal opportunity difference: the same, of those who are labelled favourable (Thesis, Eq. 1.5)."""
-    return _gap(seen.sides.tpr)
+def equal_opportunity(group_rates: GroupedRates) -> Array:
+    """Equal opportunity difference: the same among people with the favourable label (Thesis, Eq. 1.5)."""
+    return _gap(group_rates.sides.tpr)
 
 
-def average_odds(seen: GroupedRates) -> Array:
+def average_odds(group_rates: GroupedRates) -> Array:
     """Average odds difference: the mean of the differences in true and in false positive rate (Thesis, Eq. 1.6)."""
-    return (_gap(seen.sides.fpr) + _gap(seen.sides.tpr)) / 2
+    return (_gap(group_rates.sides.fpr) + _gap(group_rates.sides.tpr)) / 2
 
 
-def accuracy_difference(seen: GroupedRates) -> Array:
+def accuracy_difference(group_rates: GroupedRates) -> Array:
     """How much more accurate the model is for the unprivileged (Thesis, Eq. 1.7)."""
-    return _gap(seen.sides.accuracy)
+    return _gap(group_rates.sides.accuracy)
 
 
-def f1_difference(seen: GroupedRates) -> Array:
+def f1_difference(group_rates: GroupedRates) -> Array:
     """How much higher F1 is for the unprivileged. E2FL calls it DI; it is not the ratio known as disparate impact."""
-    return _gap(seen.sides.f1)
+    return _gap(group_rates.sides.f1)
 
 
-def odds_difference(seen: GroupedRates) -> Array:
+def odds_difference(group_rates: GroupedRates) -> Array:
     """Equalised odds difference: the larger of the gaps in true and in false positive rate, without sign."""
-    return np.maximum(np.abs(_gap(seen.sides.tpr)), np.abs(_gap(seen.sides.fpr)))
+    return np.maximum(np.abs(_gap(group_rates.sides.tpr)), np.abs(_gap(group_rates.sides.fpr)))
 
 
-def size_of(difference: str, seen: GroupedRates) -> Array:
-    """A difference without its sign: how unfair, whoever is favoured. Its mean over seeds cannot cancel out."""
-    return np.abs(SIGNED[difference](seen))
+def size_of(difference: str, group_rates: GroupedRates) -> Array:
+    """Absolute value of a difference, whichever side is favoured. Its mean over seeds cannot cancel out."""
+    return np.abs(SIGNED[difference](group_rates))
 
 
-def range_of(rate: str, seen: GroupedRates) -> Array:
-    """The highest rate of a group less the lowest, over the groups where it is defined; NaN with fewer than two of them."""
-    return spread_over_groups(getattr(seen.groups, rate))
+def range_of(rate: str, group_rates: GroupedRates) -> Array:
+    """Highest rate of a group minus the lowest, over the groups where it is defined; NaN with fewer than two of them."""
+    return spread_over_groups(getattr(group_rates.groups, rate))
 
 
-def odds_range(seen: GroupedRates) -> Array:
+def odds_range(group_rates: GroupedRates) -> Array:
     """The larger of the ranges of true and of false positive rate over groups (fairlearn's equalized odds difference)."""
-    return np.maximum(range_of("tpr", seen), range_of("fpr", seen))
+    return np.maximum(range_of("tpr", group_rates), range_of("fpr", group_rates))
 
 
-def worst_of(rate: str, seen: GroupedRates) -> Array:
+def worst_of(rate: str, group_rates: GroupedRates) -> Array:
     """The lowest rate of a group in percent, over the groups where it is defined."""
-    return 100 * lowest(getattr(seen.groups, rate))
+    return 100 * lowest(getattr(group_rates.groups, rate))
 
 
-def overall(rate: str, seen: GroupedRates) -> Array:
+def overall(rate: str, group_rates: GroupedRates) -> Array:
     """The rate of all rows together, in percent."""
-    return 100 * getattr(seen.whole, rate)
+    return 100 * getattr(group_rates.whole, rate)
 
 
-def representation(seen: GroupedRates) -> Array:
+def representation(group_rates: GroupedRates) -> Array:
     """Representation rate of the unprivileged: their share of the rows, in percent (Thesis, Eq. 1.1)."""
-    return ratio(100 * seen.sides.examples[..., 0], seen.whole.examples)
+    return ratio(100 * group_rates.sides.examples[..., 0], group_rates.whole.examples)
 
 
-def fas_thesis(seen: GroupedRates) -> Array:
-    """Fairness-accuracy score as the thesis' tables have it: EOD, SPD and AOD without sign, the accuracy difference signed.
+def fas_thesis(group_rates: GroupedRates) -> Array:
+    """Fairness-accuracy score of the thesis' tables: absolute EOD, SPD and AOD, and the signed accuracy difference.
 
-    A model that is more accurate for the privileged is rewarded by it. The formula as printed (Eq. 4.2), with every sign
-    kept, rewards all bias against the unprivileged and can exceed the accuracy; it is not offered.
+    It rewards a model that is more accurate for the privileged. The formula as printed (Eq. 4.2) keeps every sign, rewards all bias
+    against the unprivileged and can exceed the accuracy. It is not implemented.
     """
-    return _score(seen, accuracy_difference(seen))
+    return _score(group_rates, accuracy_difference(group_rates))
 
 
-def fas_abs(seen: GroupedRates) -> Array:
-    """Fairness-accuracy score with every difference without its sign: the accuracy, less for any unfairness."""
-    return _score(seen, np.abs(accuracy_difference(seen)))
+def fas_abs(group_rates: GroupedRates) -> Array:
+    """Fairness-accuracy score with absolute differences: the accuracy, reduced by any unfairness."""
+    return _score(group_rates, np.abs(accuracy_difference(group_rates)))
 
 
 def lowest(values: Array) -> Array:
-    """The least defined value over the last axis, NaN if there is none.
+    """Return the smallest defined value over the last axis, NaN if there is none.
 
     >>> lowest(np.array([[2.0, np.nan, 1.0], [np.nan, np.nan, np.nan]]))
     array([ 1., nan])
     """
-    known = np.isfinite(values)
-    return np.where(known.any(-1), np.where(known, values, np.inf).min(-1, initial=np.inf), np.nan)
+    defined = np.isfinite(values)
+    return np.where(defined.any(-1), np.where(defined, values, np.inf).min(-1, initial=np.inf), np.nan)
 
 
 def spread_over_groups(values: Array) -> Array:
-    """The largest less the least defined value over the last axis, NaN with fewer than two."""
+    """Return the largest minus the smallest defined value over the last axis, NaN with fewer than two."""
     several = np.isfinite(values).sum(-1) > 1
     least, most = lowest(values), -lowest(-values)
     return np.where(several, most - least, np.nan)
@@ -127,9 +128,9 @@ def _gap(rate: Array) -> Array:
     return rate[..., 0] - rate[..., 1]
 
 
-def _score(seen: GroupedRates, accuracy_gap: Array) -> Array:
-    unfair = sum(size_of(name, seen) for name in ("eod", "spd", "aod")) + accuracy_gap
-    return seen.whole.accuracy * (1 - unfair / 4)
+def _score(group_rates: GroupedRates, accuracy_gap: Array) -> Array:
+    unfair = sum(size_of(name, group_rates) for name in ("eod", "spd", "aod")) + accuracy_gap
+    return group_rates.whole.accuracy * (1 - unfair / 4)
 
 
 SIGNED = {
@@ -185,16 +186,45 @@ GROUP_METRICS: dict[str, Metric] = {
 
 
 def measure_groups(tables: Array, *, favourable: int, unprivileged: Sequence[int]) -> dict[str, Array]:
-    """All group metrics of count tables [..., groups, labels, outcomes], each [...].
+    """Compute all group metrics of `GROUP_METRICS`.
 
-    >>> found = measure_groups(np.array([[[40, 10], [20, 30]], [[40, 30], [20, 60]]]), favourable=1, unprivileged=(0,))
-    >>> round(float(found["spd"]), 10), round(float(found["eod"]), 10)
-    (-0.2, -0.15)
+    Args:
+        tables: Count tables [..., groups, labels, outcomes].
+        favourable: Number of the favourable label.
+        unprivileged: Numbers of the unprivileged groups. All other groups are privileged.
+
+    Returns:
+        The value of each metric by name, [...] each; NaN where it is undefined.
+
+    Raises:
+        ValueError: If there is no label or group with such a number.
+
+    Example:
+        >>> values = measure_groups(np.array([[[40, 10], [20, 30]], [[40, 30], [20, 60]]]), favourable=1, unprivileged=(0,))
+        >>> round(float(values["spd"]), 10), round(float(values["eod"]), 10)
+        (-0.2, -0.15)
     """
-    seen = view(tables, favourable=favourable, unprivileged=unprivileged)
-    return {metric.name: metric.function(seen) for metric in GROUP_METRICS.values()}
+    group_rates = view(tables, favourable=favourable, unprivileged=unprivileged)
+    return {metric.name: metric.function(group_rates) for metric in GROUP_METRICS.values()}
 
 
 def pooled(trace: Trace, split: str) -> Array:
-    """Counts over the rows of all clients in a split, or over the central test set: [evaluations, groups, labels, outcomes]."""
+    """Sum the count tables of a run over all clients.
+
+    Args:
+        trace: A finished run.
+        split: ``"train"``, ``"valid"``, ``"test"``, or ``"central"`` for the central test set.
+
+    Returns:
+        Count tables [evaluations, groups, labels, outcomes].
+
+    Raises:
+        ValueError: If there is no split of this name.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> trace = SimpleNamespace(tables=np.ones((2, 3, 5, 1, 2, 2), int))  # two evaluations of five clients on three splits
+        >>> pooled(trace, "test").tolist()
+        [[[[5, 5], [5, 5]]], [[[5, 5], [5, 5]]]]
+    """
     return trace.central if split == CENTRAL else trace.tables[:, SPLITS.index(split)].sum(1)

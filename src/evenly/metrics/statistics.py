@@ -1,4 +1,4 @@
-"""Statistics of results: bootstrap intervals, paired comparisons, spread over seeds, means and Pareto fronts."""
+"""Statistics of results: bootstrap intervals, paired tests, spread over seeds, generalised means and Pareto fronts."""
 
 import functools
 import math
@@ -9,16 +9,21 @@ import numpy as np
 
 from evenly.randomness import generator
 
-# Intervals from resampling clients, or people: how far a figure could move had others of the same kind taken part.
+# Bootstrap intervals: how much a figure would vary with other clients, or other people, from the same population.
 
 Array = np.ndarray
 AT_ONCE = 4_000_000  # counts of resampled tables held in memory together
 MOST_BLOCKS = 2000
-LEAST_CLIENTS = 10  # to resample: with fewer, resampling them finds too narrow intervals
+LEAST_CLIENTS = 10  # intervals from resampling fewer clients are too narrow
 
 
 class Interval(NamedTuple):
-    """A percentile interval of every figure, and in how many of the resamples each was defined."""
+    """A percentile interval of one or more figures.
+
+    Example:
+        >>> percentile_interval(np.arange(101.0), level=0.9).high
+        array(95.)
+    """
 
     low: Array
     high: Array
@@ -26,10 +31,10 @@ class Interval(NamedTuple):
 
 
 def resampled(tables: Array, draws: int, seed: int) -> Iterator[Array]:
-    """Summed tables of clients drawn with replacement, as many as there are: [clients, ...] -> [draws, ...], in pieces.
+    """Draw clients with replacement, as many as there are, and sum their tables: [clients, ...] -> [draws, ...], in batches.
 
-    Very many clients are first joined into blocks and the blocks are drawn: their sums vary as much as those of single
-    clients do, and the work stays bounded.
+    More than MOST_BLOCKS clients are first joined into blocks, and the blocks are drawn. Sums of blocks vary as much as sums of single
+    clients, and the cost stays bounded.
     """
     joined = blocks(tables.reshape(len(tables), -1).astype(np.float64))  # whole numbers far below 2^53: sums are exact
     step = max(1, AT_ONCE // max(1, joined.shape[1]))
@@ -39,7 +44,7 @@ def resampled(tables: Array, draws: int, seed: int) -> Iterator[Array]:
 
 
 def blocks(rows: Array) -> Array:
-    """Client k goes into block k modulo the number of blocks; few clients stay as they are. [clients, cells] -> [blocks, cells]"""
+    """Join client k into block k modulo MOST_BLOCKS. Fewer clients stay unchanged. [clients, cells] -> [blocks, cells]"""
     if len(rows) <= MOST_BLOCKS:
         return rows
     joined = np.zeros((MOST_BLOCKS, rows.shape[1]))
@@ -49,40 +54,51 @@ def blocks(rows: Array) -> Array:
 
 @functools.lru_cache(maxsize=4)
 def _times(units: int, draws: int, seed: int) -> Array:
-    """How often each of the units is in each draw; a report asks for the same draws many times."""
+    """How often each unit occurs in each draw. Cached because a report uses the same draws many times."""
     return generator(seed, "bootstrap").multinomial(units, np.full(units, 1 / units), size=draws)
 
 
 def over_clients(tables: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """Percentile interval of a statistic of the clients' summed tables [clients, groups, labels, outcomes].
+    """Compute the bootstrap interval of a statistic of summed count tables by resampling clients.
 
-    `statistic` takes tables [draws, groups, labels, outcomes] and returns [draws, ...]. Resamples in which a figure is
-    undefined are left out of its interval; with fewer than two clients, or none left, the interval is NaN.
+    Args:
+        tables: Count tables of the clients, [clients, groups, labels, outcomes].
+        statistic: Maps tables [draws, groups, labels, outcomes] to figures [draws, ...].
+        draws: Number of resamples.
+        level: Coverage of the interval.
+        seed: Seed of the resampling.
 
-    >>> two = np.array([[[[1, 0], [0, 0]]], [[[0, 1], [0, 0]]]])  # one client is all right, the other all wrong
-    >>> found = over_clients(two, lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
-    >>> float(found.low), float(found.high)
-    (0.0, 1.0)
+    Returns:
+        The percentile interval. Resamples in which a figure is undefined are excluded from it. With fewer than two clients, or without
+        any defined resample, it is NaN.
+
+    Raises:
+        ValueError: If `draws` is less than 1 or `level` is not between 0 and 1.
+
+    Example:
+        >>> two = np.array([[[[1, 0], [0, 0]]], [[[0, 1], [0, 0]]]])  # one client is always right, the other always wrong
+        >>> interval = over_clients(two, lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
+        >>> float(interval.low), float(interval.high)
+        (0.0, 1.0)
     """
     _check(draws, level)
-    found = [np.asarray(statistic(part), np.float64) for part in resampled(tables, draws, seed)]
-    return percentile_interval(np.concatenate(found), level=level, known=len(tables) > 1)
+    values = [np.asarray(statistic(part), np.float64) for part in resampled(tables, draws, seed)]
+    return percentile_interval(np.concatenate(values), level=level, enough=len(tables) > 1)
 
 
 def over_people(table: Array, statistic: Callable[[Array], Array], *, draws: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """Percentile interval of a statistic of one table [groups, labels, outcomes] from resampling its people, not clients.
+    """Compute the bootstrap interval of a statistic of one table [groups, labels, outcomes] by resampling people.
 
-    For tables without clients, or with too few to resample: the interval says how far chance alone could move the figure had
-    other people of the same kind been there. Otherwise as `over_clients`.
+    For tables without clients, or with too few to resample. The arguments and the result are those of `over_clients`.
 
-    >>> found = over_people(np.array([[[50, 50], [0, 0]]]), lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
-    >>> round(float(found.low), 1), round(float(found.high), 1)
+    >>> interval = over_people(np.array([[[50, 50], [0, 0]]]), lambda t: t[:, 0, 0, 0] / t.sum((1, 2, 3)))
+    >>> round(float(interval.low), 1), round(float(interval.high), 1)
     (0.4, 0.6)
     """
     _check(draws, level)
     people = int(table.sum())
     drawn = generator(seed, "bootstrap").multinomial(people, table.ravel() / max(1, people), size=draws).reshape(draws, *table.shape)
-    return percentile_interval(np.asarray(statistic(drawn), np.float64), level=level, known=people > 1)
+    return percentile_interval(np.asarray(statistic(drawn), np.float64), level=level, enough=people > 1)
 
 
 def _check(draws: int, level: float) -> None:
@@ -90,58 +106,71 @@ def _check(draws: int, level: float) -> None:
         raise ValueError(f"draws must be at least 1 and level between 0 and 1, got draws = {draws} and level = {level}.")
 
 
-def percentile_interval(found: Array, *, level: float = 0.95, known: bool = True) -> Interval:
-    """The interval of resampled figures [draws, ...] where they are defined; NaN where none is, or nothing is known of them."""
-    defined = np.isfinite(found) & known
-    ends = _percentiles(np.where(defined, found, np.inf), defined.sum(0), ((1 - level) / 2, (1 + level) / 2))
+def percentile_interval(values: Array, *, level: float = 0.95, enough: bool = True) -> Interval:
+    """Compute the percentile interval of resampled figures [draws, ...] where they are defined; NaN where none is, or unless `enough`."""
+    defined = np.isfinite(values) & enough
+    ends = _percentiles(np.where(defined, values, np.inf), defined.sum(0), ((1 - level) / 2, (1 + level) / 2))
     return Interval(ends[0], ends[1], defined.mean(0))
 
 
-def _percentiles(values: Array, known: Array, at: tuple[float, float]) -> list[Array]:
-    """Linear percentiles of the first `known` of the sorted values. NumPy's own warns where there are none."""
-    ordered = np.sort(values, axis=0)
+def _percentiles(values: Array, number: Array, shares: tuple[float, float]) -> list[Array]:
+    """Linear percentiles of the first `number` of the sorted values. NumPy's function warns where there are none."""
+    ascending = np.sort(values, axis=0)
     ends = []
-    for share in at:
-        place = share * np.maximum(known - 1, 0)
-        below, above = (np.take_along_axis(ordered, np.asarray(p, int)[None], 0)[0] for p in (np.floor(place), np.ceil(place)))
-        defined = known > 0
+    for share in shares:
+        position = share * np.maximum(number - 1, 0)
+        below, above = (np.take_along_axis(ascending, np.asarray(p, int)[None], 0)[0] for p in (np.floor(position), np.ceil(position)))
+        defined = number > 0
         below, above = np.where(defined, below, 0), np.where(defined, above, 0)
-        ends.append(np.where(defined, below + (place - np.floor(place)) * (above - below), np.nan))
+        ends.append(np.where(defined, below + (position - np.floor(position)) * (above - below), np.nan))
     return ends
 
 
-# Paired comparison of two methods over seeds: the mean difference, its interval, a p value, and Holm's correction for many of them.
+# Paired comparison of two methods over seeds: mean difference, confidence interval, p value, and Holm's correction.
 #
-# Methods share the data, cohorts and batches of a seed, so the differences seed by seed are compared with 0 by Student's t test. The
-# degrees of freedom are whole numbers, for which the distribution is a finite sum; nothing has to be approximated.
+# Methods share the data, cohorts and batches of a seed, so the differences per seed are compared with 0 by Student's t test. For whole
+# degrees of freedom the distribution is a finite sum and needs no approximation.
 
 
 class Paired(NamedTuple):
-    """One method less another over seeds. NaN where so few seeds say nothing."""
+    """Difference between two methods over seeds. NaN where there are too few seeds.
+
+    Example:
+        >>> paired([1.0, 2.0, 3.0]).difference
+        2.0
+    """
 
     difference: float  # mean over seeds
-    half_width: float  # half of the 95 % interval for that mean; NaN for a single seed, or where all differ by the same
+    half_width: float  # half of the 95 % interval for that mean; NaN for a single seed, or where all differences are equal
     p: float  # two-sided; NaN for a single seed
     effect: float  # the mean difference in its own standard deviations (Cohen's d of the differences); NaN for a single seed
     seeds: int
 
 
 def paired(differences: Sequence[float] | np.ndarray) -> Paired:
-    """Compare seed-by-seed differences with 0. Seeds where the difference is undefined (NaN) are left out.
+    """Test whether paired differences between two methods are 0 on average.
 
-    Where all n seeds differ by exactly the same, as accuracies on few rows often do by chance, t would be infinite and p 0 already with
-    two seeds. Then p is that of the signs alone, 2^(1 - n), or 1 if they do not differ, and the effect infinite, or 0.
+    If all n differences are equal, which happens by chance with accuracies on few rows, t would be infinite and p would be 0 with only
+    two seeds. In this case p is that of the sign test, 2^(1 - n), and the effect is infinite; if all differences are 0, p is 1 and the
+    effect is 0.
 
-    >>> found = paired([1.0, 2.0, 3.0])
-    >>> found.difference, round(found.p, 4), found.effect  # t = 2 / (1 / sqrt 3) with two degrees of freedom
-    (2.0, 0.0742, 2.0)
+    Args:
+        differences: One difference per seed. Undefined ones (NaN) are excluded.
+
+    Returns:
+        Mean difference, interval, two-sided p value and effect size.
+
+    Example:
+        >>> test = paired([1.0, 2.0, 3.0])
+        >>> test.difference, round(test.p, 4), test.effect  # t = 2 / (1 / sqrt 3) with two degrees of freedom
+        (2.0, 0.0742, 2.0)
     """
-    known = np.asarray(differences, np.float64)
-    known = known[np.isfinite(known)]
-    n, nothing = len(known), float("nan")
+    defined = np.asarray(differences, np.float64)
+    defined = defined[np.isfinite(defined)]
+    n, nothing = len(defined), float("nan")
     if n < 2:
-        return Paired(float(known[0]) if n else nothing, nothing, nothing, nothing, n)
-    mean, deviation = float(known.mean()), float(known.std(ddof=1))
+        return Paired(float(defined[0]) if n else nothing, nothing, nothing, nothing, n)
+    mean, deviation = float(defined.mean()), float(defined.std(ddof=1))
     # Equal differences leave a deviation of rounding errors only.
     if deviation <= 1e-12 * max(1.0, abs(mean)):
         alike = abs(mean) <= 1e-12
@@ -151,7 +180,7 @@ def paired(differences: Sequence[float] | np.ndarray) -> Paired:
 
 
 def two_sided(t: float, freedom: int) -> float:
-    """The probability that Student's t with whole degrees of freedom is at least as far from 0, to about 1e-15.
+    """Compute the two-sided p value of Student's t with whole degrees of freedom, to about 1e-15.
 
     With θ = arctan(|t| / √ν) the probability of being nearer to 0 is, for even ν, sin θ (1 + 1/2 cos²θ + 1·3/(2·4) cos⁴θ + …) up to
     cos^(ν−2), and for odd ν, 2/π (θ + sin θ (cos θ + 2/3 cos³θ + 2·4/(3·5) cos⁵θ + …)) up to the same power.
@@ -174,10 +203,21 @@ def two_sided(t: float, freedom: int) -> float:
 
 @functools.cache
 def t_quantile(freedom: int, level: float = 0.95) -> float:
-    """The distance from 0 within which Student's t lies with this probability.
+    """Compute the two-sided quantile of Student's t: the distance from 0 within which t lies with a given probability.
 
-    >>> round(t_quantile(4), 3)
-    2.776
+    Args:
+        freedom: Degrees of freedom, at least 1.
+        level: The probability.
+
+    Returns:
+        The quantile.
+
+    Raises:
+        ValueError: If there are fewer than one degree of freedom.
+
+    Example:
+        >>> round(t_quantile(4), 3)
+        2.776
     """
     low, high = 0.0, 1.0
     while two_sided(high, freedom) > 1 - level:
@@ -189,27 +229,39 @@ def t_quantile(freedom: int, level: float = 0.95) -> float:
 
 
 def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Holm's correction: p values such that those below 5 % hold a false one with at most 5 % probability, however they depend.
+    """Adjust p values for multiple testing with Holm's correction.
 
-    The smallest of m is multiplied by m, the next by m − 1, and so on; none may be below the one before it. NaN stays NaN and does
-    not count.
+    It controls the probability of any false positive, whatever the dependence between the tests. The smallest of m p values is
+    multiplied by m, the next by m − 1, and so on; none becomes smaller than the one before it.
 
-    >>> holm([0.01, 0.04, 0.03]).tolist()
-    [0.03, 0.06, 0.06]
+    Args:
+        p: p values. NaN stays NaN and does not count.
+
+    Returns:
+        The adjusted p values, in the same order.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03]).tolist()
+        [0.03, 0.06, 0.06]
     """
     p = np.asarray(p, np.float64)
-    known = np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(p[known], kind="stable")]
-    found = np.full(p.shape, np.nan)
-    found[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)))
-    return found
+    defined = np.flatnonzero(np.isfinite(p))
+    order = defined[np.argsort(p[defined], kind="stable")]
+    adjusted = np.full(p.shape, np.nan)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)))
+    return adjusted
 
 
-# Spread over seeds: mean, deviation and a confidence interval.
+# Spread over seeds: mean, standard deviation and confidence interval.
 
 
 class Spread(NamedTuple):
-    """The mean over seeds, the sample deviation, and half the width of a 95 % interval for the mean."""
+    """Mean over seeds, sample standard deviation, and half the width of the 95 % confidence interval of the mean.
+
+    Example:
+        >>> spread(np.array([1.0, 3.0])).mean
+        2.0
+    """
 
     mean: float
     deviation: float  # NaN for a single seed
@@ -218,49 +270,81 @@ class Spread(NamedTuple):
 
 
 def spread(values: np.ndarray) -> Spread:
-    """Summarise one value per seed. Seeds where it is undefined (NaN) are left out.
+    """Summarise one value per seed: mean, standard deviation and confidence interval.
 
-    The interval is Student's t with one degree of freedom fewer than there are seeds, however many there are.
+    Args:
+        values: One value per seed. Undefined ones (NaN) are excluded.
 
-    >>> found = spread(np.array([1.0, 3.0]))
-    >>> found.mean, round(found.deviation, 4), round(found.half_width, 4), found.seeds
-    (2.0, 1.4142, 12.7062, 2)
+    Returns:
+        The summary. Its interval is that of Student's t with n − 1 degrees of freedom for n seeds.
+
+    Example:
+        >>> summary = spread(np.array([1.0, 3.0]))
+        >>> summary.mean, round(summary.deviation, 4), round(summary.half_width, 4), summary.seeds
+        (2.0, 1.4142, 12.7062, 2)
     """
-    known = np.asarray(values, np.float64)
-    known = known[np.isfinite(known)]
-    if len(known) == 0:
+    defined = np.asarray(values, np.float64)
+    defined = defined[np.isfinite(defined)]
+    if len(defined) == 0:
         return Spread(float("nan"), float("nan"), float("nan"), 0)
-    if len(known) == 1:
-        return Spread(float(known[0]), float("nan"), float("nan"), 1)
-    deviation = float(known.std(ddof=1))
-    return Spread(float(known.mean()), deviation, half_width(deviation, len(known)), len(known))
+    if len(defined) == 1:
+        return Spread(float(defined[0]), float("nan"), float("nan"), 1)
+    deviation = float(defined.std(ddof=1))
+    return Spread(float(defined.mean()), deviation, half_width(deviation, len(defined)), len(defined))
 
 
 def half_width(deviation: float, seeds: int) -> float:
-    """Half the width of a 95 % interval for the mean over seeds, from their sample deviation; NaN for a single seed."""
+    """Compute half the width of the 95 % confidence interval of a mean over seeds.
+
+    Args:
+        deviation: Sample standard deviation over seeds.
+        seeds: Number of seeds.
+
+    Returns:
+        Half the width; NaN for a single seed.
+
+    Example:
+        >>> round(half_width(1.0, 5), 4)
+        1.2417
+    """
     return t_quantile(seeds - 1) * deviation / float(np.sqrt(seeds)) if seeds > 1 else float("nan")
 
 
 # The generalised-mean view of fair federated learning (PropFair, Section 3).
 #
-# Each method replaces the plain mean of the clients' losses by A_s(f) = s^-1(mean s(f_i)) for some increasing s:
+# Each method replaces the mean of the clients' losses by A_s(f) = s^-1(mean s(f_i)) for some increasing s:
 #
-# fedavg s(t) = t the mean q-ffl s(t) = t^(q+1) a power mean afl the maximum term s(t) = exp(alpha t) log-mean-exp propfair s(t) =
-# -log(M - t) M minus the geometric mean of M - f_i
+#   fedavg    s(t) = t               the mean
+#   q-ffl     s(t) = t^(q+1)         a power mean
+#   afl                              the maximum
+#   term      s(t) = exp(alpha t)    log-mean-exp
+#   propfair  s(t) = -log(M - t)     M minus the geometric mean of M - f_i
 #
-# `dual_weights` are the lambda_i with which the method weighs the clients' gradients; they sum to 1 except PropFair's, whose product of
-# n lambda_i is 1 (its sum exceeds 1).
+# `dual_weights` are the coefficients lambda_i of the clients' gradients. They sum to 1, except for PropFair, where the product of the
+# n lambda_i is 1 and the sum exceeds 1.
 
 KINDS = ("fedavg", "q-ffl", "afl", "term", "propfair")
 
 
 def generalised_mean(losses: Array, kind: str, parameter: float = 0.0) -> float:
-    """A_s of non-negative losses; `parameter` is q, alpha or M.
+    """Compute the generalised mean of losses that a method minimises.
 
-    >>> round(generalised_mean(np.array([0.5, 2.0, 1.0]), "q-ffl", 1.0), 10)
-    1.3228756555
+    Args:
+        losses: Non-negative losses of the clients.
+        kind: ``"fedavg"``, ``"q-ffl"``, ``"afl"``, ``"term"`` or ``"propfair"``.
+        parameter: q of q-FFL, alpha of TERM or M of PropFair.
+
+    Returns:
+        The generalised mean.
+
+    Raises:
+        ValueError: If the kind is unknown, a loss is negative or not finite, or the parameter is out of range.
+
+    Example:
+        >>> round(generalised_mean(np.array([0.5, 2.0, 1.0]), "q-ffl", 1.0), 10)
+        1.3228756555
     """
-    f = _checked(losses, kind, parameter)
+    f = _check_losses(losses, kind, parameter)
     top = f.max()
     if kind == "fedavg" or (kind == "term" and parameter == 0):
         return float(f.mean())
@@ -274,12 +358,24 @@ def generalised_mean(losses: Array, kind: str, parameter: float = 0.0) -> float:
 
 
 def dual_weights(losses: Array, kind: str, parameter: float = 0.0) -> Array:
-    """How the method weighs each client's gradient; equally if all losses are 0.
+    """Compute the coefficients of the clients' gradients in the gradient of a generalised mean.
 
-    >>> dual_weights(np.array([0.5, 2.0, 1.0]), "propfair", 5.0).round(4)
-    array([0.28 , 0.42 , 0.315])
+    Args:
+        losses: Non-negative losses of the clients.
+        kind: ``"fedavg"``, ``"q-ffl"``, ``"afl"``, ``"term"`` or ``"propfair"``.
+        parameter: q of q-FFL, alpha of TERM or M of PropFair.
+
+    Returns:
+        One coefficient per client; equal ones if all losses are 0.
+
+    Raises:
+        ValueError: If the kind is unknown, a loss is negative or not finite, or the parameter is out of range.
+
+    Example:
+        >>> dual_weights(np.array([0.5, 2.0, 1.0]), "propfair", 5.0).round(4)
+        array([0.28 , 0.42 , 0.315])
     """
-    f = _checked(losses, kind, parameter)
+    f = _check_losses(losses, kind, parameter)
     if kind == "fedavg" or f.max() == 0:
         raw = np.ones_like(f)
     elif kind == "q-ffl":
@@ -293,7 +389,7 @@ def dual_weights(losses: Array, kind: str, parameter: float = 0.0) -> Array:
     return raw / raw.sum()
 
 
-def _checked(losses: Array, kind: str, parameter: float) -> Array:
+def _check_losses(losses: Array, kind: str, parameter: float) -> Array:
     f = np.asarray(losses, np.float64)
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -306,20 +402,27 @@ def _checked(losses: Array, kind: str, parameter: float) -> Array:
     return f
 
 
-# Which of several choices are not beaten: the front that is left of a trade-off between aims.
+# Pareto front.
 
 
 def on_front(values: Any) -> np.ndarray:
-    """Which rows no other row beats: as good in every column, and better in one. Larger is better in all columns. [n, aims] -> [n]
+    """Find the Pareto front: the rows that no other row dominates.
 
-    Rows with an undefined value are not on the front and beat nobody; equal rows are all on it or all off it.
+    A row dominates another if it is at least as large in every column and larger in one. Equal rows are all on the front or all off it.
 
-    >>> on_front([[1, 5], [2, 4], [1, 4], [0, 5]]).tolist()
-    [True, True, False, False]
+    Args:
+        values: One row per candidate and one column per objective, [n, objectives]. Larger is better in every column.
+
+    Returns:
+        Whether each row is on the front, [n]. Rows with an undefined value are not, and dominate no other row.
+
+    Example:
+        >>> on_front([[1, 5], [2, 4], [1, 4], [0, 5]]).tolist()
+        [True, True, False, False]
     """
-    found = np.asarray(values, np.float64)
-    known = np.isfinite(found).all(1)
-    front = np.array(known)
-    for i in np.flatnonzero(known):
-        front[i] = not ((found[known] >= found[i]).all(1) & (found[known] > found[i]).any(1)).any()
+    rows = np.asarray(values, np.float64)
+    defined = np.isfinite(rows).all(1)
+    front = np.array(defined)
+    for i in np.flatnonzero(defined):
+        front[i] = not ((rows[defined] >= rows[i]).all(1) & (rows[defined] > rows[i]).any(1)).any()
     return front

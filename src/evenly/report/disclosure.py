@@ -12,7 +12,7 @@ from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import GROUP_METRICS, METRICS, accuracy, by_attribute, examples, pooled, sides
 from evenly.metrics.clients import tenth
-from evenly.metrics.tables import BEST_CLIENT, BEST_TENTH, GROUPS, OF_CLIENTS, SIDES, SOME_CLIENTS, WORST_CLIENT, WORST_TENTH
+from evenly.metrics.metric import BEST_CLIENT, BEST_TENTH, GROUPS, OF_CLIENTS, SIDES, SOME_CLIENTS, WORST_CLIENT, WORST_TENTH
 from evenly.types import Trace
 
 # Which cells of a table may not be shown because they rest on too few people, also not by subtraction from a total.

@@ -9,7 +9,7 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC
-from evenly.metrics.tables import CLIENT_GROUPS, OF_CLIENTS
+from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.chart_sections import chart_sections
 from evenly.report.client_section import client_section
 from evenly.report.disclosure import hidden_clients, hidden_groups, withheld_client_metrics, without_clients

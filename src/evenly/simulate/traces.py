@@ -9,7 +9,7 @@ import numpy as np
 from evenly import trees
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
-from evenly.metrics.tables import examples
+from evenly.metrics.outcomes import examples
 from evenly.notation import unknown
 from evenly.parts.sampling import Full
 from evenly.parts.work import TrainingAlone
