@@ -4,7 +4,7 @@
 
 Twenty clients of the synthetic federation train together; for FairFed twenty of the synthetic census, because it needs groups. All
 train honestly, and all but the first say what is true. The first tells the same lie in every round. The server's half of a round is the
-one that a Flower strategy uses (`evenly.flower.rounds`), so what is measured is what a deployment does. "Others" are all clients but the
+one that a Flower strategy uses (`evenly.flower.aggregation`), so the result is that of a deployment. "Others" are all clients but the
 liar: their accuracy is measured on their own test rows, in the synthetic census on their validation rows.
 
 The last line is no lie about a number: the client sends its update the other way round and fifty times as long.
@@ -26,7 +26,7 @@ import numpy as np
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census, Federation, Shard
 from evenly.datasets import synthetic, synthetic_census
-from evenly.flower import rounds
+from evenly.flower import aggregation
 from evenly.flower.caps import Caps
 from evenly.flower.clients.jax import first_rows, shard
 from evenly.flower.clients.rows import PADDING, ClientData, batches_of, client_of
@@ -148,16 +148,16 @@ def run(case: Case, seed: int, *, lies: bool, caps: Caps | None, length: int) ->
     census = census_of(room.data, lie)
     census = census if caps is None else caps.census(census)[0]
     leaves, form = jax.tree.flatten(room.task.init(jax.random.key(seed)))
-    state = rounds.begin(made, [np.asarray(leaf) for leaf in leaves], census)
+    state = aggregation.begin(made, [np.asarray(leaf) for leaf in leaves], census)
     weights = []
     for number in range(1, length + 1):
         received = jax.tree.unflatten(form, state.model)
         vectors = [np.asarray(leaf) for leaf in jax.tree.leaves(train(made.work, room.task, received, batches(made, room, seed, number)))]
         signals = told_lie(lie, signals_of(made, room, received))
-        done = rounds.one_round(made, state, signals, [_sent(state, vectors, k, lie) for k in range(CLIENTS)], caps)
+        done = aggregation.one_round(made, state, signals, [_sent(state, vectors, k, lie) for k in range(CLIENTS)], caps)
         state = done.state
         weights.append(float(done.weights[LIAR] / done.weights.sum()))
-    served = jax.tree.unflatten(form, rounds.served(made, state))
+    served = jax.tree.unflatten(form, aggregation.served(made, state))
     each = [_accuracy(room.task, served, client) for k, client in enumerate(room.clients) if k != LIAR]
     tenth = max(1, len(each) // 10)
     return Found(100 * float(np.mean(weights)), 100 * float(np.mean(each)), 100 * float(np.mean(sorted(each)[:tenth])))
@@ -183,7 +183,7 @@ def signals_of(made: Algorithm, room: Room, received: Tree) -> Signals:
     )
 
 
-def _sent(state: rounds.ServerState, vectors: list[np.ndarray], k: int, lie: str) -> list[np.ndarray]:
+def _sent(state: aggregation.ServerState, vectors: list[np.ndarray], k: int, lie: str) -> list[np.ndarray]:
     factor = LENGTH if lie == "update" and k == LIAR else 1.0
     return [old + np.float32(factor) * new[k] for old, new in zip(state.model, vectors, strict=True)]
 

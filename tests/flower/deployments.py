@@ -21,8 +21,8 @@ def deployment(text: str = "q-fedavg(q=1)", seeds: Seeds | None = None, **more) 
 
 
 def about(*, groups: bool = True) -> DeploymentFacts:
-    named = {"labels": ("no", "yes"), "groups": ("women", "men")} if groups else {}
-    return DeploymentFacts(NAMES, tuple(range(100, 100 + CLIENTS)), **named)
+    labels, people = (("no", "yes"), ("women", "men")) if groups else ((), ())
+    return DeploymentFacts(NAMES, tuple(range(100, 100 + CLIENTS)), labels=labels, groups=people)
 
 
 def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done: int = 0, options: InForce | None = None) -> Recorder:

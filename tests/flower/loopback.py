@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evenly.flower.deploy.local import STARTING, Loopback, Process, start, stop, wait_until
+from evenly.flower.deploy.loopback import STARTING, Loopback, Process, start, stop, wait_until
 from tests.flower.warm import write_shim
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp.strategy import Result
 
-from evenly.flower import adapter, first_arrays, strategy
+from evenly.flower import adapter, first_arrays, recorder, strategy
 from evenly.flower.clients.jax import app
 from evenly.flower.recorder import Recorder
 from evenly.watch.state import WatchState
@@ -189,13 +189,13 @@ def test_the_server_evaluates_before_the_first_round_and_after_each_and_not_agai
 def test_averages_of_later_rounds_than_the_state_are_not_put_back(tmp_path: Path):
     kept = Result()
     kept.train_metrics_clientapp = {number: MetricRecord({"loss": float(number)}) for number in (1, 2, 3)}
-    adapter.write(tmp_path, kept)
+    recorder.write_metrics(tmp_path, kept)
     found = Result()
-    adapter.read(tmp_path, found, 2)
+    recorder.read_metrics(tmp_path, found, 2)
     assert found.train_metrics_clientapp == {1: {"loss": 1.0}, 2: {"loss": 2.0}}
-    (tmp_path / adapter.NAME).write_text(json.dumps({"schema": 1, "train": {"one": 3}}))
+    (tmp_path / recorder.METRICS).write_text(json.dumps({"schema": 1, "train": {"one": 3}}))
     damaged = Result()
-    adapter.read(tmp_path, damaged, 2)
+    recorder.read_metrics(tmp_path, damaged, 2)
     assert damaged.train_metrics_clientapp == {}
 
 

@@ -275,6 +275,7 @@ def test_local_reweighing_and_what_the_server_says_are_multiplied(tiny: Federati
     local = in_torch.row_weights(own, loader(tiny, 5), labels=3, groups=2)
     both = in_torch.row_weights(own._replace(row_weights=said), loader(tiny, 5), labels=3, groups=2)
     assert local is not None
+    assert both is not None
     assert len(set(local.ravel())) > 2
     np.testing.assert_allclose(both, local * said)
     plain = in_torch.told(config("fedavg", 2, 5))
@@ -287,6 +288,7 @@ def test_rows_without_groups_are_all_of_one(tiny: Federation) -> None:
     rows = client_of(tiny, 5).train
     data = DataLoader(TensorDataset(torch.tensor(np.asarray(rows.x)), torch.tensor(np.asarray(rows.y))), batch_size=7)
     weights = in_torch.row_weights(in_torch.told(config("fedavg+reweigh", 2, 5)), data, labels=3)
+    assert weights is not None
     np.testing.assert_allclose(weights, np.ones((1, 3)))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from evenly.algorithms import METHODS
 from evenly.flower import wire
-from evenly.flower.deploy.local import Loopback, wait_until
+from evenly.flower.deploy.loopback import Loopback, wait_until
 from evenly.flower.deploy.security import make_certificates, make_key
 from evenly.simulate import simulate
 from evenly.types import Several, Trace

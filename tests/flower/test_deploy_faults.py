@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from evenly.flower import lifecycle, wire
-from evenly.flower.deploy.local import Loopback, Process, kill, wait_until
+from evenly.flower.deploy.loopback import Loopback, Process, kill, wait_until
 from evenly.simulate import simulate
 from tests.flower.loopback import APP, deployed, finished
 from tests.flower.small import SEEDS, algorithm_of, small, task_of

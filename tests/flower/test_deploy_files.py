@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from evenly.flower.deploy import local
+from evenly.flower.deploy import loopback
 from evenly.flower.deploy.security import make_certificates, make_key
 
 
@@ -102,8 +102,8 @@ def test_a_key_is_what_flower_reads(tmp_path: Path):
         make_key(tmp_path / "north")
 
 
-def bash(tmp_path: Path, script: str, name: str = "test") -> local.Process:
-    return local.start(name, ["bash", "-c", script], tmp_path / f"{name}.log", os.environ)
+def bash(tmp_path: Path, script: str, name: str = "test") -> loopback.Process:
+    return loopback.start(name, ["bash", "-c", script], tmp_path / f"{name}.log", os.environ)
 
 
 def gone(pid: int) -> bool:
@@ -117,11 +117,11 @@ def gone(pid: int) -> bool:
 def test_what_a_process_started_is_stopped_with_it_even_if_it_does_not_listen(tmp_path: Path):
     stubborn = bash(tmp_path, "trap '' TERM; (while true; do sleep 0.1; done) & echo pid $!; wait; sleep 60")
     told = re.compile(r"^pid (\d+)$", re.MULTILINE)
-    local.wait_until(lambda: told.search(stubborn.text()) is not None, stubborn, 10, "a child")
+    loopback.wait_until(lambda: told.search(stubborn.text()) is not None, stubborn, 10, "a child")
     (child,) = map(int, told.findall(stubborn.text()))
     assert not gone(child)
     began = time.monotonic()
-    local.stop([stubborn], grace=0.5)
+    loopback.stop([stubborn], grace=0.5)
     assert time.monotonic() - began < 5
     assert not stubborn.running
     end = time.monotonic() + 5
@@ -133,7 +133,7 @@ def test_what_a_process_started_is_stopped_with_it_even_if_it_does_not_listen(tm
 def test_stopping_what_has_ended_is_no_mistake(tmp_path: Path):
     ended = bash(tmp_path, "exit 3")
     ended.popen.wait(10)
-    local.stop([ended])
+    loopback.stop([ended])
     assert ended.popen.returncode == 3
 
 
@@ -142,7 +142,7 @@ def test_a_process_that_ends_too_early_says_which_log_to_read(tmp_path: Path):
     with pytest.raises(
         ValueError, match=r"(?s)The superlink ended \(exit code 7\) before answering\. Read .*superlink\.log.*no such port"
     ) as caught:
-        local.wait_until(lambda: False, early, 10, "answering")
+        loopback.wait_until(lambda: False, early, 10, "answering")
     assert "\x1b" not in str(caught.value)
 
 
@@ -150,20 +150,20 @@ def test_waiting_has_a_bound(tmp_path: Path):
     slow = bash(tmp_path, "sleep 60")
     try:
         with pytest.raises(ValueError, match=r"come to answering within 0\.2 seconds"):
-            local.wait_until(lambda: False, slow, 0.2, "answering")
+            loopback.wait_until(lambda: False, slow, 0.2, "answering")
     finally:
-        local.stop([slow])
+        loopback.stop([slow])
     assert not slow.running
 
 
 def test_ports_are_free_and_different():
-    ports = local.free_ports(20)
+    ports = loopback.free_ports(20)
     assert len(set(ports)) == 20
 
 
 def test_a_missing_program_names_the_extra():
     with pytest.raises(ValueError, match=r"evenly\[flower\]"):
-        local.program("flower-nothing")
+        loopback.program("flower-nothing")
 
 
 def test_a_log_is_read_while_it_is_written(tmp_path: Path):

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from evenly.flower.deploy.local import Process, free_ports, kill, start, stop, wait_until
+from evenly.flower.deploy.loopback import Process, free_ports, kill, start, stop, wait_until
 from tests.pages import ROOT, blocks, commands
 
 PAGE = ROOT / "docs" / "flower-deploy.md"

@@ -17,7 +17,7 @@ from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from evenly.cli import app
-from evenly.flower.deploy.local import follow, read_app, start
+from evenly.flower.deploy.loopback import follow, read_app, start
 from tests.flower.grids import OneProcess
 
 TABLE = ["--data", "table.csv", "--client", "hospital", "--label", "returned"]

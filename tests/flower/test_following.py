@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from evenly.flower.deploy import local
-from evenly.flower.deploy.local import LOOK, Stand, follow
+from evenly.flower.deploy import loopback
+from evenly.flower.deploy.loopback import LOOK, Stand, follow
 
 
 class Run:
@@ -32,7 +32,7 @@ class Run:
 
 def stands(monkeypatch: pytest.MonkeyPatch, *lines: str, rounds: int, step: float = 4.0) -> list[Stand]:
     run: Any = Run(*lines, step=step)
-    monkeypatch.setattr(local, "time", run)
+    monkeypatch.setattr(loopback, "time", run)
     meant: list[int] = []
     found = [*follow(run, rounds, lambda: meant.append(1))]
     assert len(meant) == run.looks == len(lines)  # as often as it looks, and until the end

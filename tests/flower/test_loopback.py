@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from evenly.flower.deploy import local
-from evenly.flower.deploy.local import Loopback, ProcessError
+from evenly.flower.deploy import loopback
+from evenly.flower.deploy.loopback import Loopback, ProcessError
 from evenly.flower.deploy.security import NodeKey
 
 
@@ -61,11 +61,11 @@ def wait_until(ready: Any, process: Started, _seconds: float, what: str) -> None
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(local, "start", made.start)
-    monkeypatch.setattr(local, "stop", made.stop)
-    monkeypatch.setattr(local, "wait_until", wait_until)
-    monkeypatch.setattr(local, "program", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(local.subprocess, "run", made.run)
+    monkeypatch.setattr(loopback, "start", made.start)
+    monkeypatch.setattr(loopback, "stop", made.stop)
+    monkeypatch.setattr(loopback, "wait_until", wait_until)
+    monkeypatch.setattr(loopback, "program", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(loopback.subprocess, "run", made.run)
     monkeypatch.setattr(Loopback, "_healthy", lambda self: True)
     return made
 
@@ -146,7 +146,7 @@ def test_what_flower_complains_of_is_told(link: Loopback, machine: Machine, monk
     def slow(*_: Any, **__: Any) -> None:
         raise subprocess.TimeoutExpired("flwr", 60)
 
-    monkeypatch.setattr(local.subprocess, "run", slow)
+    monkeypatch.setattr(loopback.subprocess, "run", slow)
     with pytest.raises(ProcessError, match="did not answer within 60 seconds"):
         link.flwr("list")
 
@@ -168,8 +168,8 @@ def test_what_was_started_is_stopped_if_the_superlink_does_not_answer(machine: M
 @pytest.mark.parametrize("status, healthy", [(200, True), (204, False), (503, False)])
 def test_a_superlink_is_healthy_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, healthy: bool):
     made = Loopback(tmp_path)
-    made.certificates, made.address = local.make_certificates(tmp_path), "127.0.0.1:1"
+    made.certificates, made.address = loopback.make_certificates(tmp_path), "127.0.0.1:1"
     answer: Any = SimpleNamespace(status=status)
     opener = SimpleNamespace(open=lambda *_, **__: nullcontext(answer))
-    monkeypatch.setattr(local.urllib.request, "build_opener", lambda *_: opener)
+    monkeypatch.setattr(loopback.urllib.request, "build_opener", lambda *_: opener)
     assert made._healthy() is healthy

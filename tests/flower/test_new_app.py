@@ -8,7 +8,7 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.flower.app import write_synthetic_app, write_table_app
-from evenly.flower.deploy.local import read_app
+from evenly.flower.deploy.loopback import read_app
 
 CODE = {"__init__.py", "server_app.py", "client_app.py", "task.py"}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from evenly.flower.deploy import local
-from evenly.flower.deploy.local import GRACE, Process, ProcessError, free_ports, interruptible, start, stop, unhurried, wait_until
+from evenly.flower.deploy import loopback
+from evenly.flower.deploy.loopback import GRACE, Process, ProcessError, free_ports, interruptible, start, stop, unhurried, wait_until
 
 
 class Clock:
@@ -62,8 +62,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[float], t
     def make(needs: float) -> tuple[Process, Stubborn, Clock]:
         clock = Clock()
         popen = Stubborn(clock, needs)
-        monkeypatch.setattr(local, "time", clock)
-        monkeypatch.setattr(local.os, "killpg", lambda group, number: popen.receive(number) if group == popen.pid else None)
+        monkeypatch.setattr(loopback, "time", clock)
+        monkeypatch.setattr(loopback.os, "killpg", lambda group, number: popen.receive(number) if group == popen.pid else None)
         (tmp_path / "log").write_text("what it said\n")
         anything: Any = popen
         return Process("node", anything, tmp_path / "log"), popen, clock

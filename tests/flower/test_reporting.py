@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from flwr.app import MetricRecord, RecordDict
 
-from evenly.flower.adapter import averaged
+from evenly.flower.messages import averaged
 
 
 def mean(*clients: dict[str, Any]) -> dict[str, Any]:

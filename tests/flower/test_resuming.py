@@ -11,7 +11,7 @@ import pytest
 from evenly.algorithms import METHODS, algorithm
 from evenly.data.federation import Census
 from evenly.experiment.deployment import Deployment
-from evenly.flower import rounds
+from evenly.flower import aggregation
 from evenly.flower.lifecycle import NAME, claim, load, rounds_done, save
 from evenly.types import Seeds, Several
 from tests.flower.deployments import deployment
@@ -34,13 +34,13 @@ def alike(a, b) -> None:
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
-def fresh(text: str) -> rounds.ServerState:
+def fresh(text: str) -> aggregation.ServerState:
     made = algorithm(text)
     groups = made.rule.groups if isinstance(made.rule, Several) and made.rule.apart else 0
     model = [np.ones((*([groups] if groups else []), 4, 2), np.float32), np.zeros((*([groups] if groups else []), 2), np.float32)]
     if made.network is not None:
         model = [np.arange(8, dtype=np.float32)]
-    return rounds.begin(made, model, CENSUS)
+    return aggregation.begin(made, model, CENSUS)
 
 
 @pytest.mark.parametrize("text", [m.example or m.name for m in METHODS.values() if m.combine is None])

@@ -21,7 +21,7 @@ def frame() -> pd.DataFrame:
         name: draw.choice(values, n) for name, values in {"hospital": ["9", "10", "11"], "sex": ["f", "m"], "race": ["a", "b"]}.items()
     }
     age = np.where(draw.random(n) < 0.1, np.nan, draw.normal(60, 12, n))
-    return pd.DataFrame({**people, "age": age, "ward": draw.choice(["heart", None, "ear"], n), "returned": draw.choice([0, 1], n)})
+    return pd.DataFrame({**people, "age": age, "ward": draw.choice(["heart", None, "ear"], n), "returned": draw.choice([0, 1], n)})  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def federation(frame: pd.DataFrame) -> Federation:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from evenly.algorithms import algorithm
+from evenly.flower.messages import signals_of
 from evenly.flower.replies import Reply
-from evenly.flower.signals import signals_of
 
 METHOD = algorithm("fairfed(measured_on=valid)")
 COHORT, CHANCE = np.array([2, 0, 1], np.int32), np.zeros(2, np.float32)

@@ -16,7 +16,7 @@ from evenly.cli.options import TableColumns
 from evenly.cli.terminal import Commands, plain_console, this_command
 
 if TYPE_CHECKING:
-    from evenly.flower.deploy.local import App, Loopback, Process, Stand
+    from evenly.flower.deploy.loopback import App, Loopback, Process, Stand
 
 app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
 Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
@@ -62,7 +62,7 @@ def up(
     out: Annotated[Path | None, typer.Option(help="Folder for results and logs; by default a new one in the app's results/.")] = None,
 ) -> None:
     """Run an app as a real federation on this machine. It starts a SuperLink and SuperNodes with TLS and keys, and stops them again."""
-    from evenly.flower.deploy.local import Loopback, interruptible, read_app
+    from evenly.flower.deploy.loopback import Loopback, interruptible, read_app
 
     flower_app = read_app(folder, clients)
     results = (out or _new_folder(folder / "results")).resolve()
@@ -137,7 +137,7 @@ def _resumable(console: Console, results: Path) -> Iterator[None]:
 
 def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict[str, Any]) -> None:
     """Start the SuperLink, the SuperNodes and the app, show its rounds, and stop everything."""
-    from evenly.flower.deploy.local import ProcessError
+    from evenly.flower.deploy.loopback import ProcessError
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=console, transient=True) as bar:
@@ -160,7 +160,7 @@ def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict
 
 def _follow(bar: Progress, loopback: "Loopback", run: "Process", *, rounds: int) -> None:
     """Show the rounds of a run, and warn about SuperNodes that end."""
-    from evenly.flower.deploy.local import follow
+    from evenly.flower.deploy.loopback import follow
 
     ended: set[str] = set()
 

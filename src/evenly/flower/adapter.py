@@ -4,115 +4,28 @@ Per round it draws the simulator's cohort, sends the model, reads signals off th
 moves. It knows no method: what a method needs is read from its parts.
 """
 
-import functools
-import json
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from evenly.experiment.plan import SCHEMA, plain
-from evenly.flower import messages, roster, rounds, wire
+from evenly.flower import aggregation, messages, roster, wire
 from evenly.flower import two_phase as two_phases
+from evenly.flower.aggregation import Done
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
-from evenly.flower.drawing import Drawing
 from evenly.flower.lifecycle import Keeper, alone_in, as_asked, clustered, opened
-from evenly.flower.messages import Asked, Heard, Standing, findings, heard, require_enough, without
-from evenly.flower.roster import Adding, Average, DeploymentSetting, Options, algorithm_of, notation_of
-from evenly.flower.rounds import Done
-from evenly.flower.signals import signals_of
+from evenly.flower.messages import Asked, Heard, Standing, averaged, findings, heard, require_enough, signals_of, without
+from evenly.flower.recorder import read_metrics, write_metrics
+from evenly.flower.roster import Adding, Average, DeploymentSetting, Drawing, Options, algorithm_of, notation_of
 from evenly.flower.two_phase import MeasuredReplies
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
-from evenly.writing import write_whole
-
-# Metrics of a round, averaged over clients by their examples: fairness weights never touch what is reported.
-
-# What clients tell the server for the method's sake. A mean over clients of these means nothing.
-NOT_MEANS = (
-    wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.COEFFICIENT, wire.CLIENT,
-    wire.CLIENT_GROUP,
-)  # fmt: skip
-
-
-def averaged(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
-    """Each metric's mean over the clients that sent a finite number, weighted by their examples, as Flower's own strategies do.
-
-    What one client sends never costs the mean of the others: without a size it does not count, and NaN is no number.
-    """
-    said: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # by metric: weights, and weights times values
-    with np.errstate(all="ignore"):
-        for content in contents:
-            metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()))
-            weight = _finite(metrics.get(weighted_by_key))
-            if weight is None or weight.ndim or not weight > 0:
-                continue
-            for name, value in metrics.items():
-                own = _finite(value) if name != weighted_by_key and _is_mean(name) else None
-                if own is not None and np.isfinite(weight * own).all():
-                    said.setdefault(name, []).append((weight, np.asarray(weight * own)))
-        return MetricRecord({name: _mean(own) for name, own in said.items()})
-
-
-def _finite(value: Any) -> np.ndarray | None:
-    """Numbers that somebody else sent; None: they are not, or not finite."""
-    try:
-        found = np.asarray(value, float)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return found if np.isfinite(found).all() else None
-
-
-def _mean(said: list[tuple[np.ndarray, np.ndarray]]) -> Any:
-    """Of values of the shape that most sent: lists of other lengths cannot be averaged with them."""
-    usual = Counter(own.shape for _, own in said).most_common()[0][0]
-    weights, products = zip(*((weight, own) for weight, own in said if own.shape == usual), strict=True)
-    return (functools.reduce(np.add, products) / functools.reduce(np.add, weights)).tolist()
-
-
-def _is_mean(name: str) -> bool:
-    """Not a signal, nor one of a split (train-table), nor a shape."""
-    plain = name.removeprefix("train-").removeprefix("valid-")
-    return not name.endswith(wire.SHAPE) and plain not in NOT_MEANS and not plain.endswith(wire.EXAMPLES)
-
-
-# `metrics.json`: the averages that Flower returns as a run's result, so that one that was interrupted returns them all.
-
-NAME = "metrics.json"
-
-
-def write(folder: Path, result: Result) -> None:
-    """Keep the averages of all rounds so far."""
-    kinds = {kind: {number: dict(found) for number, found in own.items()} for kind, own in _parts(result).items()}
-    text = json.dumps({"schema": SCHEMA, **kinds}, indent=1)
-    write_whole(folder / NAME, lambda file: file.write(text.encode()))
-
-
-def read(folder: Path, result: Result, until: int) -> None:
-    """Put back those of an earlier server, up to the round that it finished; a damaged file only costs the averages."""
-    try:
-        kept = plain((folder / NAME).read_text())
-        for kind, own in _parts(result).items():
-            own |= {int(number): MetricRecord(found) for number, found in kept[kind].items() if int(number) <= until}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return
-
-
-def _parts(result: Result) -> dict[str, dict[int, MetricRecord]]:
-    return {
-        "train": result.train_metrics_clientapp,
-        "evaluate": result.evaluate_metrics_clientapp,
-        "server": result.evaluate_metrics_serverapp,
-    }
-
 
 LOG = logging.getLogger("flwr")  # Flower's own: our lines stand among its lines
 TIMEOUT = 3600.0
@@ -231,7 +144,7 @@ class FairStrategy(Strategy):
         parts = {k: wire.received(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
         signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(asked.number - 1))
         trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]
-        done = rounds.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
+        done = aggregation.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
         counted = {int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back}
         weights = np.array([done.weights[asked.cohort == k].sum() for k in sorted(counted)])
         carried = wire.carried_on(standing.carried, [parts[k].carried for k in sorted(counted)], weights)
@@ -307,7 +220,7 @@ class FairStrategy(Strategy):
         kept, result = self._begin(initial_arrays, train, grid), Result()
         try:
             if self._folder is not None:
-                read(self._folder, result, kept.done)
+                read_metrics(self._folder, result, kept.done)
             result.arrays = initial_arrays if kept.done == 0 else self._last_served(kept)
             if evaluate_fn is not None and kept.done == 0:
                 _central(evaluate_fn, 0, result)
@@ -342,7 +255,7 @@ class FairStrategy(Strategy):
         if evaluate_fn is not None:
             _central(evaluate_fn, number, result)
         if self._folder is not None:
-            write(self._folder, result)
+            write_metrics(self._folder, result)
 
     def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Keeper:
         if self._kept is not None:
@@ -384,7 +297,7 @@ class FairStrategy(Strategy):
 
     def _trained_record(self, setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
         """What clients train: what they are served, unless that is something else."""
-        if self._served is not None and not setting.models and rounds.serves_its_model(setting.algorithm, standing.state):
+        if self._served is not None and not setting.models and aggregation.serves_its_model(setting.algorithm, standing.state):
             return self._served
         return messages.trained_record(setting, standing)
 

@@ -16,13 +16,13 @@ from flwr.serverapp import Grid
 from evenly.experiment.deployment import Deployment, DeploymentFacts, Flag, InForce, LeftOut, write_about
 from evenly.experiment.folder import held, sweep
 from evenly.experiment.plan import NewerError
-from evenly.flower import messages, roster, rounds, two_phase, wire
+from evenly.flower import aggregation, messages, roster, two_phase, wire
+from evenly.flower.aggregation import Done
 from evenly.flower.checks import replies_to
 from evenly.flower.messages import Asked, EvaluationReplies, Heard, Standing, beside_arrays, heard, quoted, require_enough, served_record
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import check_censuses
 from evenly.flower.roster import DeploymentSetting, Options, Roll, grows, introduced, notation_of, present, reads_census, unknown_clients
-from evenly.flower.rounds import Done
 from evenly.outside import check_kinds
 from evenly.parts.sampling import Fraction, Uniform
 from evenly.records import replace, require
@@ -59,9 +59,9 @@ def opened(algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: 
         options.caps.require_feasible(algorithm.select.slots(census))
     rule = algorithm.rule
     apart = rule.groups if isinstance(rule, Several) and rule.apart else 0
-    form, (model, carried) = wire.opened(arrays, ranks=rounds.ranks(algorithm), apart=apart)
+    form, (model, carried) = wire.opened(arrays, ranks=aggregation.ranks(algorithm), apart=apart)
     choice = roster.given_choices(algorithm, roll, options.seeds)
-    state = rounds.begin(algorithm, model, census, choice=choice, begun=roster.tell_apart(algorithm, model))
+    state = aggregation.begin(algorithm, model, census, choice=choice, begun=roster.tell_apart(algorithm, model))
     return Opened(DeploymentSetting(algorithm, options, roll, form, census), Standing(state, carried), left_out, flagged)
 
 

@@ -1,21 +1,22 @@
 """What is sent to clients, and how their replies are sorted into those that can be used and those that are left out."""
 
+import functools
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
 from evenly.experiment.deployment import UNKNOWN, LeftOut
-from evenly.flower import roster, rounds, wire
+from evenly.flower import aggregation, roster, wire
+from evenly.flower.aggregation import Leaves, ServerState
 from evenly.flower.checks import ARRAYS, Expected
 from evenly.flower.replies import Evaluated, Reply, check_evaluation, check_reply, no_answer, size_of
 from evenly.flower.roster import DeploymentSetting, notation_of
-from evenly.flower.rounds import Leaves, ServerState
 from evenly.flower.wire import ModelParts, sent, sent_several
-from evenly.types import RowRule
+from evenly.types import Algorithm, RowRule, Signals
 
 # What is sent to clients: the model, what they may choose from, and what the method has to say to each of them.
 
@@ -76,7 +77,7 @@ def _to_each(
 ) -> list[Message]:
     records = {setting.options.arrayrecord_key: arrays}
     if more is None and setting.models and not setting.apart and chosen_by_clients(setting, standing):
-        records[wire.OFFERED] = sent_several(setting.form, rounds.offered(setting.algorithm, standing.state), standing.carried)
+        records[wire.OFFERED] = sent_several(setting.form, aggregation.offered(setting.algorithm, standing.state), standing.carried)
     common = {**config, **_told_to_all(setting, standing, number)}
     return [
         message(
@@ -123,7 +124,7 @@ def trained_record(setting: DeploymentSetting, standing: Standing) -> ArrayRecor
 
 def served_record(setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
     """What clients are given to use: one model, or all of those of which one is theirs."""
-    model = rounds.served(setting.algorithm, standing.state)
+    model = aggregation.served(setting.algorithm, standing.state)
     if setting.models:
         return sent_several(setting.form, model, standing.carried)
     return sent(setting.form, ModelParts(model, standing.carried))
@@ -296,3 +297,76 @@ def _by_client(
 def _tell(left_out: list[LeftOut]) -> None:
     for one in left_out:
         LOG.warning("Round %d: client %d (node %d) %s.", one.round, one.client, one.node, one.reason)
+
+
+def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, heard: Mapping[int, Reply], chance: np.ndarray) -> Signals:
+    """Signals of the cohort [K]; those of clients that were not heard are zeros, and are not read."""
+    who = cohort.tolist()
+    told = {}
+    for name in sorted(algorithm.rule.needs & wire.SIGNALS.keys()):
+        known = {k: reply.signals[name] for k, reply in heard.items() if name in reply.signals}
+        if name == "choice":
+            assert state.choice is not None
+            told[name] = np.array([int(known.get(k, state.choice[k])) for k in who], np.int32)
+        elif known:
+            nothing = np.zeros_like(next(iter(known.values())))
+            told[name] = np.stack([known.get(k, nothing) for k in who]).astype(np.float32)
+            if name == "valid_table" and not told[name].any():
+                LOG.warning("%s: nobody in this round has validation rows, on which it measures: nobody's weight moves", algorithm.label)
+    return Signals(
+        client=cohort,
+        returned=np.array([k in heard for k in who]),
+        examples=np.array([heard[k].examples if k in heard else 0 for k in who], np.float32),
+        chance=chance,
+        **told,
+    )
+
+
+# Metrics of a round, averaged over clients by their examples: fairness weights never touch what is reported.
+
+# What clients tell the server for the method's sake. A mean over clients of these means nothing.
+NOT_MEANS = (
+    wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.COEFFICIENT, wire.CLIENT,
+    wire.CLIENT_GROUP,
+)  # fmt: skip
+
+
+def averaged(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
+    """Each metric's mean over the clients that sent a finite number, weighted by their examples, as Flower's own strategies do.
+
+    What one client sends never costs the mean of the others: without a size it does not count, and NaN is no number.
+    """
+    said: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # by metric: weights, and weights times values
+    with np.errstate(all="ignore"):
+        for content in contents:
+            metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()))
+            weight = _finite(metrics.get(weighted_by_key))
+            if weight is None or weight.ndim or not weight > 0:
+                continue
+            for name, value in metrics.items():
+                own = _finite(value) if name != weighted_by_key and _is_mean(name) else None
+                if own is not None and np.isfinite(weight * own).all():
+                    said.setdefault(name, []).append((weight, np.asarray(weight * own)))
+        return MetricRecord({name: _mean(own) for name, own in said.items()})
+
+
+def _finite(value: Any) -> np.ndarray | None:
+    """Numbers that somebody else sent; None: they are not, or not finite."""
+    try:
+        found = np.asarray(value, float)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if np.isfinite(found).all() else None
+
+
+def _mean(said: list[tuple[np.ndarray, np.ndarray]]) -> Any:
+    """Of values of the shape that most sent: lists of other lengths cannot be averaged with them."""
+    usual = Counter(own.shape for _, own in said).most_common()[0][0]
+    weights, products = zip(*((weight, own) for weight, own in said if own.shape == usual), strict=True)
+    return (functools.reduce(np.add, products) / functools.reduce(np.add, weights)).tolist()
+
+
+def _is_mean(name: str) -> bool:
+    """Not a signal, nor one of a split (train-table), nor a shape."""
+    plain = name.removeprefix("train-").removeprefix("valid-")
+    return not name.endswith(wire.SHAPE) and plain not in NOT_MEANS and not plain.endswith(wire.EXAMPLES)

@@ -5,6 +5,7 @@ folder everything is kept in memory, and `trace` gives the same.
 """
 
 import dataclasses
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flwr.app import MetricRecord
+from flwr.serverapp.strategy import Result
 
 from evenly.experiment import deployment as files
 from evenly.experiment.comparison import Comparison, Incidents, measured, shown_split
@@ -30,11 +33,13 @@ from evenly.experiment.deployment import (
 )
 from evenly.experiment.folder import RunRecord, add_training, begin, finish, with_record
 from evenly.experiment.observe import Live
+from evenly.experiment.plan import SCHEMA, plain
 from evenly.experiment.reopen import comparison_of, latest, trace_of
 from evenly.flower.checks import SIGNALS
 from evenly.flower.replies import Evaluated
 from evenly.notation import parse
 from evenly.types import Algorithm, Seeds, Trace
+from evenly.writing import write_whole
 
 LOG = logging.getLogger("flwr")
 
@@ -298,3 +303,33 @@ def _sampling(notation: str) -> str:
 
     parts = parse(notation)[1:] if notation else ()
     return next((str(part) for part in parts if part.name in SAMPLINGS), "")
+
+
+# `metrics.json`: the averages that Flower returns as a run's result, so that one that was interrupted returns them all.
+
+METRICS = "metrics.json"
+
+
+def write_metrics(folder: Path, result: Result) -> None:
+    """Keep the averages of all rounds so far."""
+    kinds = {kind: {number: dict(found) for number, found in own.items()} for kind, own in _metrics_by_kind(result).items()}
+    text = json.dumps({"schema": SCHEMA, **kinds}, indent=1)
+    write_whole(folder / METRICS, lambda file: file.write(text.encode()))
+
+
+def read_metrics(folder: Path, result: Result, until: int) -> None:
+    """Put back those of an earlier server, up to the round that it finished; a damaged file only costs the averages."""
+    try:
+        kept = plain((folder / METRICS).read_text())
+        for kind, own in _metrics_by_kind(result).items():
+            own |= {int(number): MetricRecord(found) for number, found in kept[kind].items() if int(number) <= until}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return
+
+
+def _metrics_by_kind(result: Result) -> dict[str, dict[int, MetricRecord]]:
+    return {
+        "train": result.train_metrics_clientapp,
+        "evaluate": result.evaluate_metrics_clientapp,
+        "server": result.evaluate_metrics_serverapp,
+    }

@@ -13,15 +13,16 @@ from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from evenly.algorithms import METHODS, Method, settings_of, variants
 from evenly.data.federation import Census
 from evenly.flower import wire
+from evenly.flower.aggregation import Leaves
 from evenly.flower.caps import Caps
 from evenly.flower.replies import CensusReply
-from evenly.flower.rounds import Leaves
 from evenly.flower.wire import Form
 from evenly.notation import Composition, Part, parse, show
 from evenly.parts.groups import drawn_groups, rank_clustering
 from evenly.parts.optimisers import AveragingServer, OptimisedServer
 from evenly.parts.sampling import SAMPLINGS, Full, Uniform
 from evenly.parts.work import PREPARES, LocalTraining
+from evenly.randomness import Draws
 from evenly.records import replace, require
 from evenly.simulate import run as simulation
 from evenly.simulate.choosing import GIVEN
@@ -156,6 +157,37 @@ def present(grid: Any, least: int) -> list[int]:
             told = time.monotonic()
         time.sleep(0.5)
     return nodes
+
+
+# Who takes part in a round: the cohorts that the simulator would draw.
+
+
+class Drawing:
+    """The cohorts of one run. A sampling may look back, so rounds that were skipped are drawn too."""
+
+    def __init__(self, select: Select, census: Census, seeds: Seeds) -> None:
+        self._select, self._census = select, census
+        self._cohorts = Draws(seeds.cohort, "cohort")
+        self._chances = Draws(seeds.cohort, "chance")
+        self._evaluations = Draws(seeds.cohort, "evaluated")
+        self._state: tuple[int, Any] = 0, select.init(census)
+
+    def cohort(self, t: int) -> np.ndarray:
+        """Client numbers, one for each slot, of the round with number t from 0. int32 [K]"""
+        at, state = self._state if self._state[0] <= t else (0, self._select.init(self._census))
+        for earlier in range(at, t):
+            _, state = self._select(state, self._cohorts.at(earlier))
+        chosen, state = self._select(state, self._cohorts.at(t))
+        self._state = t + 1, state
+        return np.asarray(chosen, np.int32)
+
+    def chance(self, t: int) -> np.ndarray:
+        """Uniform numbers for rules that draw. float32 [2]"""
+        return self._chances.at(t).random(2).astype(np.float32)
+
+    def evaluated(self, t: int, present: np.ndarray, count: int) -> np.ndarray:
+        """Of the clients that are present, those who evaluate."""
+        return np.sort(self._evaluations.at(t).choice(present, min(count, len(present)), replace=False))
 
 
 # Which algorithm is meant, and how it is told to clients: in its notation, every setting that matters written out.

@@ -12,14 +12,13 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from evenly.experiment.deployment import Flag
-from evenly.flower import rounds, wire
+from evenly.flower import aggregation, wire
+from evenly.flower.aggregation import Done, Summed, WeighedReplies
 from evenly.flower.caps import Caps
 from evenly.flower.checks import ARRAYS, printable
-from evenly.flower.messages import Asked, Heard, Standing, expected, heard
+from evenly.flower.messages import Asked, Heard, Standing, expected, heard, signals_of
 from evenly.flower.replies import Reply
 from evenly.flower.roster import DeploymentSetting
-from evenly.flower.rounds import Done, Summed, WeighedReplies
-from evenly.flower.signals import signals_of
 from evenly.records import require
 from evenly.types import Algorithm, Several, Signals
 
@@ -68,7 +67,7 @@ def measured(
     algorithm, state = setting.algorithm, standing.state
     came = heard(setting, asked._replace(phase="measure"), replies)
     signals = signals_of(algorithm, state, asked.cohort, came.replies, chance)
-    return MeasuredReplies(asked, came, *rounds.weigh_within(algorithm, state, signals, setting.options.caps))
+    return MeasuredReplies(asked, came, *aggregation.weigh_within(algorithm, state, signals, setting.options.caps))
 
 
 def to_add(setting: DeploymentSetting, before: MeasuredReplies) -> Asked:
@@ -127,8 +126,8 @@ def moved(
     learned, carried = wire.summed(setting.form, total, coefficients.shape[:-1])
     whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
     norms = np.array([_norm(replies.get(k)) if whole else np.nan for k in cohort])
-    given = rounds.total_of(setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned])
-    done = rounds.move(setting.algorithm, standing.state, before.signals, before.weighed, Summed(given, norms))
+    given = aggregation.total_of(setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned])
+    done = aggregation.move(setting.algorithm, standing.state, before.signals, before.weighed, Summed(given, norms))
     mass = float(coefficients[..., [k in replies for k in cohort]].sum())
     if whole and mass > 0:
         return done, Standing(done.state, wire.carried_by(standing.carried, carried, mass))

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 
-from evenly.flower.rounds import Leaves
+from evenly.flower.aggregation import Leaves
 from evenly.models.task import skeleton
 from evenly.records import require
 from evenly.types import Algorithm, Seeds, Task, Tree

@@ -29,4 +29,4 @@ def main(grid: Grid, context: Context) -> None:
     result = made.start(grid, first, num_rounds=int(config["rounds"]), timeout=float(config["timeout"]))
     if config["save"]:
         assert result.arrays is not None
-        np.savez(str(config["save"]), **{name: array.numpy() for name, array in result.arrays.items()})
+        np.savez(str(config["save"]), **{name: array.numpy() for name, array in result.arrays.items()})  # pyright: ignore[reportArgumentType]

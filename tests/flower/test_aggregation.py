@@ -6,9 +6,9 @@ import pytest
 
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census
-from evenly.flower import rounds
+from evenly.flower import aggregation
+from evenly.flower.aggregation import ServerState, one_round
 from evenly.flower.caps import Caps
-from evenly.flower.rounds import ServerState, one_round
 from evenly.parts.ranking import elect, tally
 from evenly.types import Signals
 
@@ -27,12 +27,12 @@ SIGNALS = Signals(
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "CHUNK", 2**13)
+    monkeypatch.setattr(aggregation, "CHUNK", 2**13)
 
 
 def begun(text: str, model: list[np.ndarray] = MODEL) -> tuple:
     made = algorithm(text)
-    return made, rounds.begin(made, [leaf.copy() for leaf in model], CENSUS)
+    return made, aggregation.begin(made, [leaf.copy() for leaf in model], CENSUS)
 
 
 def mean(weights: np.ndarray) -> list[np.ndarray]:
@@ -54,7 +54,7 @@ def test_a_sum_of_models_whose_weights_do_not_sum_to_1():
     """FedCvg-Ratio as printed: in a round of five of six clients, w+ = sum v_k w_k with sum v below 1."""
     made = algorithm("fedcvg-ratio(start=size, renormalise=false)+full")
     census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
-    state = rounds.begin(made, [leaf.copy() for leaf in MODEL], census)
+    state = aggregation.begin(made, [leaf.copy() for leaf in MODEL], census)
     done = one_round(made, state, SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3), TRAINED)
     now, before = SIGNALS.examples / SIGNALS.examples.sum(), SIGNALS.examples / census.examples.sum()
     np.testing.assert_allclose(done.weights, (now + before) / 2, rtol=1e-5)
@@ -103,7 +103,7 @@ def test_a_round_in_which_nobody_counts_changes_nothing():
 
 def test_inner_products_are_those_of_the_whole_vectors():
     flat = np.stack([np.concatenate([(a - b).ravel() for a, b in zip(own, MODEL, strict=True)]).astype(np.float64) for own in TRAINED])
-    found = rounds.inner_products(ServerState(MODEL, (), ()), [*TRAINED[:3], None, TRAINED[4]])
+    found = aggregation.inner_products(ServerState(MODEL, (), ()), [*TRAINED[:3], None, TRAINED[4]])
     expected = flat @ flat.T
     expected[3], expected[:, 3] = 0, 0
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
@@ -113,7 +113,7 @@ def test_votes_are_counted_exactly():
     shapes = ((40, 50), (50, 3000))
     votes = [[DRAW.permutation(int(np.prod(s))).reshape(s).astype(np.int32) for s in shapes] for _ in range(K)]
     made = algorithm("frl+full")
-    state = rounds.begin(made, [v.astype(np.float32) for v in votes[0]], CENSUS)
+    state = aggregation.begin(made, [v.astype(np.float32) for v in votes[0]], CENSUS)
     done = one_round(made, state, SIGNALS, votes)
     stacked = [jnp.stack([jnp.asarray(v[i], jnp.float32) for v in votes]) for i in range(len(shapes))]
     for found, expected in zip(done.state.model, elect(tally(stacked)), strict=True):
@@ -123,7 +123,7 @@ def test_votes_are_counted_exactly():
 def test_votes_that_were_added_elsewhere_decide_the_same():
     """A layer so large that sums of places need both digits, and low ones alone would decide otherwise."""
     votes = [DRAW.permutation(6000).reshape(60, 100) for _ in range(K)]
-    total = rounds.total_of(algorithm("frl"), [np.asarray(np.sum(votes, axis=0, dtype=np.float64))])
+    total = aggregation.total_of(algorithm("frl"), [np.asarray(np.sum(votes, axis=0, dtype=np.float64))])
     (expected,) = elect(tally([jnp.stack([jnp.asarray(v, jnp.float32) for v in votes])]))
     (found,) = elect(total)
     np.testing.assert_array_equal(found, expected)
@@ -188,11 +188,11 @@ def test_a_change_is_added_in_its_own_memory_where_that_may_be_written():
     model, change = np.ones(3, np.float32), np.arange(3, dtype=np.float32)
     locked = change.copy()
     locked.flags.writeable = False
-    assert rounds._moved(model, change.copy()).tolist() == [1, 2, 3]
-    assert rounds._moved(model, change) is change
-    assert rounds._moved(model, locked).tolist() == [1, 2, 3]
+    assert aggregation._moved(model, change.copy()).tolist() == [1, 2, 3]
+    assert aggregation._moved(model, change) is change
+    assert aggregation._moved(model, locked).tolist() == [1, 2, 3]
     assert locked.tolist() == [0, 1, 2]
-    wide = rounds._moved(model.astype(np.float64), np.full(3, 1e-9, np.float32))
+    wide = aggregation._moved(model.astype(np.float64), np.full(3, 1e-9, np.float32))
     assert wide.dtype == np.float64
     assert (wide > 1).all()
     assert model.tolist() == [1, 1, 1]
@@ -200,8 +200,8 @@ def test_a_change_is_added_in_its_own_memory_where_that_may_be_written():
 
 def test_a_total_is_multiplied_by_one_number_or_by_one_for_each_model():
     total = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    np.testing.assert_array_equal(rounds._times(total, np.array(3, np.float32)), 3 * total)
-    scaled = rounds._times(total, np.array([2.0, 0.5], np.float32))
+    np.testing.assert_array_equal(aggregation._times(total, np.array(3, np.float32)), 3 * total)
+    scaled = aggregation._times(total, np.array([2.0, 0.5], np.float32))
     np.testing.assert_array_equal(scaled, np.stack([2 * total[0], total[1] / 2]))
     assert scaled.dtype == np.float32
 
@@ -210,13 +210,13 @@ def test_a_total_is_multiplied_by_one_number_or_by_one_for_each_model():
 def test_clients_use_what_they_train_unless_the_server_averages_models(text: str, same: bool):
     made, state = begun(text)
     state = one_round(made, state, SIGNALS, TRAINED).state
-    assert rounds.serves_its_model(made, state) is same
+    assert aggregation.serves_its_model(made, state) is same
 
 
 def test_clients_that_count_stand_for_those_that_do_not():
     coefficients = np.array([[0.25, 0.25, 0.5], [0.5, 0.0, 0.5]], np.float32)
     kept = coefficients * np.array([1, 1, 0], np.float32)
-    np.testing.assert_array_equal(rounds._share_for_absent(coefficients, kept), [2.0, 2.0])
-    np.testing.assert_array_equal(rounds._share_for_absent(coefficients, kept * np.array([[1], [0]])), [2.0, 0.0])
-    assert rounds._share_for_absent(coefficients[0], coefficients[0]) == 1.0
-    assert rounds._share_for_absent(coefficients[0], np.zeros(3, np.float32)).dtype == np.float32
+    np.testing.assert_array_equal(aggregation._share_for_absent(coefficients, kept), [2.0, 2.0])
+    np.testing.assert_array_equal(aggregation._share_for_absent(coefficients, kept * np.array([[1], [0]])), [2.0, 0.0])
+    assert aggregation._share_for_absent(coefficients[0], coefficients[0]) == 1.0
+    assert aggregation._share_for_absent(coefficients[0], np.zeros(3, np.float32)).dtype == np.float32
