@@ -148,7 +148,7 @@ def run(case: Case, seed: int, *, lies: bool, caps: Caps | None, length: int) ->
     census = census_of(room.data, lie)
     census = census if caps is None else caps.census(census)[0]
     leaves, form = jax.tree.flatten(room.task.init(jax.random.key(seed)))
-    state = aggregation.begin(made, [np.asarray(leaf) for leaf in leaves], census)
+    state = aggregation.first_state(made, [np.asarray(leaf) for leaf in leaves], census)
     weights = []
     for number in range(1, length + 1):
         received = jax.tree.unflatten(form, state.model)
@@ -156,8 +156,8 @@ def run(case: Case, seed: int, *, lies: bool, caps: Caps | None, length: int) ->
         signals = told_lie(lie, signals_of(made, room, received))
         done = aggregation.one_round(made, state, signals, [_sent(state, vectors, k, lie) for k in range(CLIENTS)], caps)
         state = done.state
-        weights.append(float(done.weights[LIAR] / done.weights.sum()))
-    served = jax.tree.unflatten(form, aggregation.served(made, state))
+        weights.append(float(done.coefficients[LIAR] / done.coefficients.sum()))
+    served = jax.tree.unflatten(form, aggregation.served_model(made, state))
     each = [_accuracy(room.task, served, client) for k, client in enumerate(room.clients) if k != LIAR]
     tenth = max(1, len(each) // 10)
     return Found(100 * float(np.mean(weights)), 100 * float(np.mean(each)), 100 * float(np.mean(sorted(each)[:tenth])))
@@ -190,7 +190,7 @@ def _sent(state: aggregation.ServerState, vectors: list[np.ndarray], k: int, lie
 
 def _accuracy(task: Task, model: Tree, client: ClientData) -> float:
     rows = client.test if client.test.size else client.valid
-    return float(np.mean(np.asarray(task.predict(model, rows.x)) == rows.y))
+    return float(np.mean(np.asarray(task.predict(model, rows.x)) == rows.y))  # pyright: ignore[reportArgumentType]
 
 
 def measure(quick: bool) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from evenly.algorithms import algorithm
 from evenly.experiment.deployment import Deployment, DeploymentFacts, Flag, InForce, LeftOut
 from evenly.flower.lifecycle import claim
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
-from evenly.flower.replies import Evaluated
+from evenly.flower.replies import ClientEvaluation
 from evenly.types import Seeds
 
 CLIENTS = 5
@@ -36,7 +36,7 @@ def one_round(recorder: Recorder, t: int, *, groups: bool = True) -> None:
     weights = np.full(CLIENTS, 1 / CLIENTS, np.float32)
     silent = [LeftOut(103, 3, t, "did not answer in time", "no answer")] if t > 1 else []
     weights[3] = 0.0 if silent else weights[3]
-    recorder.round(
+    recorder.record_round(
         t,
         np.arange(CLIENTS),
         weights,
@@ -47,8 +47,8 @@ def one_round(recorder: Recorder, t: int, *, groups: bool = True) -> None:
         traffic=Traffic(88, 96),
     )
     heard = [k for k in range(CLIENTS) if k != 3 or not silent]
-    found = [Evaluated(k, {"test": _test(k, t) if groups else _accuracy(k, t)}, {}) for k in heard]
-    recorder.evaluation(t, found, [one._replace(phase="evaluate") for one in silent])
+    found = [ClientEvaluation(k, {"test": _test(k, t) if groups else _accuracy(k, t)}, {}) for k in heard]
+    recorder.record_evaluation(t, found, [one._replace(phase="evaluate") for one in silent])
     recorder.write()
 
 

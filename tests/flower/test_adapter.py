@@ -26,7 +26,7 @@ EMPTY = ConfigRecord()
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of the log reach the tests, and no report is written: tests/flower/test_recorder.py is about those."""
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    monkeypatch.setattr(Recorder, "_report", lambda *_: None)
+    monkeypatch.setattr(Recorder, "_write_report", lambda *_: None)
 
 
 def first() -> ArrayRecord:

@@ -32,7 +32,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begun(text: str, model: list[np.ndarray] = MODEL) -> tuple:
     made = algorithm(text)
-    return made, aggregation.begin(made, [leaf.copy() for leaf in model], CENSUS)
+    return made, aggregation.first_state(made, [leaf.copy() for leaf in model], CENSUS)
 
 
 def mean(weights: np.ndarray) -> list[np.ndarray]:
@@ -44,7 +44,7 @@ def test_the_sum_is_that_of_double_precision():
     made, state = begun("fedavg+full")
     done = one_round(made, state, SIGNALS, TRAINED)
     sizes = SIGNALS.examples / SIGNALS.examples.sum()
-    np.testing.assert_allclose(done.weights, sizes, rtol=1e-6)
+    np.testing.assert_allclose(done.coefficients, sizes, rtol=1e-6)
     for found, expected in zip(done.state.model, mean(sizes), strict=True):
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
@@ -54,10 +54,10 @@ def test_a_sum_of_models_whose_weights_do_not_sum_to_1():
     """FedCvg-Ratio as printed: in a round of five of six clients, w+ = sum v_k w_k with sum v below 1."""
     made = algorithm("fedcvg-ratio(start=size, renormalise=false)+full")
     census = Census(CENSUS.examples, np.tile(CENSUS.examples[:, None, None] / 4, (1, 2, 2)))
-    state = aggregation.begin(made, [leaf.copy() for leaf in MODEL], census)
+    state = aggregation.first_state(made, [leaf.copy() for leaf in MODEL], census)
     done = one_round(made, state, SIGNALS._replace(unprivileged=SIGNALS.examples * 0.3), TRAINED)
     now, before = SIGNALS.examples / SIGNALS.examples.sum(), SIGNALS.examples / census.examples.sum()
-    np.testing.assert_allclose(done.weights, (now + before) / 2, rtol=1e-5)
+    np.testing.assert_allclose(done.coefficients, (now + before) / 2, rtol=1e-5)
     for found, expected in zip(done.state.model, mean((now + before) / 2), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -78,8 +78,8 @@ def test_who_did_not_return_is_not_read_and_the_others_count_as_if_alone():
     some = one_round(made, state, SIGNALS._replace(returned=here), [own if came else None for own, came in zip(TRAINED, here, strict=True)])
     few = Signals(*(None if v is None else v[here] for v in SIGNALS))
     alone = one_round(made, state, few, [own for own, came in zip(TRAINED, here, strict=True) if came])
-    np.testing.assert_allclose(some.weights[here], alone.weights, rtol=1e-6)
-    assert not some.weights[~here].any()
+    np.testing.assert_allclose(some.coefficients[here], alone.coefficients, rtol=1e-6)
+    assert not some.coefficients[~here].any()
     for a, b in zip(some.state.model, alone.state.model, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -89,7 +89,7 @@ def test_a_vector_that_turns_out_not_finite_is_left_out_and_the_others_speak_for
     huge = [[np.full_like(leaf, 1e30) for leaf in MODEL] if k == 2 else own for k, own in enumerate(TRAINED)]
     done = one_round(made, state, SIGNALS, huge)
     assert done.counted.tolist() == [True, True, False, True, True]
-    np.testing.assert_allclose(done.weights, [0.25, 0.25, 0, 0.25, 0.25], rtol=1e-6)
+    np.testing.assert_allclose(done.coefficients, [0.25, 0.25, 0, 0.25, 0.25], rtol=1e-6)
     for found, expected in zip(done.state.model, mean(np.array([0.25, 0.25, 0, 0.25, 0.25])), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -113,7 +113,7 @@ def test_votes_are_counted_exactly():
     shapes = ((40, 50), (50, 3000))
     votes = [[DRAW.permutation(int(np.prod(s))).reshape(s).astype(np.int32) for s in shapes] for _ in range(K)]
     made = algorithm("frl+full")
-    state = aggregation.begin(made, [v.astype(np.float32) for v in votes[0]], CENSUS)
+    state = aggregation.first_state(made, [v.astype(np.float32) for v in votes[0]], CENSUS)
     done = one_round(made, state, SIGNALS, votes)
     stacked = [jnp.stack([jnp.asarray(v[i], jnp.float32) for v in votes]) for i in range(len(shapes))]
     for found, expected in zip(done.state.model, elect(tally(stacked)), strict=True):
@@ -136,7 +136,7 @@ def test_what_is_a_usual_length_is_of_all_who_returned():
     """Most count nothing here: if their updates had no length, every other one would be too long."""
     made, state = begun("afl(form=local, rate_lambda=10)+full")
     plain, capped = (one_round(made, state, SIGNALS, TRAINED, caps) for caps in (None, Caps(norm="10x")))
-    assert (plain.weights > 0).sum() < K / 2
+    assert (plain.coefficients > 0).sum() < K / 2
     assert capped.flags == []
     for a, b in zip(plain.state.model, capped.state.model, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -146,9 +146,9 @@ def test_caps_cut_signals_coefficients_and_vectors():
     made, state = begun("q-fedavg(q=5)+full")
     liar = SIGNALS._replace(loss=np.array([0.5, 2e5, 1.0, 0.1, 0.7], np.float32))
     free = one_round(made, state, liar, TRAINED)
-    assert free.weights[1] > 0.999
+    assert free.coefficients[1] > 0.999
     held = one_round(made, state, liar, TRAINED, Caps(loss="2x", coefficient=0.4, norm="1x"))
-    assert held.weights.max() <= 0.4 + 1e-6
+    assert held.coefficients.max() <= 0.4 + 1e-6
     assert {flag.what for flag in held.flags} >= {"loss", "coefficient", "norm"}
 
 
@@ -181,18 +181,18 @@ def test_a_broken_update_has_no_inner_products():
         made, state, Signals(*(None if v is None else v[here] for v in SIGNALS)), [own for k, own in enumerate(TRAINED) if k != 2]
     )
     assert done.counted.tolist() == here.tolist()
-    np.testing.assert_allclose(done.weights[here], alone.weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(done.coefficients[here], alone.coefficients, rtol=1e-4, atol=1e-5)
 
 
 def test_a_change_is_added_in_its_own_memory_where_that_may_be_written():
     model, change = np.ones(3, np.float32), np.arange(3, dtype=np.float32)
     locked = change.copy()
     locked.flags.writeable = False
-    assert aggregation._moved(model, change.copy()).tolist() == [1, 2, 3]
-    assert aggregation._moved(model, change) is change
-    assert aggregation._moved(model, locked).tolist() == [1, 2, 3]
+    assert aggregation._add_change(model, change.copy()).tolist() == [1, 2, 3]
+    assert aggregation._add_change(model, change) is change
+    assert aggregation._add_change(model, locked).tolist() == [1, 2, 3]
     assert locked.tolist() == [0, 1, 2]
-    wide = aggregation._moved(model.astype(np.float64), np.full(3, 1e-9, np.float32))
+    wide = aggregation._add_change(model.astype(np.float64), np.full(3, 1e-9, np.float32))
     assert wide.dtype == np.float64
     assert (wide > 1).all()
     assert model.tolist() == [1, 1, 1]

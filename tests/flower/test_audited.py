@@ -11,8 +11,8 @@ from evenly.experiment.deployment import OPTIONS, InForce, read_options
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, first_arrays, strategy
 from evenly.flower.clients.jax import app
-from evenly.flower.lifecycle import in_force
-from evenly.flower.two_phase import added
+from evenly.flower.lifecycle import options_record
+from evenly.flower.two_phase import plain_sum
 from evenly.report.setup_sections import settings_section
 from evenly.report.trust_sections import privacy_section
 from tests.flower.deployments import one_round, recorder
@@ -56,7 +56,7 @@ def test_the_options_of_a_strategy_reach_the_report(tmp_path):
 
 
 def test_a_function_that_makes_the_sum_is_told_from_the_plain_one():
-    plain, own, no = (in_force(strategy("fedavg", two_phase=two).options, 1) for two in (True, lambda sent: added(sent), False))
+    plain, own, no = (options_record(strategy("fedavg", two_phase=two).options, 1) for two in (True, lambda sent: plain_sum(sent), False))
     assert [(one.two_phase, one.given_sum) for one in (plain, own, no)] == [(True, False), (True, True), (False, False)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evenly.algorithms import algorithm
 from evenly.data.federation import Census
-from evenly.flower.caps import NOBODY, Caps, limited
+from evenly.flower.caps import NOBODY, Caps, redistribute
 from evenly.types import Signals
 
 shares = st.lists(st.floats(0, 1e6), min_size=2, max_size=12).filter(lambda xs: sum(xs) > 1e-3)
@@ -172,7 +172,7 @@ def test_coefficients_below_zero_stop_at_the_cap_and_the_sum_stays(held, cap):
     held = np.array(held)
     assume(held.sum() > 0.1 and (held >= 0).sum() * cap > 1)
     limit = cap * held.sum()
-    found = limited(held, limit, held.sum(), np.ones(len(held), bool))
+    found = redistribute(held, limit, held.sum(), np.ones(len(held), bool))
     np.testing.assert_allclose(found.sum(), held.sum(), rtol=1e-9)
     assert found.min() >= -limit - 1e-9
 
@@ -285,7 +285,7 @@ def test_what_a_client_in_two_slots_is_given_is_split_evenly():
 
 
 def test_where_nobody_can_take_what_was_cut_it_is_lost():
-    below = limited(np.array([-1.0, 3.0]), 1.0, 2.0, np.array([True, False]))
+    below = redistribute(np.array([-1.0, 3.0]), 1.0, 2.0, np.array([True, False]))
     assert below.tolist() == [-1, 0]
     held = np.array([1.0, 2.0])
-    assert limited(held, 1.0, 3.0, np.zeros(2, bool)) is held
+    assert redistribute(held, 1.0, 3.0, np.zeros(2, bool)) is held

@@ -8,9 +8,9 @@ import pytest
 
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
-from evenly.flower.checks import Expected, read_or_left_out
-from evenly.flower.replies import CensusReply, Introduction, agreeing, told_by
-from evenly.flower.roster import introduced
+from evenly.flower.checks import ReplySpec, read_or_left_out
+from evenly.flower.replies import CensusReply, Introduction, consistent_censuses, parse_census
+from evenly.flower.roster import roll_of
 
 ABOUT = {"labels": ["no", "yes"], "groups": ["men", "women"], "unprivileged": [1], "favourable": 1}
 
@@ -23,15 +23,15 @@ def said(node: int, metrics: dict[str, Any] | None = None, **about: Any) -> Intr
 
 def checked(answers: list[Introduction]) -> tuple[list[CensusReply], list[LeftOut]]:
     """Those who can be clients together, and who was left out."""
-    read = [read_or_left_out(Expected(one.node, -1, 0, phase="census"), partial(told_by, one)) for one in answers]
-    agreed, strange = agreeing(sorted((one for one in read if isinstance(one, CensusReply)), key=lambda one: one.node))
+    read = [read_or_left_out(ReplySpec(one.node, -1, 0, phase="census"), partial(parse_census, one)) for one in answers]
+    agreed, strange = consistent_censuses(sorted((one for one in read if isinstance(one, CensusReply)), key=lambda one: one.node))
     return agreed, [one for one in read if isinstance(one, LeftOut)] + strange
 
 
 def test_the_roll_is_in_the_order_of_nodes_and_who_says_little_agrees():
     quiet = Introduction(5, said(5).metrics, {})
     told, wrong = checked([said(30), said(20), quiet])
-    roll = introduced(told)
+    roll = roll_of(told)
     assert not wrong
     assert roll.nodes == (5, 20, 30)
     assert roll.names == ("client 0", "ward 20", "ward 30")
@@ -76,7 +76,7 @@ def test_names_are_short_and_cannot_command_a_terminal():
 def names_of(*answers: Introduction) -> tuple[str, ...]:
     told, wrong = checked(list(answers))
     assert not wrong
-    return introduced(told).names
+    return roll_of(told).names
 
 
 def test_no_two_clients_have_one_name():
@@ -110,7 +110,7 @@ def test_a_number_that_cannot_be_used_costs_only_who_said_it(answer: Introductio
     told, wrong = checked([numbered(10, 0), numbered(20, 1), numbered(30, 2), answer])
     assert [(one.node, one.phase) for one in wrong] == [(40, "census")]
     assert words in wrong[0].reason
-    roll = introduced(told)
+    roll = roll_of(told)
     assert (roll.nodes, roll.numbers) == ((10, 20, 30), (0, 1, 2))
     assert roll.census.unprivileged == (1,)
 
@@ -118,7 +118,7 @@ def test_a_number_that_cannot_be_used_costs_only_who_said_it(answer: Introductio
 def test_clients_whose_numbers_have_gaps_keep_their_order():
     told, wrong = checked([numbered(10, 7), numbered(20, 0), numbered(30, 4)])
     assert not wrong
-    roll = introduced(told)
+    roll = roll_of(told)
     assert (roll.nodes, roll.numbers, roll.numbered) == ((20, 30, 10), (0, 4, 7), True)
 
 
@@ -129,7 +129,7 @@ def test_groups_of_whole_clients_are_said_by_all_and_are_few():
         (40, "did not say 'client-group'"),
         (50, "says 'client-group' 100000"),
     ]
-    assert introduced(told).client_group.tolist() == [0, 1, 1]  # pyright: ignore[reportOptionalMemberAccess]
+    assert roll_of(told).client_group.tolist() == [0, 1, 1]  # pyright: ignore[reportOptionalMemberAccess]
     alone, wrong = checked([said(10), said(20), said(30, {wire.CLIENT_GROUP: 1})])
     assert [one.node for one in wrong] == [30]
-    assert introduced(alone).client_group is None
+    assert roll_of(alone).client_group is None

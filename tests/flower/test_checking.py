@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from evenly.experiment.deployment import LeftOut
 from evenly.flower import wire
-from evenly.flower.checks import Expected, Wrong, is_finite
-from evenly.flower.replies import Evaluated, Reply, check_evaluation, check_reply, content_of, no_answer, size_of
+from evenly.flower.checks import ReplyError, ReplySpec, is_finite
+from evenly.flower.replies import ClientEvaluation, Reply, check_evaluation, check_reply, content_of, no_answer, size_of
 
 MODEL = {"w": np.ones((3, 2), np.float32), "b": np.zeros(2, np.float32)}
 TABLE = np.array([[[3, 1], [0, 1]], [[2, 0], [1, 2]]])  # ten rows
@@ -40,10 +40,10 @@ def reply(metrics=GOOD, arrays=MODEL, **changes) -> Message:
     return Message(RecordDict({"arrays": record(arrays), "metrics": MetricRecord(metrics)}), reply_to=asked())
 
 
-def expected(**changes) -> Expected:
+def expected(**changes) -> ReplySpec:
     layout = wire.layout_of(record(MODEL))
     given = {"node": 7, "client": 2, "round": 3, "method": "q-fedavg(q=1)", "needs": ALL, "layout": layout, "cells": (2, 2), "models": 3}
-    return Expected(**{**given, **changes})
+    return ReplySpec(**{**given, **changes})
 
 
 def reason(message: Message, **changes) -> str:
@@ -148,7 +148,7 @@ def test_a_reply_may_be_as_large_as_it_may_be():
     assert size_of(content) == size
     message = Message(content, reply_to=asked())
     assert content_of(message, size) is content_of(message) is message.content
-    with pytest.raises(Wrong, match=f"sent {size:,} bytes, and a reply may have at most {size - 1:,}"):
+    with pytest.raises(ReplyError, match=f"sent {size:,} bytes, and a reply may have at most {size - 1:,}"):
         content_of(message, size - 1)
 
 
@@ -219,18 +219,18 @@ def evaluated(metrics, **changes):
 
 def test_an_accuracy_alone_becomes_whole_rows():
     found = evaluated({"num-examples": 30, "loss": 0.4, "accuracy": 0.8333}, cells=None)
-    assert isinstance(found, Evaluated)
-    assert found.found["test"] == {"examples": 30, "loss": 0.4, "table": None, "correct": 25}
+    assert isinstance(found, ClientEvaluation)
+    assert found.splits["test"] == {"examples": 30, "loss": 0.4, "table": None, "correct": 25}
 
 
 def test_tables_of_several_splits():
     told = {"num-examples": 10, "loss": 0.4, "table": TABLE.ravel().tolist(), "table-shape": [2, 2, 2], "choice": 2}
     told |= {"train-table": (2 * TABLE).ravel().tolist(), "train-table-shape": [2, 2, 2], "train-loss": 0.1}
     found = evaluated(told)
-    assert isinstance(found, Evaluated)
-    assert found.found["train"]["examples"] == 20
-    assert found.found["choice"] == 2
-    np.testing.assert_array_equal(found.found["test"]["table"], TABLE)
+    assert isinstance(found, ClientEvaluation)
+    assert found.splits["train"]["examples"] == 20
+    assert found.splits["choice"] == 2
+    np.testing.assert_array_equal(found.splits["test"]["table"], TABLE)
 
 
 @pytest.mark.parametrize(
@@ -253,8 +253,8 @@ def test_evaluations_that_cannot_be_counted(metrics, words):
 
 def test_a_client_without_test_rows_has_nothing_to_tell():
     found = evaluated({"num-examples": 0, "loss": float("nan"), "accuracy": float("nan")})
-    assert isinstance(found, Evaluated)
-    assert found.found["test"]["examples"] == 0
+    assert isinstance(found, ClientEvaluation)
+    assert found.splits["test"]["examples"] == 0
 
 
 numbers = st.one_of(st.integers(-(2**62), 2**62), st.floats())
@@ -266,4 +266,4 @@ def test_no_rubbish_ever_ends_the_server(changes):
     one_type = {k: [float(x) for x in v] if isinstance(v, list) else v for k, v in {**GOOD, **changes}.items()}
     message = Message(RecordDict({"arrays": record(MODEL), "metrics": MetricRecord(one_type)}), reply_to=asked())
     assert isinstance(check_reply(message, expected()), Reply | LeftOut)
-    assert isinstance(check_evaluation(message, expected(cells=None, phase="evaluate")), Evaluated | LeftOut)
+    assert isinstance(check_evaluation(message, expected(cells=None, phase="evaluate")), ClientEvaluation | LeftOut)

@@ -8,18 +8,18 @@ import pytest
 
 from evenly.flower import checks as numbers
 from evenly.flower import wire
-from evenly.flower.checks import Expected, Wrong, _fits, _places, is_finite
+from evenly.flower.checks import ReplyError, ReplySpec, _fits, _places, is_finite
 
 MOST = 2**31 - 1
 DOUBLE, SINGLE = float(np.finfo(np.float64).max), float(np.finfo(np.float32).max)
 
 
-def expected(**changes: Any) -> Expected:
-    return Expected(7, 2, 3, **changes)
+def expected(**changes: Any) -> ReplySpec:
+    return ReplySpec(7, 2, 3, **changes)
 
 
 def words(reading: Any) -> str:
-    with pytest.raises(Wrong) as caught:
+    with pytest.raises(ReplyError) as caught:
         reading()
     return caught.value.args[0]
 

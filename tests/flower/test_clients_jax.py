@@ -129,7 +129,7 @@ def test_a_client_chooses_among_several_models_and_trains_the_one(tiny: Federati
     rows = client_of(tiny, 5).train
     zero = task.init(jax.random.key(0))
     other = {"w": np.asarray(zero["w"]), "b": np.array([5.0, -5.0, 0.0], np.float32)}
-    notation, offered = "ifca(groups=2, batch_size=5)", wire.several([other, zero])
+    notation, offered = "ifca(groups=2, batch_size=5)", wire.record_of_models([other, zero])
     reply = room.ask(5, "train", offered, config(notation, 1, 5))
     alone = room.ask(5, "train", wire.to_arrays(zero), config("fedavg(batch_size=5)", 1, 5))
     assert reply[wire.METRICS][wire.CHOICE] == 1
@@ -149,7 +149,8 @@ def test_groups_are_inferred_from_the_models_that_are_offered(inference: str, ti
     shared, *offered = (frozen.init(jax.random.key(seed)) for seed in range(3))
     ranking = Room(app(tiny, network), tiny.clients)
     found = [
-        ranking.ask(k, "train", wire.to_arrays(shared), config(notation, 2, k), **{wire.OFFERED: wire.several(offered)}) for k in (0, 5)
+        ranking.ask(k, "train", wire.to_arrays(shared), config(notation, 2, k), **{wire.OFFERED: wire.record_of_models(offered)})
+        for k in (0, 5)
     ]
     masks = jax.tree.map(lambda *leaves: np.stack(leaves), *(frozen.masks(model) for model in offered))
     for k, reply in zip((0, 5), found, strict=True):

@@ -19,7 +19,7 @@ from evenly.flower.clients import jax as in_jax
 from evenly.flower.clients import torch as in_torch
 from evenly.flower.clients import torch_training
 from evenly.flower.clients.rows import batches, client_of
-from evenly.flower.clients.torch_training import drawn, outcome, shaped
+from evenly.flower.clients.torch_training import outcome, shape_loss, training_batches
 from evenly.models import MLP, Softmax
 from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup
@@ -109,7 +109,7 @@ def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
     module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(drawn_in_jax.weights)})
     sent = {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(received)}
     numbers = batches(0, 1, 5, rows.size, epochs=2, size=5)
-    found = torch_training.searched(module, network, sent, drawn(rows, 2, numbers), work, in_torch.cross_entropy)
+    found = torch_training.search_places(module, network, sent, training_batches(rows, 2, numbers), work, in_torch.cross_entropy)
     kept, expected = torch_training.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
     for i in range(2):
         places = wire.read(reply[wire.ARRAYS][f"{i}.w"])
@@ -145,7 +145,9 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
     turned = [{f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(own)} for own in offered]
     rows = client_of(tiny, 5)
     ranking = Room(in_jax.app(tiny, MLP(features=5, classes=3, hidden=(6,), bias=False)), 6)
-    reply = ranking.ask(5, "query.measure", wire.to_arrays(offered[0]), config(notation, 2, 5), **{wire.OFFERED: wire.several(offered)})
+    reply = ranking.ask(
+        5, "query.measure", wire.to_arrays(offered[0]), config(notation, 2, 5), **{wire.OFFERED: wire.record_of_models(offered)}
+    )
     if inference == "lowest-loss":
         weights = [torch_training.subnetwork(module, Frozen(), own) for own in turned]
         losses = []
@@ -297,7 +299,7 @@ def test_propfairs_loss_is_the_one_in_jax_on_both_sides_of_its_border(huber: boo
     shape = NashBargaining(M=2.0, epsilon=0.2, huber=huber)
     for value in (0.0, 1.7, 1.9, 30.0):
         loss = torch.tensor(value, requires_grad=True)
-        found = shaped(loss, shape)
+        found = shape_loss(loss, shape)
         found.backward()
         expected, slope = jax.value_and_grad(shape)(value)
         assert float(found.detach()) == pytest.approx(float(expected), rel=1e-5)

@@ -75,7 +75,7 @@ def test_a_stranger_and_a_node_that_trusts_another_authority_are_refused(loopbac
         assert said in node.text()
         assert "SuperNode ID" not in node.text()
         with pytest.raises(ValueError, match=f"ended .* before connecting to the SuperLink. Read .*{node.name}.log"):
-            loopback.connected(node.name)
+            loopback.wait_connected(node.name)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from evenly.flower.deploy import loopback
-from evenly.flower.deploy.loopback import LOOK, Stand, follow
+from evenly.flower.deploy.loopback import LOOK, RunProgress, follow
 
 
 class Run:
@@ -30,7 +30,7 @@ class Run:
         self.now += self.step
 
 
-def stands(monkeypatch: pytest.MonkeyPatch, *lines: str, rounds: int, step: float = 4.0) -> list[Stand]:
+def stands(monkeypatch: pytest.MonkeyPatch, *lines: str, rounds: int, step: float = 4.0) -> list[RunProgress]:
     run: Any = Run(*lines, step=step)
     monkeypatch.setattr(loopback, "time", run)
     meant: list[int] = []

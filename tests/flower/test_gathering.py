@@ -13,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from evenly.flower import checks, strategy, wire
 from evenly.flower.checks import UNREADABLE, replies_to
-from evenly.flower.messages import OWN_METRICS, UNKNOWN_TABLES, beside_arrays
+from evenly.flower.messages import OWN_METRICS, UNKNOWN_TABLES, metrics_bytes
 from evenly.flower.replies import size_of
 from tests.flower.grids import OneProcess, reply
 from tests.pages import ROOT, blocks
@@ -139,7 +139,7 @@ def test_a_reply_that_is_too_large_for_the_model_is_refused_by_name(made: Callab
 
 
 def test_without_a_census_there_is_room_for_the_tables_of_a_thousand_labels():
-    assert beside_arrays(None) == UNKNOWN_TABLES + OWN_METRICS > 3 * 8 * 1000**2 + OWN_METRICS
+    assert metrics_bytes(None) == UNKNOWN_TABLES + OWN_METRICS > 3 * 8 * 1000**2 + OWN_METRICS
 
 
 def answered(message: Message) -> Message:

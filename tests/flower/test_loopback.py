@@ -122,7 +122,7 @@ def test_a_key_that_is_there_is_used(link: Loopback, machine: Machine, tmp_path:
     link.nodes["client-9"] = machine.started[-1]._replace(said="nothing yet")  # pyright: ignore[reportArgumentType]
     assert node.text()
     with pytest.raises(ProcessError, match="not connecting to the SuperLink"):
-        link.connected("client-9")
+        link.wait_connected("client-9")
 
 
 def test_runs_are_begun_in_the_home_of_the_superlink_and_their_status_is_read_by_number(link: Loopback, machine: Machine, tmp_path: Path):

@@ -11,7 +11,7 @@ from flwr.server.workflow import SecAggPlusWorkflow
 from evenly.data.federation import Federation
 from evenly.flower import first_arrays, strategy, wire
 from evenly.flower.clients.jax import app
-from evenly.flower.two_phase import added
+from evenly.flower.two_phase import plain_sum
 from evenly.models import MLP, Softmax
 from evenly.types import Task
 from tests.flower.grids import OneProcess
@@ -86,7 +86,7 @@ def test_nothing_in_a_round_reads_an_update(text: str, tiny: Federation, task: S
 
     def handed(sent: Any) -> dict[str, np.ndarray]:
         assert [len(record) for record in sent.values()] == [0] * tiny.clients
-        return added(elsewhere)
+        return plain_sum(elsewhere)
 
     expected, found = run(text, task, tiny.clients, honest, True), run(text, task, tiny.clients, empty, handed)
     for name, leaf in expected.items():

@@ -10,7 +10,7 @@ import pytest
 from evenly.algorithms import algorithm
 from evenly.flower import roster
 from evenly.flower.replies import CensusReply
-from evenly.flower.roster import grown, grows, introduced, present, unknown_clients
+from evenly.flower.roster import grows, roll_of, unknown_clients, wait_for_nodes, with_nodes
 from evenly.types import Seeds
 
 
@@ -35,9 +35,9 @@ def test_it_is_told_at_once_and_then_every_ten_seconds_who_is_waited_for(monkeyp
     monkeypatch.setattr(roster, "LOG", SimpleNamespace(info=lambda _, *words: said.append(words)))
     grid = Slow(0, 1, 1, 2, 2, 3)
     monkeypatch.setattr(roster, "time", grid)
-    assert present(grid, 3) == [0, 1, 2]
+    assert wait_for_nodes(grid, 3) == [0, 1, 2]
     assert said == [(0, 3), (2, 3)]  # after 0 and 15 seconds: at 10 it has not been longer than that
-    assert present(Slow(2), 2) == [0, 1]
+    assert wait_for_nodes(Slow(2), 2) == [0, 1]
 
 
 def told(node: int, client: int | None = None, **more: Any) -> CensusReply:
@@ -46,24 +46,24 @@ def told(node: int, client: int | None = None, **more: Any) -> CensusReply:
 
 
 def test_who_says_nothing_has_the_first_group_unprivileged_and_the_second_label_favourable():
-    roll = introduced([told(5), told(9)])
+    roll = roll_of([told(5), told(9)])
     assert (roll.census.unprivileged, roll.census.favourable) == ((0,), 1)
-    assert (roll.names, roll.numbers, roll.numbered, roll.introduced) == (("client 0", "client 1"), (), False, True)
+    assert (roll.names, roll.numbers, roll.numbered, roll.has_census) == (("client 0", "client 1"), (), False, True)
     assert (roll.number(9), roll.number(7)) == (1, None)
-    other = introduced([told(5), told(9, unprivileged=(2,), favourable=0)])
+    other = roll_of([told(5), told(9, unprivileged=(2,), favourable=0)])
     assert (other.census.unprivileged, other.census.favourable) == ((2,), 0)
 
 
 @pytest.mark.parametrize("numbers, gaps", [((1, 0), False), ((0, 2), True), ((None, None), False)])
 def test_gaps_between_numbers_are_told(numbers: Any, gaps: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    introduced([told(5, numbers[0]), told(9, numbers[1])])
+    roll_of([told(5, numbers[0]), told(9, numbers[1])])
     assert ("Some numbers of clients are missing" in caplog.text) == gaps
 
 
 def test_of_unknown_clients_only_their_number_is_known():
-    roll = grown(unknown_clients([30, 10]), [20])
-    assert (roll.nodes, roll.clients, roll.introduced) == ((30, 10, 20), 3, False)
+    roll = with_nodes(unknown_clients([30, 10]), [20])
+    assert (roll.nodes, roll.clients, roll.has_census) == ((30, 10, 20), 3, False)
     assert roll.census.examples.tolist() == [1, 1, 1]
     assert roll.census.cells.tolist() == [[[1]]] * 3
 
@@ -81,7 +81,7 @@ def test_rank_clustering_compares_one_layer_or_all():
 
     def pairs(layer: int) -> list[bool]:
         made = algorithm(f"e2fl(groups=2, inference=rank-clustering, layer={layer})")
-        found = roster.clustered(made, places, drawn, Seeds())
+        found = roster.cluster_by_ranks(made, places, drawn, Seeds())
         assert found[2] == 1
         return [bool(found[0] == found[k]) for k in (1, 3)]
 
@@ -96,6 +96,6 @@ def test_rank_clustering_compares_one_layer_or_all():
 def test_models_can_be_told_apart_once_they_differ():
     apart = algorithm("ifca(groups=2)")
     equal = [np.ones((2, 3)), np.zeros((2, 1))]
-    assert not roster.tell_apart(apart, equal)
-    assert roster.tell_apart(apart, [equal[0], np.array([[0.0], [1.0]])])
-    assert not roster.tell_apart(algorithm("fedavg"), [np.arange(6.0).reshape(2, 3)])
+    assert not roster.models_differ(apart, equal)
+    assert roster.models_differ(apart, [equal[0], np.array([[0.0], [1.0]])])
+    assert not roster.models_differ(algorithm("fedavg"), [np.arange(6.0).reshape(2, 3)])

@@ -13,8 +13,8 @@ from evenly.experiment.comparison import Comparison, final_by_seed, tidy
 from evenly.experiment.deployment import Flag, Flagged, LeftOut, read_left_out, read_rounds
 from evenly.experiment.reopen import open_results, open_study
 from evenly.flower.caps import Caps
-from evenly.flower.recorder import agreeing, deployment_of
-from evenly.flower.replies import Evaluated
+from evenly.flower.recorder import comparable_evaluations, deployment_of
+from evenly.flower.replies import ClientEvaluation
 from evenly.metrics import accuracy
 from evenly.report.charts.weights import weight_history
 from evenly.report.focus import choose_focus
@@ -201,7 +201,7 @@ def test_before_the_first_evaluation_there_is_nothing_to_report(tmp_path):
 def test_a_smaller_cohort_counts_nobody_twice(tmp_path):
     kept = recorder(None)
     one_round(kept, 1)
-    kept.round(2, [4], [1.0])
+    kept.record_round(2, [4], [1.0])
     trace = kept.trace()
     assert trace.cohort[1].tolist() == [4] * CLIENTS
     assert trace.weights[1].tolist() == [1, 0, 0, 0, 0]
@@ -209,27 +209,29 @@ def test_a_smaller_cohort_counts_nobody_twice(tmp_path):
 
 def test_of_several_models_each_client_counts_in_its_own():
     kept = recorder(None)
-    kept.round(1, [0, 1, 2], [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    kept.record_round(1, [0, 1, 2], [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
     assert kept.trace().weights.tolist() == [[1.0, 0.5, 0.5]]
 
 
 def test_tables_of_another_shape_are_not_counted_with_the_others():
-    def said(client: int, shape: tuple[int, ...] | None) -> Evaluated:
+    def said(client: int, shape: tuple[int, ...] | None) -> ClientEvaluation:
         table = None if shape is None else np.ones(shape, int)
-        return Evaluated(client, {"test": {"examples": 8, "loss": 0.1, "table": table, "correct": 4 if table is None else None}}, {})
+        return ClientEvaluation(client, {"test": {"examples": 8, "loss": 0.1, "table": table, "correct": 4 if table is None else None}}, {})
 
-    kept, strange = agreeing([said(0, (2, 2, 2)), said(1, (2, 2, 2)), said(2, (1, 3, 3)), said(3, None)], 5, {2: 102, 3: 103})
+    kept, strange = comparable_evaluations([said(0, (2, 2, 2)), said(1, (2, 2, 2)), said(2, (1, 3, 3)), said(3, None)], 5, {2: 102, 3: 103})
     assert [reply.client for reply in kept] == [0, 1]
     assert [(one.node, one.client, one.round, one.phase) for one in strange] == [(102, 2, 5, "evaluate"), (103, 3, 5, "evaluate")]
     assert "sent a table of shape [1, 3, 3], where the others send [2, 2, 2]" in strange[0].reason
-    assert agreeing([said(0, None), said(1, (1, 2, 2))], 1, {})[1] == []
+    assert comparable_evaluations([said(0, None), said(1, (1, 2, 2))], 1, {})[1] == []
 
 
 def test_a_table_of_one_label_beside_an_accuracy_is_read(tmp_path):
     kept = recorder(tmp_path / "run", groups=False)
-    kept.round(1, [0, 1], [0.5, 0.5], examples={0: 8, 1: 8})
+    kept.record_round(1, [0, 1], [0.5, 0.5], examples={0: 8, 1: 8})
     only = {"examples": 8, "loss": 0.1, "table": np.full((1, 1, 1), 8), "correct": None}
-    kept.evaluation(1, [Evaluated(0, {"test": only}, {}), Evaluated(1, {"test": {**only, "table": None, "correct": 4}}, {})])
+    kept.record_evaluation(
+        1, [ClientEvaluation(0, {"test": only}, {}), ClientEvaluation(1, {"test": {**only, "table": None, "correct": 4}}, {})]
+    )
     kept.write()
     comparison = open_results(tmp_path / "run")
     np.testing.assert_allclose(accuracy(comparison.runs[0].trace.tables[-1, SPLITS.index("test")])[:2], [1.0, 0.5])
@@ -241,19 +243,19 @@ def test_one_table_does_not_decide_for_those_who_send_an_accuracy():
     table = np.zeros((3, 50, 50), int)
     table[1, [0, 7, 7], [0, 7, 8]] = 2, 3, 4
     replies = [
-        Evaluated(0, {"test": accuracy}, {}),
-        Evaluated(1, {"test": accuracy}, {}),
-        Evaluated(2, {"test": {**accuracy, "table": table}}, {}),
+        ClientEvaluation(0, {"test": accuracy}, {}),
+        ClientEvaluation(1, {"test": accuracy}, {}),
+        ClientEvaluation(2, {"test": {**accuracy, "table": table}}, {}),
     ]
-    kept, strange = agreeing(replies, 1, {})
+    kept, strange = comparable_evaluations(replies, 1, {})
     assert strange == []
-    assert [reply.found["test"]["correct"] for reply in kept] == [4, 4, 5]
-    assert all(reply.found["test"]["table"] is None for reply in kept)
+    assert [reply.splits["test"]["correct"] for reply in kept] == [4, 4, 5]
+    assert all(reply.splits["test"]["table"] is None for reply in kept)
 
 
 def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
     kept = recorder(tmp_path / "run")
-    kept.introduced([LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")])
+    kept.record_census([LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")])
     one_round(kept, 1)
     section = section_of(open_results(tmp_path / "run"))
     assert "node 999" in section
@@ -263,7 +265,7 @@ def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
 def test_what_clients_say_cannot_change_the_page(tmp_path):
     kept = recorder(tmp_path / "run")
     one_round(kept, 1)
-    kept.note([LeftOut(101, 1, 2, "crashed: <script>alert(1)</script>", "an error")])
+    kept.record_left_out([LeftOut(101, 1, 2, "crashed: <script>alert(1)</script>", "an error")])
     kept.write()
     section = section_of(open_results(tmp_path / "run"))
     assert "<script>" not in section
@@ -273,7 +275,7 @@ def test_what_clients_say_cannot_change_the_page(tmp_path):
 def test_updates_that_are_not_finite_are_counted_as_in_a_simulation():
     kept = recorder(None)
     one_round(kept, 1)
-    kept.round(2, [0, 1], [1.0, 0.0], left_out=[LeftOut(101, 1, 2, "sent NaN or infinity in array 'w'", "unusable arrays")])
+    kept.record_round(2, [0, 1], [1.0, 0.0], left_out=[LeftOut(101, 1, 2, "sent NaN or infinity in array 'w'", "unusable arrays")])
     assert kept.trace().excluded.tolist() == [0, 1, 0, 0, 0]
 
 
@@ -294,14 +296,14 @@ def test_rows_are_tidy(folder):
 
 def test_a_round_keeps_what_clients_said_and_the_time_of_both_halves(tmp_path):
     kept = recorder(tmp_path / "run", groups=False)
-    kept.round(1, [2, 0, 1], [0.5, 0.5, 0.0], examples={2: 7, 0: 9}, seconds=2.0)
-    kept.evaluation(1, [Evaluated(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 2}}, {})], seconds=0.5)
+    kept.record_round(1, [2, 0, 1], [0.5, 0.5, 0.0], examples={2: 7, 0: 9}, seconds=2.0)
+    kept.record_evaluation(1, [ClientEvaluation(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 2}}, {})], seconds=0.5)
     kept.write()
     (done,) = read_rounds(tmp_path / "run")
     assert done.examples.tolist() == [7, 9, 0]
     assert done.seconds == 2.5
     assert json.loads((tmp_path / "run" / "run.json").read_text())["seconds"] == 2.5
-    kept.evaluation(2, [Evaluated(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 3}}, {})])
+    kept.record_evaluation(2, [ClientEvaluation(0, {"test": {"examples": 4, "loss": 0.1, "table": None, "correct": 3}}, {})])
     kept.write()
     assert [len(one.cohort) for one in read_rounds(tmp_path / "run")] == [3, 0]
     incidents = kept.comparison().incidents
@@ -312,12 +314,12 @@ def test_a_round_keeps_what_clients_said_and_the_time_of_both_halves(tmp_path):
 
 def test_a_server_that_begins_again_forgets_who_was_left_out_before(tmp_path):
     wrong = LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")
-    recorder(tmp_path / "run").introduced([wrong])
+    recorder(tmp_path / "run").record_census([wrong])
     first = recorder(tmp_path / "run")
-    first.introduced([wrong])
+    first.record_census([wrong])
     first.write()
     again = recorder(tmp_path / "run")
-    again.introduced([wrong])
+    again.record_census([wrong])
     assert again.left_out == [wrong]
     assert recorder(tmp_path / "run", done=1).left_out == [wrong]
 
@@ -328,15 +330,15 @@ def test_no_report_is_written_of_a_run_that_failed_or_was_not_evaluated(how, eva
     if evaluated:
         one_round(kept, 1)
     else:
-        kept.round(1, [0], [1.0])
+        kept.record_round(1, [0], [1.0])
     kept.end(how)
     assert not (tmp_path / "run" / "report.html").exists()
 
 
 def test_as_many_tables_as_accuracies_stay_tables():
     table = {"examples": 8, "loss": 0.1, "table": np.full((1, 2, 2), 2), "correct": None}
-    replies = [Evaluated(0, {"test": table}, {}), Evaluated(1, {"test": {**table, "table": None, "correct": 4}}, {})]
-    kept, strange = agreeing(replies, 1, {})
+    replies = [ClientEvaluation(0, {"test": table}, {}), ClientEvaluation(1, {"test": {**table, "table": None, "correct": 4}}, {})]
+    kept, strange = comparable_evaluations(replies, 1, {})
     assert kept == replies
     assert strange == []
 

@@ -5,25 +5,25 @@ from typing import Any
 import pytest
 from flwr.app import MetricRecord, RecordDict
 
-from evenly.flower.messages import averaged
+from evenly.flower.messages import average_metrics
 
 
 def mean(*clients: dict[str, Any]) -> dict[str, Any]:
-    return dict(averaged([RecordDict({"metrics": MetricRecord(own)}) for own in clients], "num-examples"))
+    return dict(average_metrics([RecordDict({"metrics": MetricRecord(own)}) for own in clients], "num-examples"))
 
 
 def test_a_mean_is_weighted_by_examples():
     found = mean({"num-examples": 1, "loss": 4.0, "pair": [1.0, 0.0]}, {"num-examples": 3, "loss": 8.0, "pair": [5.0, 4.0]})
     assert found == {"loss": 7.0, "pair": [4.0, 3.0]}
     assert mean({"num-examples": 2, "loss": 4.0}) == {"loss": 4.0}
-    assert averaged([], "num-examples") == {}
+    assert average_metrics([], "num-examples") == {}
     assert mean({"num-examples": 0, "loss": 4.0}) == {}
 
 
 def test_the_record_of_metrics_is_the_one_of_that_name_or_the_first():
     two = {"else": MetricRecord({"num-examples": 1, "loss": 9.0}), "metrics": MetricRecord({"num-examples": 1, "loss": 4.0})}
-    assert averaged([RecordDict({**two})], "num-examples") == {"loss": 4.0}
-    assert averaged([RecordDict({"else": two["else"]})], "num-examples") == {"loss": 9.0}
+    assert average_metrics([RecordDict({**two})], "num-examples") == {"loss": 4.0}
+    assert average_metrics([RecordDict({"else": two["else"]})], "num-examples") == {"loss": 9.0}
 
 
 @pytest.mark.parametrize("size", [0, -3, float("nan"), [3, 3], None])

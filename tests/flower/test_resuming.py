@@ -40,7 +40,7 @@ def fresh(text: str) -> aggregation.ServerState:
     model = [np.ones((*([groups] if groups else []), 4, 2), np.float32), np.zeros((*([groups] if groups else []), 2), np.float32)]
     if made.network is not None:
         model = [np.arange(8, dtype=np.float32)]
-    return aggregation.begin(made, model, CENSUS)
+    return aggregation.first_state(made, model, CENSUS)
 
 
 @pytest.mark.parametrize("text", [m.example or m.name for m in METHODS.values() if m.combine is None])
@@ -73,12 +73,12 @@ def test_numbers_arrays_and_their_types_are_kept(tmp_path):
         "numpy": np.float64(1 / 3) * np.ones(2),
         "whole": np.arange(3),
     }
-    saved(tmp_path, state, nodes=[2**63 + 5, 11], told={"metrics": {"1": 0.5}})
+    saved(tmp_path, state, nodes=[2**63 + 5, 11], notes={"metrics": {"1": 0.5}})
     found = load(tmp_path, deployment(), state)
     assert found is not None
     alike(found.state, state)
     assert found.nodes == (2**63 + 5, 11)
-    assert found.told == {"metrics": {"1": 0.5}}
+    assert found.notes == {"metrics": {"1": 0.5}}
 
 
 def test_nothing_kept_is_nothing_found(tmp_path):

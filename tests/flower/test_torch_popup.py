@@ -10,7 +10,17 @@ from torch import Tensor, nn
 from evenly.data.federation import Federation
 from evenly.flower.clients import torch_training
 from evenly.flower.clients.rows import client_of
-from evenly.flower.clients.torch_training import Batch, _gradients, _mask, _scores, check_edges, first_places, freeze, searched, subnetwork
+from evenly.flower.clients.torch_training import (
+    Batch,
+    _gradients,
+    _mask,
+    _scores,
+    check_edges,
+    first_places,
+    freeze,
+    search_places,
+    subnetwork,
+)
 from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup
 
@@ -95,14 +105,14 @@ def test_places_are_those_of_scores_after_steps_with_momentum_and_decay(rate: fl
         velocity = momentum * velocity + slopes(one, weights) + decay * scores
         scores = scores - rate * velocity
     work = EdgePopup(learning_rate=rate, momentum=momentum, weight_decay=decay)
-    found = searched(model, Frozen(), places, steps, work, loss)["weight"]
+    found = search_places(model, Frozen(), places, steps, work, loss)["weight"]
     np.testing.assert_array_equal(found, scores.ravel().argsort().argsort().reshape(4, 6))
 
 
 def test_training_that_broke_is_nan_everywhere():
     model = freeze(linear(6, 4), Frozen(), 3)
     work = EdgePopup(learning_rate=1e38, momentum=0.9)
-    found = searched(model, Frozen(), first_places(model), [batch(3, seed) for seed in range(30)], work, lambda o, y: 1e3 * loss(o, y))
+    found = search_places(model, Frozen(), first_places(model), [batch(3, seed) for seed in range(30)], work, lambda o, y: 1e3 * loss(o, y))
     assert np.isnan(found["weight"]).all()
     assert found["weight"].shape == (4, 6)
 

@@ -21,7 +21,7 @@ from evenly.flower.clients.torch_training import (
     mean_loss,
     outcome,
     probabilities,
-    shaped,
+    shape_loss,
     tensor,
 )
 from evenly.parts.work import FullGradient, LocalTraining, NashBargaining
@@ -99,9 +99,9 @@ def test_batches_of_ones_own_follow_the_seed_of_pytorch(shuffle: bool, most: int
 
 
 def test_propfairs_border_belongs_to_its_logarithm():
-    found = shaped(torch.tensor(1.75), NashBargaining(M=2.0, epsilon=0.25))
+    found = shape_loss(torch.tensor(1.75), NashBargaining(M=2.0, epsilon=0.25))
     assert float(found) == pytest.approx(-np.log(1 - 1.75 / 2), rel=1e-6)
-    assert float(shaped(torch.tensor(1.75), None)) == 1.75
+    assert float(shape_loss(torch.tensor(1.75), None)) == 1.75
 
 
 @pytest.mark.parametrize("x, expected", [((3.0,), 6.0), ((3.0, 1.0), (6.0 + 2 * 2.0) / 2), ((), 0.0)])
@@ -159,7 +159,7 @@ FINE, BROKEN = {"w": np.ones(2, np.float32)}, {"w": np.array([1, np.nan], np.flo
 @pytest.mark.parametrize("shared, personal, keeps", [(FINE, FINE, False), (BROKEN, FINE, True), (FINE, BROKEN, True)])
 def test_a_client_whose_training_broke_keeps_its_personal_model(shared: Any, personal: Any, keeps: bool, monkeypatch: pytest.MonkeyPatch):
     engine, trained = TorchEngine(line, product, None), iter([shared, personal])
-    monkeypatch.setattr(engine, "_trained", lambda *_: next(trained))
+    monkeypatch.setattr(engine, "_train", lambda *_: next(trained))
     client = ClientData(rows(np.ones((3, 1)), np.zeros(3)), NO_ROWS, NO_ROWS, ("a", "b"))
     memory = {"w": np.zeros(2, np.float32)}
     vector, new = engine.train(told(config("ditto", 1, 0)), client, memory, memory)
@@ -170,7 +170,7 @@ def test_a_client_whose_training_broke_keeps_its_personal_model(shared: Any, per
 @pytest.mark.parametrize("own, broken", [(FINE, False), (BROKEN, True)])
 def test_a_client_that_trains_alone_sends_no_change(own: Any, broken: bool, monkeypatch: pytest.MonkeyPatch):
     engine = TorchEngine(line, product, None)
-    monkeypatch.setattr(engine, "_trained", lambda *_: own)
+    monkeypatch.setattr(engine, "_train", lambda *_: own)
     client = ClientData(rows(np.ones((3, 1)), np.zeros(3)), NO_ROWS, NO_ROWS, ("a", "b"))
     received = {"w": np.full(2, 3, np.float32), "steps": np.array(4)}
     vector, new = engine.train(told(config("local", 1, 0)), client, received, FINE)

@@ -13,7 +13,7 @@ from evenly.data.federation import Federation
 from evenly.flower import Caps, first_arrays, strategy, wire
 from evenly.flower.clients.client import reply as client_reply
 from evenly.flower.clients.jax import app
-from evenly.flower.two_phase import added
+from evenly.flower.two_phase import plain_sum
 from evenly.models import Softmax
 from evenly.types import Algorithm, Task, Trace
 from tests.flower.grids import NODES, OneProcess, reply, settings
@@ -213,7 +213,7 @@ def test_who_cannot_be_added_is_left_out_with_a_reason(what: str):
 
 
 def test_a_sum_that_is_not_finite_changes_nothing_and_says_so():
-    found, recorder = ran("fedavg", rounds=1, two_phase=lambda sent: {name: leaf * np.inf for name, leaf in added(sent).items()})
+    found, recorder = ran("fedavg", rounds=1, two_phase=lambda sent: {name: leaf * np.inf for name, leaf in plain_sum(sent).items()})
     close(found, {name: wire.read(array) for name, array in first().items()}, 0)
     assert {one.reason for one in recorder.left_out} == {"was part of a sum that is not finite; nobody can tell whose update broke"}
     assert not recorder.trace().weights.any()
@@ -233,7 +233,7 @@ def test_a_sum_that_cannot_be_made_changes_nothing_and_names_all_who_were_part_o
 
 def test_a_sum_of_another_form_is_refused():
     with pytest.raises(ValueError, match=r"must hold 'norm.weight' with shape \[4, 3\], got \[12\]"):
-        ran("fedavg", two_phase=lambda sent: {name: leaf.ravel() for name, leaf in added(sent).items()})
+        ran("fedavg", two_phase=lambda sent: {name: leaf.ravel() for name, leaf in plain_sum(sent).items()})
 
 
 def test_clients_that_do_not_measure_are_named():

@@ -82,7 +82,7 @@ def test_a_model_is_known_by_its_names():
     again = wire.from_arrays(record, jax.eval_shape(lambda: model))
     assert jax.tree.structure(again) == jax.tree.structure(model)
     jax.tree.map(np.testing.assert_array_equal, again, model)
-    both = wire.several([model, jax.tree.map(lambda leaf: leaf + 1, model)])
+    both = wire.record_of_models([model, jax.tree.map(lambda leaf: leaf + 1, model)])
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b + 1), wire.from_arrays(both, model, "1/"), model)
 
 

@@ -16,7 +16,7 @@ from evenly.cli.options import TableColumns
 from evenly.cli.terminal import Commands, plain_console, this_command
 
 if TYPE_CHECKING:
-    from evenly.flower.deploy.loopback import App, Loopback, Process, Stand
+    from evenly.flower.deploy.loopback import App, Loopback, Process, RunProgress
 
 app = Commands("Real federations with Flower: apps, trials, certificates, keys.")
 Method = Annotated[str | None, typer.Option(help="A method such as q-fedavg(q=1); `evenly list` shows them.")]
@@ -147,7 +147,7 @@ def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict
                 bar.update(task, description="starting SuperNodes", completed=number, total=len(flower_app.nodes))
                 loopback.start_node(name, loopback.register(name), node_config)
             for name in flower_app.nodes:
-                loopback.connected(name)
+                loopback.wait_connected(name)
             console.print(f"SuperLink at {loopback.address} with {len(flower_app.nodes)} SuperNodes: {', '.join(flower_app.nodes)}")
             bar.remove_task(task)  # its total cannot be unset again, and the number of rounds may be unknown
             run = loopback.run(flower_app.folder, config)
@@ -185,7 +185,7 @@ def _stopping_task(bar: Progress) -> Iterator[None]:
         bar.update(bar.task_ids[-1], description="stopping everything", left="")
 
 
-def _activity(state: "Stand") -> str:
+def _activity(state: "RunProgress") -> str:
     if state.waiting is not None:
         connected, needed = state.waiting
         return f"waiting: {connected} of the {needed} clients that the app needs are connected"

@@ -16,14 +16,24 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from evenly.flower import aggregation, messages, roster, wire
 from evenly.flower import two_phase as two_phases
-from evenly.flower.aggregation import Done
+from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
-from evenly.flower.lifecycle import Keeper, alone_in, as_asked, clustered, opened
-from evenly.flower.messages import Asked, Heard, Standing, averaged, findings, heard, require_enough, signals_of, without
+from evenly.flower.lifecycle import RunningDeployment, cluster_clients, lock_folder, open_deployment, with_fraction
+from evenly.flower.messages import (
+    DeploymentState,
+    RoundRequest,
+    TrainingReplies,
+    average_metrics,
+    leave_out_broken,
+    read_evaluations,
+    read_replies,
+    require_enough,
+    signals_of,
+)
 from evenly.flower.recorder import read_metrics, write_metrics
 from evenly.flower.roster import Adding, Average, DeploymentSetting, Drawing, Options, algorithm_of, notation_of
-from evenly.flower.two_phase import MeasuredReplies
+from evenly.flower.two_phase import Measurement
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
 
@@ -70,8 +80,11 @@ def strategy(
     require(max_reply_bytes is None or max_reply_bytes > 0, f"max_reply_bytes must be None or above 0, got {max_reply_bytes}.")
     options = Options(
         seeds or Seeds(), caps, introduce, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
-        weighted_by_key, arrayrecord_key, configrecord_key, train_metrics_aggr_fn or averaged, evaluate_metrics_aggr_fn or averaged,
-        (two_phases.added if two_phase else None) if isinstance(two_phase, bool) else two_phase, max_reply_bytes,
+        weighted_by_key, arrayrecord_key, configrecord_key,
+        train_metrics_aggr_fn or average_metrics,
+        evaluate_metrics_aggr_fn or average_metrics,
+        (two_phases.plain_sum if two_phase else None) if isinstance(two_phase, bool) else two_phase,
+        max_reply_bytes,
     )  # fmt: skip
     made = algorithm_of(algorithm, uniform=fraction_train is not None)
     if options.two_phase is not None:
@@ -85,10 +98,10 @@ class FairStrategy(Strategy):
     def __init__(self, algorithm: Algorithm, options: Options, *, folder: Path | None = None, task: Task | None = None) -> None:
         self.algorithm, self.options = algorithm, options
         self._folder, self._task = folder, task
-        self._kept: Keeper | None = None
+        self._kept: RunningDeployment | None = None
         self._drawing: Drawing | None = None
-        self._asked: Asked | None = None
-        self._measured: MeasuredReplies | None = None  # the first half of a round of two phases
+        self._asked: RoundRequest | None = None
+        self._measured: Measurement | None = None  # the first half of a round of two phases
         self._since = 0.0
         self._served: ArrayRecord | None = None  # what the last round returned
         self._everybody = False
@@ -105,57 +118,57 @@ class FairStrategy(Strategy):
         setting, standing = kept.setting, self._unless_changed(arrays)
         cohort = np.arange(setting.roll.clients, dtype=np.int32) if self._everybody else self._draw().cohort(server_round - 1)
         reached = self._reached(grid, cohort)
-        choosing = messages.chosen_by_clients(setting, standing)
+        choosing = messages.clients_choose_now(setting, standing)
         needs = (setting.algorithm.rule.needs & wire.SIGNALS.keys()) - (frozenset() if choosing else {"choice"})
-        self._asked = asked = Asked(server_round, cohort, reached, needs)
+        self._asked = asked = RoundRequest(server_round, cohort, reached, needs)
         LOG.info("configure_train: %d of %d clients chosen, %d connected", len(asked.chosen), setting.roll.clients, len(reached))
         model = self._trained_record(setting, standing)
         if self.options.two_phase is None:
             return messages.to_train(setting, standing, server_round, reached, config, model)
         looking = messages.to_measure(setting, standing, server_round, reached, config, model)
         replies = replies_to(grid, looking, self._timeout)
-        before = two_phases.measured(setting, standing, asked, replies, self._draw().chance(server_round - 1))
-        self._enough(asked, before.came)
-        self._measured, self._asked = before, two_phases.to_add(setting, before)
-        return messages.to_add(setting, standing, server_round, two_phases.told(before, self._asked), config, model)
+        before = two_phases.weigh_measurements(setting, standing, asked, replies, self._draw().chance(server_round - 1))
+        self._enough(asked, before.replies)
+        self._measured, self._asked = before, two_phases.sum_request(setting, before)
+        return messages.to_add(setting, standing, server_round, two_phases.sum_configs(before, self._asked), config, model)
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The next model, and metrics averaged by examples."""
         asked, kept = self._asked, self._keeper()
         if asked is None or asked.number != server_round:
             raise ValueError(f"Round {server_round} was not configured; call configure_train for it first.")
-        setting, standing, before = kept.setting, kept.standing, self._measured
-        came = heard(setting, asked, replies)
+        setting, standing, before = kept.setting, kept.state, self._measured
+        came = read_replies(setting, asked, replies)
         self._enough(asked, came)
         if before is None:
             done, after, came = self._from_models(asked, came)
         else:
-            done, after, came = two_phases.finished(setting, standing, before, asked, came)
-            asked = before.asked
+            done, after, came = two_phases.finish_round(setting, standing, before, asked, came)
+            asked = before.request
         self._asked, self._measured, self._served = None, None, messages.served_record(setting, after)
         seconds, down = time.monotonic() - self._since, float(self._served.count_bytes()) * (1 if before is None else 2)
-        kept.trained(asked, came, done, after, seconds=seconds, download=down)
+        kept.record_training(asked, came, done, after, seconds=seconds, download=down)
         return self._served, self.options.train_metrics_aggr_fn(came.contents, self.options.weighted_by_key)
 
-    def _from_models(self, asked: Asked, came: Heard) -> tuple[Done, Standing, Heard]:
+    def _from_models(self, asked: RoundRequest, came: TrainingReplies) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
         """A round of one phase: weigh, and add up the models that came."""
         kept = self._keeper()
-        setting, standing = kept.setting, kept.standing
-        parts = {k: wire.received(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
+        setting, standing = kept.setting, kept.state
+        parts = {k: wire.split_model(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
         signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(asked.number - 1))
         trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]
         done = aggregation.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
         counted = {int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back}
-        weights = np.array([done.weights[asked.cohort == k].sum() for k in sorted(counted)])
-        carried = wire.carried_on(standing.carried, [parts[k].carried for k in sorted(counted)], weights)
-        return done, Standing(done.state, carried), without(setting, asked, came, counted)
+        weights = np.array([done.coefficients[asked.cohort == k].sum() for k in sorted(counted)])
+        carried = wire.average_carried(standing.carried, [parts[k].carried for k in sorted(counted)], weights)
+        return done, DeploymentState(done.state, carried), leave_out_broken(setting, asked, came, counted)
 
-    def _enough(self, asked: Asked, came: Heard) -> None:
+    def _enough(self, asked: RoundRequest, came: TrainingReplies) -> None:
         kept = self._keeper()
         try:
             require_enough(kept.setting, asked, came)
         except ValueError:
-            kept.recorder.note(came.left_out)  # the report of what there was says who was missing then
+            kept.recorder.record_left_out(came.left_out)  # the report of what there was says who was missing then
             raise
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -165,23 +178,23 @@ class FairStrategy(Strategy):
         there = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
         count = max(int(len(there) * options.fraction_evaluate), options.min_evaluate_nodes)
         chosen = self._draw().evaluated(server_round, np.array(there, np.int32), count) if there else np.zeros(0, np.int32)
-        self._asked = Asked(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
-        return messages.to_evaluate(kept.setting, kept.standing, server_round, chosen.tolist(), config, arrays)
+        self._asked = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
+        return messages.to_evaluate(kept.setting, kept.state, server_round, chosen.tolist(), config, arrays)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Metrics averaged by examples; and the round is written down."""
         asked, kept = self._asked, self._keeper()
         if asked is None or asked.number != server_round or asked.phase != "evaluate":
             raise ValueError(f"The evaluation of round {server_round} was not configured; call configure_evaluate for it first.")
-        found = findings(kept.setting, asked, replies)
+        found = read_evaluations(kept.setting, asked, replies)
         self._asked = None
-        kept.evaluated(server_round, found, seconds=time.monotonic() - self._since)
+        kept.record_evaluation(server_round, found, seconds=time.monotonic() - self._since)
         return self.options.evaluate_metrics_aggr_fn(found.contents, self.options.weighted_by_key) if found.contents else None
 
     def summary(self) -> None:
         """Say what will be done, among Flower's own lines."""
         options = self.options
-        LOG.info("\t├──> Method: %s", notation_of(as_asked(self.algorithm, options)))
+        LOG.info("\t├──> Method: %s", notation_of(with_fraction(self.algorithm, options)))
         LOG.info("\t├──> Clients reply with: arrays, %s", ", ".join(self.reply_metrics))
         if options.two_phase is not None:
             LOG.info("\t├──> In two phases: metrics to %r, then arrays multiplied by %r", wire.MEASURE, wire.COEFFICIENT)
@@ -194,7 +207,7 @@ class FairStrategy(Strategy):
         return [self.options.weighted_by_key, *(wire.SIGNALS[need] for need in sorted(self.algorithm.rule.needs & wire.SIGNALS.keys()))]
 
     @property
-    def history(self) -> Keeper:
+    def history(self) -> RunningDeployment:
         """What was recorded: `history.recorder.trace()` is a simulation's."""
         return self._keeper()
 
@@ -210,7 +223,7 @@ class FairStrategy(Strategy):
         self._everybody = False
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
-        with alone_in(self._folder):
+        with lock_folder(self._folder):
             return self._run(grid, initial_arrays, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
 
     def _run(
@@ -257,17 +270,17 @@ class FairStrategy(Strategy):
         if self._folder is not None:
             write_metrics(self._folder, result)
 
-    def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Keeper:
+    def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> RunningDeployment:
         if self._kept is not None:
             return self._kept
         if self._task is not None:
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
-        made = opened(self.algorithm, self.options, arrays, config, grid, self._timeout)
-        self._kept = kept = Keeper(made, self._folder, rounds=self._rounds)
+        made = open_deployment(self.algorithm, self.options, arrays, config, grid, self._timeout)
+        self._kept = kept = RunningDeployment(made, self._folder, rounds=self._rounds)
         self.algorithm = kept.setting.algorithm
         self._drawing = Drawing(self.algorithm.select, kept.setting.census, self.options.seeds)
         if kept.done == 0:
-            kept.began(*clustered(kept.setting, kept.standing, config, grid, self._timeout))
+            kept.record_start(*cluster_clients(kept.setting, kept.state, config, grid, self._timeout))
         return kept
 
     def _welcome(self, grid: Grid) -> None:
@@ -277,32 +290,32 @@ class FairStrategy(Strategy):
         new = sorted(set(grid.get_node_ids()) - set(roll.nodes))
         if not new:
             return
-        if roll.introduced or kept.setting.models or not roster.grows(self.algorithm.rule):
+        if roll.has_census or kept.setting.models or not roster.grows(self.algorithm.rule):
             if not self._late.issuperset(new):
                 LOG.warning("%d nodes connected after the start and do not take part; wait for all with min_available_nodes.", len(new))
             self._late = set(new)
             return
-        kept.joined(roster.grown(roll, new))
+        kept.add_clients(roster.with_nodes(roll, new))
         self.algorithm = kept.setting.algorithm
         self._drawing = Drawing(self.algorithm.select, kept.setting.census, self.options.seeds)
 
-    def _unless_changed(self, arrays: ArrayRecord) -> Standing:
+    def _unless_changed(self, arrays: ArrayRecord) -> DeploymentState:
         """Where the deployment stands; if somebody changed the model in between, as a strategy around this one may, at theirs."""
         kept = self._keeper()
         if self._served is not None and arrays is not self._served and not kept.setting.models:
-            _, (model, carried) = wire.opened(arrays, ranks=kept.setting.form.ranks, apart=0)
-            kept.standing = Standing(kept.standing.state._replace(model=model), carried)
+            _, (model, carried) = wire.read_initial(arrays, ranks=kept.setting.form.ranks, apart=0)
+            kept.state = DeploymentState(kept.state.state._replace(model=model), carried)
             self._served = None
-        return kept.standing
+        return kept.state
 
-    def _trained_record(self, setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
+    def _trained_record(self, setting: DeploymentSetting, standing: DeploymentState) -> ArrayRecord:
         """What clients train: what they are served, unless that is something else."""
         if self._served is not None and not setting.models and aggregation.serves_its_model(setting.algorithm, standing.state):
             return self._served
         return messages.trained_record(setting, standing)
 
-    def _last_served(self, kept: Keeper) -> ArrayRecord:
-        self._served = messages.served_record(kept.setting, kept.standing)
+    def _last_served(self, kept: RunningDeployment) -> ArrayRecord:
+        self._served = messages.served_record(kept.setting, kept.state)
         return self._served
 
     def _reached(self, grid: Grid, cohort: np.ndarray) -> tuple[int, ...]:
@@ -323,7 +336,7 @@ class FairStrategy(Strategy):
         there = set(grid.get_node_ids())
         return {k for k, node in enumerate(self._keeper().setting.roll.nodes) if node in there}
 
-    def _keeper(self) -> Keeper:
+    def _keeper(self) -> RunningDeployment:
         require(self._kept is not None, "The strategy has not begun; call start, or configure_train first.")
         assert self._kept is not None
         return self._kept

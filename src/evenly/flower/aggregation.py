@@ -36,14 +36,14 @@ class ServerState(NamedTuple):
     begun: bool = False  # whether several models can be told apart yet
 
 
-class WeighedReplies(NamedTuple):
+class Weighting(NamedTuple):
     """What the rule decided before it saw any vector."""
 
     coefficients: np.ndarray  # float32 [K], or [models, K]
     rule: Tree
 
 
-class Summed(NamedTuple):
+class VectorSum(NamedTuple):
     """What is left of a cohort's vectors."""
 
     total: Tree  # coefficient times vector, summed over those whose vector is finite
@@ -54,16 +54,18 @@ class Summed(NamedTuple):
         return np.isfinite(self.square_norm)
 
 
-class Done(NamedTuple):
+class RoundResult(NamedTuple):
     """A round."""
 
     state: ServerState
-    weights: np.ndarray  # [K] final coefficients; 0 where an update did not count
+    coefficients: np.ndarray  # [K] final coefficients; 0 where an update did not count
     counted: np.ndarray  # bool [K]
     flags: list[Flag] = []  # noqa: RUF012 - never written to
 
 
-def begin(algorithm: Algorithm, model: Leaves, census: Census, *, choice: np.ndarray | None = None, begun: bool = False) -> ServerState:
+def first_state(
+    algorithm: Algorithm, model: Leaves, census: Census, *, choice: np.ndarray | None = None, begun: bool = False
+) -> ServerState:
     """Before the first round."""
     server = () if algorithm.server is None else algorithm.server.init(model)
     return ServerState(model, algorithm.rule.init(census), server, choice, begun)
@@ -76,13 +78,13 @@ def ranks(algorithm: Algorithm) -> bool:
 
 def one_round(
     algorithm: Algorithm, state: ServerState, signals: Signals, trained: Sequence[Leaves | None], caps: Caps | None = None
-) -> Done:
+) -> RoundResult:
     """Weigh, add up, move. `signals` and `trained` [K] are of the cohort's slots; None: that client did not return."""
     if "gram" in algorithm.rule.needs:
         gram = inner_products(state, trained)
         finite = np.isfinite(np.diagonal(gram))
         signals = signals._replace(returned=signals.returned & finite, gram=np.where(finite[:, None] & finite, gram, 0.0))
-    signals, weighed, flags = weigh_within(algorithm, state, signals, caps)
+    signals, weighed, flags = weigh_with_caps(algorithm, state, signals, caps)
     coefficients, factors, norms = weighed.coefficients, np.ones(len(trained)), np.zeros(len(trained))
     if caps is not None and caps.norm is not None:
         norms = square_norms(algorithm, state, signals, np.ones(len(trained)), trained)  # what is usual is of all, also who counts nothing
@@ -93,12 +95,10 @@ def one_round(
         norms = square_norms(algorithm, state, signals, coefficients, trained)
     usable = [own if np.isfinite(norm) else None for own, norm in zip(trained, norms, strict=True)]
     total = add_up(algorithm, state, signals, coefficients * factors.astype(coefficients.dtype), usable)
-    return move(algorithm, state, signals, weighed, Summed(total, norms * factors**2))._replace(flags=flags)
+    return move(algorithm, state, signals, weighed, VectorSum(total, norms * factors**2))._replace(flags=flags)
 
 
-def weigh_within(
-    algorithm: Algorithm, state: ServerState, signals: Signals, caps: Caps | None
-) -> tuple[Signals, WeighedReplies, list[Flag]]:
+def weigh_with_caps(algorithm: Algorithm, state: ServerState, signals: Signals, caps: Caps | None) -> tuple[Signals, Weighting, list[Flag]]:
     """Coefficients within the caps, the signals that they come from, and who was cut."""
     if caps is None:
         return signals, weigh(algorithm, state, signals), []
@@ -108,7 +108,7 @@ def weigh_within(
     return signals, weighed._replace(coefficients=coefficients), claimed + cut
 
 
-def weigh(algorithm: Algorithm, state: ServerState, signals: Signals) -> WeighedReplies:
+def weigh(algorithm: Algorithm, state: ServerState, signals: Signals) -> Weighting:
     """Coefficients from signals alone."""
     coefficients, rule = _weigh(algorithm.rule, state.rule, jax.tree.map(jnp.asarray, signals))
     found = np.asarray(coefficients)
@@ -117,7 +117,7 @@ def weigh(algorithm: Algorithm, state: ServerState, signals: Signals) -> Weighed
         f"{algorithm.label}: the weights of this round are not finite. A loss was negative or too large for this method; "
         "check the clients' loss and their learning rate, or set caps.",
     )
-    return WeighedReplies(found, rule)
+    return Weighting(found, rule)
 
 
 @jax.jit
@@ -136,7 +136,7 @@ def add_up(algorithm: Algorithm, state: ServerState, signals: Signals, coefficie
         leaves = []
         for i, leaf in enumerate(_one(algorithm, state.model)):
             total = np.zeros((len(rows), leaf.size), leaf.dtype)
-            replies = [(_flat(trained[k], i), _received(algorithm, state, signals, k)[i].reshape(-1)) for k in counting]
+            replies = [(_flat(trained[k], i), _received_model(algorithm, state, signals, k)[i].reshape(-1)) for k in counting]
             _add(total, list(zip(shares, replies, strict=True)), digit)
             leaves.append(total.reshape(coefficients.shape[:-1] + leaf.shape))
         totals.append(leaves)
@@ -176,7 +176,7 @@ def square_norms(
     norms = np.zeros(len(trained))
     for k, own in enumerate(trained):
         if own is not None and coefficients[..., k].any():
-            norms[k] = sum(map(_square_norm, _received(algorithm, state, signals, k), own))
+            norms[k] = sum(map(_square_norm, _received_model(algorithm, state, signals, k), own))
     return norms
 
 
@@ -204,7 +204,7 @@ def inner_products(state: ServerState, trained: Sequence[Leaves | None]) -> np.n
     return gram
 
 
-def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: WeighedReplies, summed: Summed) -> Done:
+def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: Weighting, summed: VectorSum) -> RoundResult:
     """The rule decides the change, the server moves the model along it. A round in which nobody counted changes nothing."""
     several = isinstance(algorithm.rule, Several)
     counted = summed.finite & signals.returned
@@ -220,16 +220,16 @@ def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: We
         choice = choice.copy()
         choice[signals.client] = signals.choice
     if not kept.any():
-        return Done(state._replace(choice=choice), kept.sum(0) if several else kept, counted)
+        return RoundResult(state._replace(choice=choice), kept.sum(0) if several else kept, counted)
     told = jax.tree.map(jnp.asarray, signals._replace(returned=counted, gram=None))
     effort = Effort(jnp.asarray(np.where(counted, summed.square_norm, 0.0), jnp.float32))
     change, rule = algorithm.rule.step(weighed.rule, told, effort, total)
     if algorithm.server is None:
-        model, server = [_moved(old, new) for old, new in zip(state.model, change, strict=True)], state.server
+        model, server = [_add_change(old, new) for old, new in zip(state.model, change, strict=True)], state.server
     else:
         model, server = _update(algorithm.server, change, state.server, state.model)
         model = [np.asarray(leaf) for leaf in model]
-    return Done(ServerState(model, rule, server, choice, state.begun or several), kept.sum(0) if several else kept, counted)
+    return RoundResult(ServerState(model, rule, server, choice, state.begun or several), kept.sum(0) if several else kept, counted)
 
 
 def _share_for_absent(coefficients: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -238,7 +238,7 @@ def _share_for_absent(coefficients: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return np.divide(coefficients.sum(-1), mass, out=np.zeros_like(mass), where=mass != 0).astype(np.float32)
 
 
-def _moved(model: np.ndarray, change: Any) -> np.ndarray:
+def _add_change(model: np.ndarray, change: Any) -> np.ndarray:
     """In NumPy, so that a model in double precision keeps it; and where the change is a total that nobody needs any more, in its place."""
     ours = isinstance(change, np.ndarray) and change.flags.writeable and change.dtype == model.dtype
     return np.add(model, np.asarray(change), out=change if ours else None)
@@ -250,14 +250,14 @@ def _update(server: Server, change: Tree, state: Tree, model: Tree) -> tuple[Tre
     return model, state
 
 
-def offered(algorithm: Algorithm, state: ServerState) -> Leaves:
+def models_to_choose(algorithm: Algorithm, state: ServerState) -> Leaves:
     """The models among which clients choose, [models, ...]."""
     rule = algorithm.rule
     assert isinstance(rule, Several)
     return state.model if rule.apart else [np.asarray(leaf) for leaf in state.server]
 
 
-def served(algorithm: Algorithm, state: ServerState) -> Leaves:
+def served_model(algorithm: Algorithm, state: ServerState) -> Leaves:
     """What clients are given to use: one model, or [models, ...]."""
     if algorithm.server is None:
         return state.model
@@ -266,7 +266,7 @@ def served(algorithm: Algorithm, state: ServerState) -> Leaves:
 
 def serves_its_model(algorithm: Algorithm, state: ServerState) -> bool:
     """Whether what clients use is what they train."""
-    return all(own is trained for own, trained in zip(served(algorithm, state), state.model, strict=True))
+    return all(own is trained for own, trained in zip(served_model(algorithm, state), state.model, strict=True))
 
 
 def _apart(algorithm: Algorithm) -> bool:
@@ -278,7 +278,7 @@ def _one(algorithm: Algorithm, model: Leaves) -> Leaves:
     return [leaf[0] for leaf in model] if _apart(algorithm) else model
 
 
-def _received(algorithm: Algorithm, state: ServerState, signals: Signals, k: int) -> Leaves:
+def _received_model(algorithm: Algorithm, state: ServerState, signals: Signals, k: int) -> Leaves:
     """The model that slot k trained from."""
     return [leaf[int(signals.choice[k])] for leaf in state.model] if _apart(algorithm) else state.model
 

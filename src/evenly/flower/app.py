@@ -229,7 +229,7 @@ def _write(
     filled = {place: Template(_template(source)).substitute(words) for place, source in texts.items()}
     filled[f"{package}/__init__.py"] = f'"""{words["title"]}."""\n'
     if table is not None:
-        filled["pyproject.toml"] += _own_table(folder, table)
+        filled["pyproject.toml"] += _table_setting(folder, table)
     for place, text in filled.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +241,7 @@ def _write(
     return written
 
 
-def _own_table(folder: Path, table: Path) -> str:
+def _table_setting(folder: Path, table: Path) -> str:
     """Where `evenly flower up` finds the table of all clients on this machine; a real client is told its own."""
     where = os.path.relpath(table.resolve(), folder.resolve())
     return f"\n[tool.evenly]\ntable = {json.dumps(where)} # only `evenly flower up` reads it: all clients' rows, on this machine\n"

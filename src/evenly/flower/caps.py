@@ -42,8 +42,8 @@ class Caps:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            _parsed(field.name, getattr(self, field.name))
-        share, times = _parsed("coefficient", self.coefficient)
+            _parse(field.name, getattr(self, field.name))
+        share, times = _parse("coefficient", self.coefficient)
         if share is not None:
             fits = share >= 1 if times else share <= 1
             asked = "at least one equal share, '1x'" if times else "a share of at most 1"
@@ -51,7 +51,7 @@ class Caps:
 
     def require_feasible(self, clients: int) -> None:
         """Refuse a share that a cohort of so many clients cannot keep, before the first round."""
-        share, times = _parsed("coefficient", self.coefficient)
+        share, times = _parse("coefficient", self.coefficient)
         if share is not None and not times:
             sentence = (
                 f"caps: coefficient must be at least 1 / {clients} = {1 / clients:.3g}, because {clients} clients take part in a round "
@@ -73,13 +73,13 @@ class Caps:
         loss, flags = _cut("loss", self.loss, signals.loss, returned, signals.client)
         examples, more = _cut("examples", self.examples, signals.examples, returned, signals.client)
         signals = signals if loss is None else signals._replace(loss=loss)
-        signals = signals if examples is None else _shrunk(signals, examples)
+        signals = signals if examples is None else _scale_signals(signals, examples)
         if signals.valid_table is None:
             return signals, flags + more
         held_out = np.asarray(signals.valid_table).sum((1, 2, 3))
         kept, yet_more = _cut("examples", self.examples, held_out, returned & (held_out > 0), signals.client)
         if kept is not None:
-            signals = signals._replace(valid_table=_fewer(signals.valid_table, kept / np.maximum(held_out, 1)))
+            signals = signals._replace(valid_table=_scale_counts(signals.valid_table, kept / np.maximum(held_out, 1)))
         return signals, flags + more + yet_more
 
     def coefficients(self, coefficients: Any, signals: Signals) -> tuple[Any, list[Flag]]:
@@ -93,7 +93,7 @@ class Caps:
             # Who counts nothing in one of several models is not one of its clients.
             open_to = np.bincount(slot, (returned if given.ndim == 1 else row > 0).astype(float), len(clients)) > 0
             held = np.bincount(slot, row.astype(np.float64), len(clients))  # a client that was drawn twice holds two slots
-            kept = limited(held, *_limits(self.coefficient, held, open_to), open_to)
+            kept = redistribute(held, *_limits(self.coefficient, held, open_to), open_to)
             rows.append(_by_slot(row, held, kept, slot))
             flags += _flags("coefficient", held, kept, clients)
             flags += _infeasible(self.coefficient, held, open_to) if given.ndim == 1 else []
@@ -106,7 +106,7 @@ class Caps:
         return (np.ones(norms.shape) if cut is None else np.where(cut < norms, cut / np.maximum(norms, 1e-300), 1.0)), flags
 
 
-def limited(held: Array, limit: float, mass: float, open_to: Array) -> Array:
+def redistribute(held: Array, limit: float, mass: float, open_to: Array) -> Array:
     """Nobody above the limit; who is below it takes what was cut, in proportion, so that all together keep their mass. [clients]
 
     Coefficients below 0 stop at minus the limit. Where even equal shares exceed the limit, all count alike.
@@ -129,7 +129,7 @@ def limited(held: Array, limit: float, mass: float, open_to: Array) -> Array:
         full |= more
 
 
-def _parsed(name: str, bound: Bound) -> tuple[float | None, bool]:
+def _parse(name: str, bound: Bound) -> tuple[float | None, bool]:
     """The number, and whether it is a multiple."""
     times = isinstance(bound, str)
     try:
@@ -143,7 +143,7 @@ def _parsed(name: str, bound: Bound) -> tuple[float | None, bool]:
 
 def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) -> tuple[Array | None, list[Flag]]:
     """Values of those who returned, at most the bound; None where nothing had to be cut."""
-    number, times = _parsed(name, bound)
+    number, times = _parse(name, bound)
     if number is None or values is None:
         return None, []
     values = np.asarray(values)
@@ -161,7 +161,7 @@ def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) ->
 
 
 def _limits(bound: Bound, held: Array, open_to: Array) -> tuple[float, float]:
-    number, times = _parsed("coefficient", bound)
+    number, times = _parse("coefficient", bound)
     mass = float(held.sum())
     return (number or 0.0) * mass / (max(int(open_to.sum()), 1) if times else 1), mass
 
@@ -180,13 +180,15 @@ def _by_slot(row: Array, held: Array, kept: Array, slot: Array) -> Array:
     return np.where(kept[slot] == held[slot], row, share * kept[slot])
 
 
-def _shrunk(signals: Signals, examples: Array) -> Signals:
+def _scale_signals(signals: Signals, examples: Array) -> Signals:
     factor = examples / np.maximum(np.asarray(signals.examples, np.float64), 1)
     counts = {name: getattr(signals, name) for name in ("table", "cell_loss", "unprivileged")}
-    return signals._replace(examples=examples, **{name: None if own is None else _fewer(own, factor) for name, own in counts.items()})
+    return signals._replace(
+        examples=examples, **{name: None if own is None else _scale_counts(own, factor) for name, own in counts.items()}
+    )
 
 
-def _fewer(counts: Any, factor: Array) -> Array:
+def _scale_counts(counts: Any, factor: Array) -> Array:
     """A client's counts, times its factor."""
     return (np.asarray(counts).T * factor).T.astype(np.result_type(np.asarray(counts), np.float32))
 

@@ -22,7 +22,7 @@ LONGEST_REASON = 300
 SILENT, ERROR, ARRAYS, SIZES, SIGNALS = "no answer", "an error", "unusable arrays", "unusable sizes", "unusable signals"
 
 
-class Wrong(Exception):  # noqa: N818 - raised by the checks, caught where a reply is judged
+class ReplyError(Exception):
     """Something about a reply, in words, and its kind."""
 
 
@@ -31,7 +31,7 @@ def printable(text: str, most: int = LONGEST_REASON) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())[:most]
 
 
-class Expected(NamedTuple):
+class ReplySpec(NamedTuple):
     """Whose reply it is, and what it must hold."""
 
     node: int
@@ -56,7 +56,7 @@ class Expected(NamedTuple):
         return LeftOut(self.node, self.client, self.round, printable(reason, 2 * LONGEST_REASON), kind, self.phase)
 
 
-def read_or_left_out(expected: Expected, reading: Callable[[], Read]) -> Read | LeftOut:
+def read_or_left_out(expected: ReplySpec, reading: Callable[[], Read]) -> Read | LeftOut:
     """What the reading of one reply returns. Whatever it raises leaves that client out, with a reason, and nobody else.
 
     Every reading of a reply goes through here: of training, measuring, evaluations and the census.
@@ -64,7 +64,7 @@ def read_or_left_out(expected: Expected, reading: Callable[[], Read]) -> Read | 
     try:
         with np.errstate(all="ignore"):
             return reading()
-    except Wrong as wrong:
+    except ReplyError as wrong:
         reason, kind = wrong.args
     except Exception as error:  # whoever wrote the reply chooses how its reading fails
         reason, kind = f"sent a reply that cannot be read ({type(error).__name__}: {printable(str(error))})", ERROR
@@ -86,10 +86,10 @@ def replies_to(grid: Grid, messages: Iterable[Message], timeout: float) -> Itera
     """Send messages now, and yield what comes back within so many seconds, at most one reply for each message."""
     sent = list(messages)
     stored = set(grid.push_messages(sent)) if sent else set()
-    return _pulled(grid, {key: message for message in sent if (key := message.metadata.message_id) in stored}, timeout)
+    return _pull_all(grid, {key: message for message in sent if (key := message.metadata.message_id) in stored}, timeout)
 
 
-def _pulled(grid: Grid, waiting: dict[str, Message], timeout: float) -> Iterator[Message]:
+def _pull_all(grid: Grid, waiting: dict[str, Message], timeout: float) -> Iterator[Message]:
     end, pause = time.monotonic() + timeout, SHORTEST_PAUSE
     while waiting:
         for key in list(waiting):
@@ -127,36 +127,36 @@ def _unreadable(asked: Message, reason: str) -> Message:
 # The arrays of a reply: the model's names, shapes and kinds of numbers, all of them finite. One pass, no copies.
 
 
-def arrays_of(content: RecordDict, expected: Expected) -> ArrayRecord:
+def arrays_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
     """The record that holds the trained model, as it came."""
     arrays, layout = record_of(content, expected), expected.layout
     assert layout is not None  # the caller asked for arrays
     if arrays.keys() != set(layout.names):
-        raise Wrong(_other_names(list(arrays), list(layout.names)), ARRAYS)
+        raise ReplyError(_other_names(list(arrays), list(layout.names)), ARRAYS)
     for name, shape, dtype in zip(*layout, strict=True):
         try:
             found = wire.read(arrays[name])
         except (ValueError, TypeError, EOFError) as error:
-            raise Wrong(f"sent array {name!r} in a form that cannot be read: {str(error)[:LONGEST_REASON]}", ARRAYS) from None
+            raise ReplyError(f"sent array {name!r} in a form that cannot be read: {str(error)[:LONGEST_REASON]}", ARRAYS) from None
         if found.shape != shape:
-            raise Wrong(f"sent array {name!r} with shape {list(found.shape)}, where the model has {list(shape)}", ARRAYS)
+            raise ReplyError(f"sent array {name!r} with shape {list(found.shape)}, where the model has {list(shape)}", ARRAYS)
         if _kind(found.dtype) != _kind(dtype):
-            raise Wrong(f"sent array {name!r} with numbers of type {found.dtype}, where the model has {dtype}", ARRAYS)
+            raise ReplyError(f"sent array {name!r} with numbers of type {found.dtype}, where the model has {dtype}", ARRAYS)
         if not is_finite(found):
-            raise Wrong(f"sent NaN or infinity in array {name!r}", ARRAYS)
+            raise ReplyError(f"sent NaN or infinity in array {name!r}", ARRAYS)
         if not _fits(found, dtype):
             what = "NaN or infinity in" if dtype.kind == "f" else "beyond"
-            raise Wrong(f"sent numbers in array {name!r} that are {what} the model's {dtype}", ARRAYS)
+            raise ReplyError(f"sent numbers in array {name!r} that are {what} the model's {dtype}", ARRAYS)
         if expected.ranked and not _places(found):
-            raise Wrong(f"sent an order in array {name!r} that does not name every place once", ARRAYS)
+            raise ReplyError(f"sent an order in array {name!r} that does not name every place once", ARRAYS)
     return arrays
 
 
-def record_of(content: RecordDict, expected: Expected) -> ArrayRecord:
+def record_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
     """The record of arrays; nobody has looked into it."""
     records = content.array_records
     if expected.arrays_key not in records and len(records) != 1:
-        raise Wrong(f"sent {len(records)} models, where one is needed (named {expected.arrays_key!r})", ARRAYS)
+        raise ReplyError(f"sent {len(records)} models, where one is needed (named {expected.arrays_key!r})", ARRAYS)
     return records.get(expected.arrays_key) or next(iter(records.values()))
 
 
@@ -207,27 +207,27 @@ def count(key: str, value: Any, kind: str) -> int:
     """How many rows."""
     rows = number(key, value, kind)
     if rows < 0 or rows != np.floor(rows):
-        raise Wrong(f"sent {rows:g} as {key!r}, which must be a whole number of at least 0", kind)
+        raise ReplyError(f"sent {rows:g} as {key!r}, which must be a whole number of at least 0", kind)
     if rows > MOST_ROWS:
-        raise Wrong(f"sent {rows:g} as {key!r}, which no client can have", kind)
+        raise ReplyError(f"sent {rows:g} as {key!r}, which no client can have", kind)
     return int(rows)
 
 
 def number(key: str, value: Any, kind: str = SIGNALS) -> float:
     """One finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise Wrong(f"sent {_brief(value)} as {key!r}, which must be one number", kind)
+        raise ReplyError(f"sent {_brief(value)} as {key!r}, which must be one number", kind)
     if not abs(value) <= LARGEST:  # NaN is not, either; and a whole number may be beyond any float
-        raise Wrong(f"sent {_brief(value)} as {key!r}, which must be a finite number", kind)
+        raise ReplyError(f"sent {_brief(value)} as {key!r}, which must be a finite number", kind)
     return float(value)
 
 
-def signal(need: str, metrics: Mapping[str, Any], examples: int, expected: Expected) -> np.ndarray:
+def signal(need: str, metrics: Mapping[str, Any], examples: int, expected: ReplySpec) -> np.ndarray:
     """One of the fields of Signals that clients measure."""
     key = wire.SIGNALS[need]
     if key not in metrics:
         how = wire.HOW_TO_SEND[key]
-        raise Wrong(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
+        raise ReplyError(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
     if need == "loss":
         return np.asarray(loss(key, metrics[key], expected))
     if need == "unprivileged":
@@ -241,13 +241,13 @@ def signal(need: str, metrics: Mapping[str, Any], examples: int, expected: Expec
     return cell_loss(key, metrics, examples, expected)
 
 
-def loss(key: str, value: Any, expected: Expected) -> float:
+def loss(key: str, value: Any, expected: ReplySpec) -> float:
     """A mean loss."""
     mean = number(key, value)
     if mean < 0:
-        raise Wrong(f"sent {mean:g} as {key!r}, and a loss must be at least 0", SIGNALS)
+        raise ReplyError(f"sent {mean:g} as {key!r}, and a loss must be at least 0", SIGNALS)
     if mean > expected.largest_loss:
-        raise Wrong(f"sent {mean:g} as {key!r}, far above what a mean loss can be ({expected.largest_loss:g})", SIGNALS)
+        raise ReplyError(f"sent {mean:g} as {key!r}, far above what a mean loss can be ({expected.largest_loss:g})", SIGNALS)
     return mean
 
 
@@ -255,15 +255,15 @@ def part(key: str, value: Any, examples: int) -> int:
     """Some of a client's rows."""
     rows = count(key, value, SIGNALS)
     if rows > examples:
-        raise Wrong(f"sent {rows:,} as {key!r}, more than its {examples:,} rows", SIGNALS)
+        raise ReplyError(f"sent {rows:,} as {key!r}, more than its {examples:,} rows", SIGNALS)
     return rows
 
 
-def choice(value: Any, expected: Expected) -> int:
+def choice(value: Any, expected: ReplySpec) -> int:
     """One of several models."""
     model = number(wire.CHOICE, value)
     if model != np.floor(model) or not 0 <= model < expected.models:
-        raise Wrong(f"chose model {model:g}, but there are models 0 to {expected.models - 1}", SIGNALS)
+        raise ReplyError(f"chose model {model:g}, but there are models 0 to {expected.models - 1}", SIGNALS)
     return int(model)
 
 
@@ -272,67 +272,69 @@ def array(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) 
     try:
         found = wire.get(metrics, key)
     except ValueError as error:
-        raise Wrong(f"sent {key!r} in a form that cannot be read: {error}", SIGNALS) from None
+        raise ReplyError(f"sent {key!r} in a form that cannot be read: {error}", SIGNALS) from None
     assert found is not None  # it is there: the caller looked
     if found.ndim != len(wanted) or any(w not in (None, own) for own, w in zip(found.shape, wanted, strict=True)):
         shape, said = [*("any" if w is None else w for w in wanted)], f"{key}{wire.SHAPE}"
-        raise Wrong(f"sent {key!r} with shape {list(found.shape)}, where {shape} is needed; {said!r} says the shape", SIGNALS)
+        raise ReplyError(f"sent {key!r} with shape {list(found.shape)}, where {shape} is needed; {said!r} says the shape", SIGNALS)
     if not found.size:
-        raise Wrong(f"sent {key!r} without an entry, with shape {list(found.shape)}", SIGNALS)
+        raise ReplyError(f"sent {key!r} without an entry, with shape {list(found.shape)}", SIGNALS)
     if not np.isfinite(found).all() or (found < 0).any():
-        raise Wrong(f"sent {key!r} with entries that are negative or not finite", SIGNALS)
+        raise ReplyError(f"sent {key!r} with entries that are negative or not finite", SIGNALS)
     return found
 
 
-def table(key: str, metrics: Mapping[str, Any], examples: int | None, expected: Expected) -> np.ndarray:
+def table(key: str, metrics: Mapping[str, Any], examples: int | None, expected: ReplySpec) -> np.ndarray:
     """Counts of all rows by group, label and outcome; None: nobody says how many rows there are."""
     groups, labels = expected.cells or (None, None)
     counts = array(key, metrics, (groups, labels, labels))
     if counts.shape[1] != counts.shape[2]:
-        raise Wrong(f"sent {key!r} with {counts.shape[1]} labels but {counts.shape[2]} outcomes", SIGNALS)
+        raise ReplyError(f"sent {key!r} with {counts.shape[1]} labels but {counts.shape[2]} outcomes", SIGNALS)
     if (counts != np.floor(counts)).any():
-        raise Wrong(f"sent {key!r} with entries that are not whole numbers, though they count rows", SIGNALS)
+        raise ReplyError(f"sent {key!r} with entries that are not whole numbers, though they count rows", SIGNALS)
     if counts.sum() > MOST_ROWS:
-        raise Wrong(f"sent {key!r} that counts {counts.sum():,.0f} rows, which no client can have", SIGNALS)
+        raise ReplyError(f"sent {key!r} that counts {counts.sum():,.0f} rows, which no client can have", SIGNALS)
     if examples is not None and counts.sum() != examples:
-        raise Wrong(f"sent {key!r} that counts {counts.sum():,.0f} rows, but says that there are {examples:,}", SIGNALS)
+        raise ReplyError(f"sent {key!r} that counts {counts.sum():,.0f} rows, but says that there are {examples:,}", SIGNALS)
     return counts
 
 
-def cell_loss(key: str, metrics: Mapping[str, Any], examples: int, expected: Expected) -> np.ndarray:
+def cell_loss(key: str, metrics: Mapping[str, Any], examples: int, expected: ReplySpec) -> np.ndarray:
     """Summed losses by group and label."""
     losses = array(key, metrics, expected.cells or (None, None))
     if losses.sum() > expected.largest_loss * examples:
-        raise Wrong(f"sent {key!r} with a mean of {losses.sum() / examples:g} a row, far above what a loss can be", SIGNALS)
+        raise ReplyError(f"sent {key!r} with a mean of {losses.sum() / examples:g} a row, far above what a loss can be", SIGNALS)
     return losses
 
 
-def check_norm(metrics: Mapping[str, Any], expected: Expected) -> None:
+def check_norm(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
     """Where a client tells the length of its update; it must where the server sees only a sum and the method needs it."""
     if "square_norm" in expected.needs and wire.SQUARE_NORM not in metrics:
         key, how = wire.SQUARE_NORM, wire.HOW_TO_SEND[wire.SQUARE_NORM]
-        raise Wrong(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
+        raise ReplyError(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
     if wire.SQUARE_NORM not in metrics:
         return
     square = number(wire.SQUARE_NORM, metrics[wire.SQUARE_NORM])
     if square < 0:
-        raise Wrong(f"sent a negative {wire.SQUARE_NORM!r}", SIGNALS)
+        raise ReplyError(f"sent a negative {wire.SQUARE_NORM!r}", SIGNALS)
     if square > LARGEST_SINGLE:
-        raise Wrong(f"sent {square:g} as {wire.SQUARE_NORM!r}, which is infinity in single precision", SIGNALS)
+        raise ReplyError(f"sent {square:g} as {wire.SQUARE_NORM!r}, which is infinity in single precision", SIGNALS)
 
 
-def check_coefficient(metrics: Mapping[str, Any], expected: Expected) -> None:
+def check_coefficient(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
     """A client that multiplied its update says so: from one that does not know two-phase rounds a whole model would come."""
     if expected.coefficient is None:
         return
     key, told = wire.COEFFICIENT, np.ravel(expected.coefficient).tolist()
     if key not in metrics:
         how = "multiply trained minus received by it and repeat it"
-        raise Wrong(f"sent no {key!r}. In two-phase rounds it must {how}: metrics[{key!r}] = config[{key!r}]", SIGNALS)
+        raise ReplyError(f"sent no {key!r}. In two-phase rounds it must {how}: metrics[{key!r}] = config[{key!r}]", SIGNALS)
     sent = metrics[key]
     found = np.array([number(key, one) for one in (sent if isinstance(sent, list) else [sent])])
     if found.shape != np.shape(told) or not np.allclose(found, told, rtol=1e-5, atol=0):
-        raise Wrong(f"multiplied its update by {_brief(metrics[key])}, where it was told {told if len(told) > 1 else told[0]}", SIGNALS)
+        raise ReplyError(
+            f"multiplied its update by {_brief(metrics[key])}, where it was told {told if len(told) > 1 else told[0]}", SIGNALS
+        )
 
 
 def _brief(value: Any) -> str:

@@ -17,12 +17,32 @@ from evenly.experiment.deployment import Deployment, DeploymentFacts, Flag, InFo
 from evenly.experiment.folder import held, sweep
 from evenly.experiment.plan import NewerError
 from evenly.flower import aggregation, messages, roster, two_phase, wire
-from evenly.flower.aggregation import Done
+from evenly.flower.aggregation import RoundResult
 from evenly.flower.checks import replies_to
-from evenly.flower.messages import Asked, EvaluationReplies, Heard, Standing, beside_arrays, heard, quoted, require_enough, served_record
+from evenly.flower.messages import (
+    DeploymentState,
+    EvaluationReplies,
+    RoundRequest,
+    TrainingReplies,
+    metrics_bytes,
+    quote_reasons,
+    read_replies,
+    require_enough,
+    served_record,
+)
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import check_censuses
-from evenly.flower.roster import DeploymentSetting, Options, Roll, grows, introduced, notation_of, present, reads_census, unknown_clients
+from evenly.flower.roster import (
+    DeploymentSetting,
+    Options,
+    Roll,
+    grows,
+    notation_of,
+    reads_census,
+    roll_of,
+    unknown_clients,
+    wait_for_nodes,
+)
 from evenly.outside import check_kinds
 from evenly.parts.sampling import Fraction, Uniform
 from evenly.records import replace, require
@@ -35,34 +55,36 @@ from evenly.writing import write_whole
 LOG = logging.getLogger("flwr")
 
 
-class Opened(NamedTuple):
+class NewDeployment(NamedTuple):
     """A deployment that is about to begin."""
 
     setting: DeploymentSetting
-    standing: Standing
+    state: DeploymentState
     left_out: list[LeftOut]
     flagged: list[Flag]
 
 
-def opened(algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, timeout: float) -> Opened:
+def open_deployment(
+    algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, timeout: float
+) -> NewDeployment:
     """Wait for enough clients, ask them what the method begins with, and settle the first models."""
-    nodes = present(grid, options.min_available_nodes)
+    nodes = wait_for_nodes(grid, options.min_available_nodes)
     # Clients that keep a model of their own begin with the first one, also if they are drawn late; those that are not asked for a
     # census begin with the first that they are sent.
     shown = {options.arrayrecord_key: arrays} if jax.tree.leaves(algorithm.work.remember(np.zeros(()))) else {}
     asks = options.introduce or reads_census(algorithm)
-    roll, left_out = _asked(algorithm, options, nodes, config, shown, grid, timeout) if asks else (unknown_clients(sorted(nodes)), [])
-    algorithm = roster.suited(with_sampling(algorithm, options, roll), roll)
+    roll, left_out = _take_census(algorithm, options, nodes, config, shown, grid, timeout) if asks else (unknown_clients(sorted(nodes)), [])
+    algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll), roll)
     census, flagged = roll.census, []
     if options.caps is not None:
         census, flagged = options.caps.census(census)
         options.caps.require_feasible(algorithm.select.slots(census))
     rule = algorithm.rule
     apart = rule.groups if isinstance(rule, Several) and rule.apart else 0
-    form, (model, carried) = wire.opened(arrays, ranks=aggregation.ranks(algorithm), apart=apart)
-    choice = roster.given_choices(algorithm, roll, options.seeds)
-    state = aggregation.begin(algorithm, model, census, choice=choice, begun=roster.tell_apart(algorithm, model))
-    return Opened(DeploymentSetting(algorithm, options, roll, form, census), Standing(state, carried), left_out, flagged)
+    form, (model, carried) = wire.read_initial(arrays, ranks=aggregation.ranks(algorithm), apart=apart)
+    choice = roster.first_choices(algorithm, roll, options.seeds)
+    state = aggregation.first_state(algorithm, model, census, choice=choice, begun=roster.models_differ(algorithm, model))
+    return NewDeployment(DeploymentSetting(algorithm, options, roll, form, census), DeploymentState(state, carried), left_out, flagged)
 
 
 def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorithm:
@@ -73,17 +95,17 @@ def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorit
     return replace(algorithm, select=Uniform(clients=max(share, options.min_train_nodes)))
 
 
-def as_asked(algorithm: Algorithm, options: Options) -> Algorithm:
+def with_fraction(algorithm: Algorithm, options: Options) -> Algorithm:
     """With `fraction_train` as the share that it is: the same sampling, however many clients there are."""
     return algorithm if options.fraction_train is None else replace(algorithm, select=Fraction(share=options.fraction_train))
 
 
-def joined(setting: DeploymentSetting, roll: Roll) -> DeploymentSetting:
+def with_clients(setting: DeploymentSetting, roll: Roll) -> DeploymentSetting:
     """With other clients, of whom nothing is known; a share of them is another number."""
     return setting._replace(algorithm=with_sampling(setting.algorithm, setting.options, roll), roll=roll, census=roll.census)
 
 
-def _asked(
+def _take_census(
     algorithm: Algorithm,
     options: Options,
     nodes: list[int],
@@ -94,7 +116,7 @@ def _asked(
 ) -> tuple[Roll, list[LeftOut]]:
     """Ask every client for its census; those whose answer cannot be used are not part of the federation, if enough others are."""
     asked = [messages.message(wire.CENSUS, node, shown, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
-    rule, most = algorithm.rule, options.max_reply_bytes or beside_arrays(None)
+    rule, most = algorithm.rule, options.max_reply_bytes or metrics_bytes(None)
     groups = rule.groups if isinstance(rule, Several) and rule.inference == "known" else 0
     usable, left_out = check_censuses(replies_to(grid, asked, timeout), nodes, groups=groups, most=most)
     for one in left_out:
@@ -104,27 +126,27 @@ def _asked(
         len(usable) >= least,
         f"{algorithm.label} begins with what clients say of themselves ({wire.CENSUS!r}), and {len(usable)} of {len(nodes)} nodes said "
         f"it so that it can be used; at least {least} must (min_train_nodes). Give the ClientApp a function for it, "
-        f"@app.query('census'): see docs/flower-record.md. {quoted(left_out, most=len(left_out))}",
+        f"@app.query('census'): see docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}",
     )
-    return introduced(usable), left_out
+    return roll_of(usable), left_out
 
 
-def clustered(
-    setting: DeploymentSetting, standing: Standing, config: ConfigRecord, grid: Grid, timeout: float
-) -> tuple[Standing, list[LeftOut]]:
+def cluster_clients(
+    setting: DeploymentSetting, standing: DeploymentState, config: ConfigRecord, grid: Grid, timeout: float
+) -> tuple[DeploymentState, list[LeftOut]]:
     """E2FL's rank clustering, where asked for: every client trains once from the first order, with its batches of the first round."""
     rule = setting.algorithm.rule
     if not (isinstance(rule, Several) and rule.inference == "rank-clustering"):
         return standing, []
     everyone = tuple(range(setting.roll.clients))
-    asked = Asked(0, np.array(everyone, np.int32), everyone)
+    asked = RoundRequest(0, np.array(everyone, np.int32), everyone)
     told = messages.to_train(setting, standing, 1, everyone, config, messages.trained_record(setting, standing))
-    came = heard(setting, asked, replies_to(grid, told, timeout))
+    came = read_replies(setting, asked, replies_to(grid, told, timeout))
     require_enough(setting, asked, came)
-    places = {k: wire.received(setting.form, r.arrays).model for k, r in came.replies.items() if r.arrays is not None}
+    places = {k: wire.split_model(setting.form, r.arrays).model for k, r in came.replies.items() if r.arrays is not None}
     drawn = standing.state.choice
     assert drawn is not None
-    choice = roster.clustered(setting.algorithm, places, drawn, setting.options.seeds)
+    choice = roster.cluster_by_ranks(setting.algorithm, places, drawn, setting.options.seeds)
     return standing._replace(state=standing.state._replace(choice=choice)), came.left_out
 
 
@@ -149,13 +171,13 @@ WORDS = {
 }
 
 
-class Saved(NamedTuple):
+class SavedState(NamedTuple):
     """Where an earlier server was."""
 
     round: int  # rounds done
     state: Tree
     nodes: tuple[int, ...]  # the node of each client
-    told: dict[str, Any]  # whatever else was kept as plain data
+    notes: dict[str, Any]  # whatever else was kept as plain data
 
 
 def claim(folder: Path, deployment: Deployment) -> None:
@@ -202,20 +224,20 @@ def save(
     round: int,
     state: Tree,
     nodes: Sequence[int] = (),
-    told: Mapping[str, Any] | None = None,
+    notes: Mapping[str, Any] | None = None,
 ) -> Path:
     """Keep the state after a round; the file of the round before is replaced only when the new one is whole."""
     leaves = jax.tree.leaves(state)
     entries = {
         "round": round,
         "nodes": list(map(int, nodes)),
-        "told": dict(told or {}),
-        "leaves": [_described(leaf) for leaf in leaves],
+        "told": dict(notes or {}),
+        "leaves": [_describe_leaf(leaf) for leaf in leaves],
     }
     return write_archive(folder / NAME, leaves_of(state), entries, format=FORMAT, fingerprint=deployment.fingerprint())
 
 
-def load(folder: Path, deployment: Deployment, like: Tree) -> Saved | None:
+def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
     """The state that was kept, in the form of a fresh one (`like`); None: nothing was."""
     if (read := _read(folder / NAME)) is None:
         return None
@@ -229,9 +251,9 @@ def load(folder: Path, deployment: Deployment, like: Tree) -> Saved | None:
             f"{str(folder / NAME)!r} must hold a state of this federation, but it is of another: {_first_difference(wanted, found)}. "
             "Does the same number of clients take part as before? Choose another folder to begin anew."
         )
-    restored = [_restored(array, entry) for array, entry in zip(arrays, header["leaves"], strict=True)]
+    restored = [_restore_leaf(array, entry) for array, entry in zip(arrays, header["leaves"], strict=True)]
     state = jax.tree.unflatten(jax.tree.structure(like), restored)
-    return Saved(header["round"], state, tuple(header["nodes"]), header["told"])
+    return SavedState(header["round"], state, tuple(header["nodes"]), header["told"])
 
 
 def rounds_done(folder: Path) -> int:
@@ -244,24 +266,24 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     if not path.exists():
         return None
     try:
-        return read_archive(path, _parsed, newest=FORMAT)
+        return read_archive(path, _parse_state, newest=FORMAT)
     except DamagedError:
         raise ValueError(f"{str(path)!r} is damaged. Remove it, and the deployment begins anew; the history beside it goes too.") from None
 
 
-def _parsed(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
+def _parse_state(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
     header = archive.header
     check_kinds(header, HEADER, complete=True)
     return header, [leaf.view(jnp.dtype(entry["dtype"])) for leaf, entry in zip(archive.leaves(), header["leaves"], strict=True)]
 
 
-def _described(leaf: Any) -> dict[str, Any]:
+def _describe_leaf(leaf: Any) -> dict[str, Any]:
     """What npz does not keep: whether it was a plain number or an array of JAX, and types that NumPy does not know."""
     kind = type(leaf).__name__ if type(leaf) in PYTHON.values() else "jax" if isinstance(leaf, jax.Array) else "numpy"
     return {"kind": kind, "dtype": str(np.asarray(leaf).dtype), "weak": bool(getattr(leaf, "weak_type", False))}
 
 
-def _restored(array: np.ndarray, entry: dict[str, Any]) -> Any:
+def _restore_leaf(array: np.ndarray, entry: dict[str, Any]) -> Any:
     if entry["kind"] in PYTHON:
         return PYTHON[entry["kind"]](array.item())
     if entry["kind"] == "numpy":
@@ -285,57 +307,59 @@ def _first_difference(wanted: list[Any], found: list[Any]) -> str:
 # The record and the state of a deployment, written after every round where there is a folder.
 
 
-class Keeper:
+class RunningDeployment:
     """What one deployment keeps; an earlier server's work is found when it begins."""
 
-    def __init__(self, opened: Opened, folder: Path | None, *, rounds: int) -> None:
+    def __init__(self, opened: NewDeployment, folder: Path | None, *, rounds: int) -> None:
         setting = opened.setting
         self._folder, self._rounds = folder, rounds
-        self.done, self.setting, self.standing = 0, setting, opened.standing
+        self.done, self.setting, self.state = 0, setting, opened.state
         self._deployment = _deployment(setting)
         if folder is not None:
             claim(folder, self._deployment)
-            self._go_on(folder, opened)
-        told = in_force(setting.options, self.done + 1)
-        self.recorder = Recorder(folder, self._deployment, about(self.setting.roll), rounds=rounds, done=self.done, options=told)
+            self._resume(folder, opened)
+        told = options_record(setting.options, self.done + 1)
+        self.recorder = Recorder(folder, self._deployment, facts_of(self.setting.roll), rounds=rounds, done=self.done, options=told)
         if not self.done:
-            self.recorder.introduced(opened.left_out, opened.flagged)
+            self.recorder.record_census(opened.left_out, opened.flagged)
 
-    def _go_on(self, folder: Path, opened: Opened) -> None:
-        saved = load(folder, self._deployment, opened.standing)
+    def _resume(self, folder: Path, opened: NewDeployment) -> None:
+        saved = load(folder, self._deployment, opened.state)
         if saved is None:
             return
-        self.done, self.standing = saved.round, Standing(*saved.state)
-        self.setting = _same_clients(opened.setting, saved.nodes, saved.told.get("numbers"))
+        self.done, self.state = saved.round, DeploymentState(*saved.state)
+        self.setting = _match_clients(opened.setting, saved.nodes, saved.notes.get("numbers"))
         LOG.info("Going on after round %d, from %s", self.done, folder)
 
     @property
     def served(self) -> ArrayRecord:
         """What clients are given to use now."""
-        return served_record(self.setting, self.standing)
+        return served_record(self.setting, self.state)
 
-    def joined(self, roll: Roll) -> None:
+    def add_clients(self, roll: Roll) -> None:
         """More clients are there than before."""
-        self.setting = joined(self.setting, roll)
-        self.recorder.about = about(roll)
+        self.setting = with_clients(self.setting, roll)
+        self.recorder.about = facts_of(roll)
         if self._folder is not None:
             write_about(self._folder, self.recorder.about)
 
-    def began(self, standing: Standing, left_out: Sequence[LeftOut]) -> None:
+    def record_start(self, standing: DeploymentState, left_out: Sequence[LeftOut]) -> None:
         """What was settled before the first round."""
-        self.standing = standing
-        self.recorder.introduced(left_out)
+        self.state = standing
+        self.recorder.record_census(left_out)
 
-    def trained(self, asked: Asked, came: Heard, done: Done, standing: Standing, *, seconds: float, download: float) -> None:
+    def record_training(
+        self, asked: RoundRequest, came: TrainingReplies, done: RoundResult, standing: DeploymentState, *, seconds: float, download: float
+    ) -> None:
         """A round of training is over."""
-        self.done, self.standing = asked.number, standing
+        self.done, self.state = asked.number, standing
         rule = self.setting.algorithm.rule
         reports = {k: float(v) for k, v in rule.report(standing.state.rule).items()} if isinstance(rule, ReportingRule) else {}
         uploads = [reply.upload for reply in came.replies.values()]
-        self.recorder.round(
+        self.recorder.record_round(
             asked.number,
             asked.cohort,
-            done.weights,
+            done.coefficients,
             left_out=came.left_out,
             flagged=done.flags,
             examples={k: reply.examples for k, reply in came.replies.items()},
@@ -344,18 +368,18 @@ class Keeper:
             reports=reports,
         )
 
-    def evaluated(self, number: int, found: EvaluationReplies, *, seconds: float) -> None:
+    def record_evaluation(self, number: int, found: EvaluationReplies, *, seconds: float) -> None:
         """A round is over: what clients found is noted, and all of it is written."""
-        self.recorder.evaluation(number, found.replies, found.left_out, seconds=seconds)
+        self.recorder.record_evaluation(number, found.replies, found.left_out, seconds=seconds)
         self.recorder.write()
         if self._folder is not None:
             roll = self.setting.roll
             told = {"numbers": list(roll.numbers)}
-            save(self._folder, self._deployment, round=self.done, state=self.standing, nodes=roll.nodes, told=told)
+            save(self._folder, self._deployment, round=self.done, state=self.state, nodes=roll.nodes, notes=told)
 
 
 @contextmanager
-def alone_in(folder: Path | None) -> Iterator[None]:
+def lock_folder(folder: Path | None) -> Iterator[None]:
     """One server at a time works in a folder; what a killed one left half-written is removed."""
     if folder is None:
         yield
@@ -365,13 +389,13 @@ def alone_in(folder: Path | None) -> Iterator[None]:
         yield
 
 
-def about(roll: Roll) -> DeploymentFacts:
+def facts_of(roll: Roll) -> DeploymentFacts:
     """Who the clients are, as the report wants to know it."""
     census = roll.census
     return DeploymentFacts(
         names=roll.names or tuple(f"client {k}" for k in range(roll.clients)),
         nodes=roll.nodes,
-        examples=tuple(int(n) for n in census.examples) if roll.introduced else (),
+        examples=tuple(int(n) for n in census.examples) if roll.has_census else (),
         labels=roll.labels,
         groups=roll.groups,
         unprivileged=census.unprivileged,
@@ -380,7 +404,7 @@ def about(roll: Roll) -> DeploymentFacts:
     )
 
 
-def in_force(options: Options, since: int) -> InForce:
+def options_record(options: Options, since: int) -> InForce:
     """What the report says of the options."""
     return InForce(
         since,
@@ -390,17 +414,17 @@ def in_force(options: Options, since: int) -> InForce:
         options.min_evaluate_nodes,
         options.min_available_nodes,
         options.two_phase is not None,
-        options.two_phase not in (None, two_phase.added),
+        options.two_phase not in (None, two_phase.plain_sum),
     )
 
 
 def _deployment(setting: DeploymentSetting) -> Deployment:
     algorithm, options = setting.algorithm, setting.options
     arrays = list(zip(*setting.form.layout, strict=True))
-    return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(as_asked(algorithm, options)), caps=options.caps)
+    return deployment_of(algorithm, options.seeds, arrays, notation=notation_of(with_fraction(algorithm, options)), caps=options.caps)
 
 
-def _same_clients(setting: DeploymentSetting, before: Sequence[int], numbers: Sequence[int] | None = None) -> DeploymentSetting:
+def _match_clients(setting: DeploymentSetting, before: Sequence[int], numbers: Sequence[int] | None = None) -> DeploymentSetting:
     """Every client has the number that it had before; raises where nobody knows who is who. `numbers` are their own, of before."""
     roll, label = setting.roll, setting.algorithm.label
     if roll.numbered or set(roll.nodes) == set(before):
@@ -412,9 +436,9 @@ def _same_clients(setting: DeploymentSetting, before: Sequence[int], numbers: Se
             not roll.numbered or roll.numbers[: len(own)] == own,
             f"{others} Wait for the same clients with min_available_nodes={len(before)}, or choose another folder to begin anew.",
         )
-        return setting if roll.introduced else setting._replace(roll=roll._replace(nodes=tuple(before)))
+        return setting if roll.has_census else setting._replace(roll=roll._replace(nodes=tuple(before)))
     require(
-        not roll.introduced and grows(setting.algorithm.rule),
+        not roll.has_census and grows(setting.algorithm.rule),
         f"{label} knows something of each client, and other nodes are connected than before, so that nobody knows who is who. Wait for all "
         f"with min_available_nodes={len(before)}, let clients say their number in the census (introduce=True), or choose another folder "
         "to begin anew.",
@@ -422,4 +446,4 @@ def _same_clients(setting: DeploymentSetting, before: Sequence[int], numbers: Se
     new = [node for node in roll.nodes if node not in before]
     # Who is away keeps its number; where Flower numbered everybody anew, they take the places of before.
     known = (*before, *new) if len(new) < roll.clients else (*new, *before[len(new) :])
-    return joined(setting, unknown_clients(known))
+    return with_clients(setting, unknown_clients(known))

@@ -12,16 +12,16 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from evenly.experiment.deployment import UNKNOWN, LeftOut
 from evenly.flower import aggregation, roster, wire
 from evenly.flower.aggregation import Leaves, ServerState
-from evenly.flower.checks import ARRAYS, Expected
-from evenly.flower.replies import Evaluated, Reply, check_evaluation, check_reply, no_answer, size_of
+from evenly.flower.checks import ARRAYS, ReplySpec
+from evenly.flower.replies import ClientEvaluation, Reply, check_evaluation, check_reply, no_answer, size_of
 from evenly.flower.roster import DeploymentSetting, notation_of
-from evenly.flower.wire import ModelParts, sent, sent_several
+from evenly.flower.wire import ModelParts, model_record, models_record
 from evenly.types import Algorithm, RowRule, Signals
 
 # What is sent to clients: the model, what they may choose from, and what the method has to say to each of them.
 
 
-class Standing(NamedTuple):
+class DeploymentState(NamedTuple):
     """Where a deployment is after some rounds."""
 
     state: ServerState
@@ -33,14 +33,14 @@ def message(kind: str, node: int, records: Mapping[str, ArrayRecord], config: Co
 
 
 def to_train(
-    setting: DeploymentSetting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
+    setting: DeploymentSetting, standing: DeploymentState, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
 ) -> list[Message]:
     """The round's messages to these clients; `model` is what they train."""
     return _to_each(MessageType.TRAIN, setting, standing, number, clients, config, model)
 
 
 def to_measure(
-    setting: DeploymentSetting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
+    setting: DeploymentSetting, standing: DeploymentState, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
 ) -> list[Message]:
     """The first half of a round of two phases: what they will train, to be looked at."""
     return _to_each(wire.MEASURE, setting, standing, number, clients, config, model)
@@ -48,7 +48,7 @@ def to_measure(
 
 def to_add(
     setting: DeploymentSetting,
-    standing: Standing,
+    standing: DeploymentState,
     number: int,
     told: Mapping[int, Mapping[str, Any]],
     config: ConfigRecord,
@@ -59,7 +59,7 @@ def to_add(
 
 
 def to_evaluate(
-    setting: DeploymentSetting, standing: Standing, number: int, clients: Iterable[int], config: ConfigRecord, served: ArrayRecord
+    setting: DeploymentSetting, standing: DeploymentState, number: int, clients: Iterable[int], config: ConfigRecord, served: ArrayRecord
 ) -> list[Message]:
     """The evaluation's messages to these clients; `served` is what they use."""
     return _to_each(MessageType.EVALUATE, setting, standing, number, clients, config, served)
@@ -68,7 +68,7 @@ def to_evaluate(
 def _to_each(
     kind: str,
     setting: DeploymentSetting,
-    standing: Standing,
+    standing: DeploymentState,
     number: int,
     clients: Iterable[int],
     config: ConfigRecord,
@@ -76,22 +76,24 @@ def _to_each(
     more: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> list[Message]:
     records = {setting.options.arrayrecord_key: arrays}
-    if more is None and setting.models and not setting.apart and chosen_by_clients(setting, standing):
-        records[wire.OFFERED] = sent_several(setting.form, aggregation.offered(setting.algorithm, standing.state), standing.carried)
-    common = {**config, **_told_to_all(setting, standing, number)}
+    if more is None and setting.models and not setting.apart and clients_choose_now(setting, standing):
+        records[wire.OFFERED] = models_record(
+            setting.form, aggregation.models_to_choose(setting.algorithm, standing.state), standing.carried
+        )
+    common = {**config, **_common_config(setting, standing, number)}
     return [
         message(
             kind,
             setting.roll.nodes[k],
             records,
-            ConfigRecord({**common, **_told_to(setting, standing, k), **(more[k] if more is not None else {})}),
+            ConfigRecord({**common, **_client_config(setting, standing, k), **(more[k] if more is not None else {})}),
             setting.options.configrecord_key,
         )
         for k in clients
     ]
 
 
-def _told_to_all(setting: DeploymentSetting, standing: Standing, number: int) -> ConfigRecord:
+def _common_config(setting: DeploymentSetting, standing: DeploymentState, number: int) -> ConfigRecord:
     algorithm, seeds = setting.algorithm, setting.options.seeds
     told = ConfigRecord({wire.ROUND: number, wire.METHOD: notation_of(algorithm)})
     told[wire.BATCH_SEED], told[wire.MODEL_SEED] = seeds.batches, seeds.model
@@ -102,32 +104,32 @@ def _told_to_all(setting: DeploymentSetting, standing: Standing, number: int) ->
     return told
 
 
-def _told_to(setting: DeploymentSetting, standing: Standing, client: int) -> dict[str, int]:
+def _client_config(setting: DeploymentSetting, standing: DeploymentState, client: int) -> dict[str, int]:
     """The client's number, and its model where it does not choose."""
     given = standing.state.choice
-    if given is None or chosen_by_clients(setting, standing):
+    if given is None or clients_choose_now(setting, standing):
         return {wire.CLIENT: client}
     return {wire.CLIENT: client, wire.GROUP: int(given[client])}
 
 
-def chosen_by_clients(setting: DeploymentSetting, standing: Standing) -> bool:
+def clients_choose_now(setting: DeploymentSetting, standing: DeploymentState) -> bool:
     """Whether clients choose among several models themselves; else they are told, or there is one."""
     return roster.clients_choose(setting.algorithm, standing.state.begun)
 
 
-def trained_record(setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
+def trained_record(setting: DeploymentSetting, standing: DeploymentState) -> ArrayRecord:
     """What clients train: one model, or all of those among which they choose."""
     if setting.apart:
-        return sent_several(setting.form, standing.state.model, standing.carried)
-    return sent(setting.form, ModelParts(standing.state.model, standing.carried))
+        return models_record(setting.form, standing.state.model, standing.carried)
+    return model_record(setting.form, ModelParts(standing.state.model, standing.carried))
 
 
-def served_record(setting: DeploymentSetting, standing: Standing) -> ArrayRecord:
+def served_record(setting: DeploymentSetting, standing: DeploymentState) -> ArrayRecord:
     """What clients are given to use: one model, or all of those of which one is theirs."""
-    model = aggregation.served(setting.algorithm, standing.state)
+    model = aggregation.served_model(setting.algorithm, standing.state)
     if setting.models:
-        return sent_several(setting.form, model, standing.carried)
-    return sent(setting.form, ModelParts(model, standing.carried))
+        return models_record(setting.form, model, standing.carried)
+    return model_record(setting.form, ModelParts(model, standing.carried))
 
 
 # Replies sorted into those that can be used and those that are left out, with a reason.
@@ -138,12 +140,12 @@ OWN_METRICS = 2**24  # bytes that a client's metrics may have besides tables
 UNKNOWN_TABLES = 2**26  # bytes of tables where no census says how large they are: of a thousand labels, say
 
 
-class Asked(NamedTuple):
+class RoundRequest(NamedTuple):
     """Who was asked in a round."""
 
     number: int  # from 1; 0: before the first
     cohort: np.ndarray  # int32 [K]: who was chosen, one for each slot
-    reached: tuple[int, ...]  # those of them that were connected
+    connected: tuple[int, ...]  # those of them that were connected
     needs: frozenset[str] = frozenset()  # signals that they are to send
     phase: str = "train"
     coefficients: Mapping[int, np.ndarray] | None = None  # two-phase rounds: what each client was told to multiply its update by
@@ -154,7 +156,7 @@ class Asked(NamedTuple):
         return sorted(set(self.cohort.tolist()))
 
 
-class Heard(NamedTuple):
+class TrainingReplies(NamedTuple):
     """What came back."""
 
     replies: dict[int, Reply]  # by client
@@ -165,57 +167,57 @@ class Heard(NamedTuple):
 class EvaluationReplies(NamedTuple):
     """What came back from an evaluation."""
 
-    replies: list[Evaluated]
+    replies: list[ClientEvaluation]
     contents: list[RecordDict]  # of everybody who sent metrics
     left_out: list[LeftOut]
 
 
-def heard(setting: DeploymentSetting, asked: Asked, replies: Iterable[Message]) -> Heard:
+def read_replies(setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message]) -> TrainingReplies:
     """The replies to a round of training."""
     found, contents, left_out = {}, [], []
     for client, message in _by_client(setting, asked, replies, left_out):
-        reply = check_reply(message, expected(setting, asked, client))
+        reply = check_reply(message, reply_spec(setting, asked, client))
         if isinstance(reply, LeftOut):
             left_out.append(reply)
         else:
             found[client] = reply
             contents.append(message.content)
-    _tell(left_out)
-    return Heard(found, contents, left_out)
+    _log_left_out(left_out)
+    return TrainingReplies(found, contents, left_out)
 
 
-def findings(setting: DeploymentSetting, asked: Asked, replies: Iterable[Message]) -> EvaluationReplies:
+def read_evaluations(setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message]) -> EvaluationReplies:
     """The replies to an evaluation. Metrics that the report cannot use may still be averaged."""
     found, contents, left_out = [], [], []
     for client, message in _by_client(setting, asked, replies, left_out):
-        reply = check_evaluation(message, expected(setting, asked, client))
+        reply = check_evaluation(message, reply_spec(setting, asked, client))
         (left_out if isinstance(reply, LeftOut) else found).append(reply)
         if message.has_content() and message.content.metric_records and size_of(message.content) <= most_bytes(setting, asked):
             contents.append(message.content)
-    _tell(left_out)
+    _log_left_out(left_out)
     return EvaluationReplies(found, contents, left_out)
 
 
-def without(setting: DeploymentSetting, asked: Asked, came: Heard, counted: set[int]) -> Heard:
+def leave_out_broken(setting: DeploymentSetting, asked: RoundRequest, came: TrainingReplies, counted: set[int]) -> TrainingReplies:
     """The same, and those are left out whose numbers are finite one by one but whose update is too long to be added."""
     reason = "sent an update whose length is NaN or infinity"
-    more = [expected(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies.keys() - counted)]
-    _tell(more)
+    more = [reply_spec(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies.keys() - counted)]
+    _log_left_out(more)
     return came._replace(left_out=came.left_out + more)
 
 
-def require_enough(setting: DeploymentSetting, asked: Asked, came: Heard) -> None:
+def require_enough(setting: DeploymentSetting, asked: RoundRequest, came: TrainingReplies) -> None:
     """Stop with the reasons where too few replies are left."""
     least = setting.options.min_train_nodes
     if len(came.replies) >= max(min(least, len(asked.chosen)), 1):
         return
     raise ValueError(
         f"Round {asked.number} of {setting.algorithm.label}: of {len(asked.chosen)} clients that were chosen, {len(came.replies)} sent a "
-        f"reply that can be used, and min_train_nodes = {least} must. {quoted(came.left_out)}"
+        f"reply that can be used, and min_train_nodes = {least} must. {quote_reasons(came.left_out)}"
     )
 
 
-def quoted(left_out: list[LeftOut], most: int = QUOTED) -> str:
+def quote_reasons(left_out: list[LeftOut], most: int = QUOTED) -> str:
     """Every reason once, the most frequent first: who gave it, and how many others did."""
     counts = Counter(one.reason for one in left_out)
     first = {one.reason: one for one in reversed(left_out)}
@@ -229,12 +231,12 @@ def quoted(left_out: list[LeftOut], most: int = QUOTED) -> str:
     return " ".join([*said, f"{rest} more were left out for other reasons."] if rest else said)
 
 
-def expected(setting: DeploymentSetting, asked: Asked, client: int) -> Expected:
+def reply_spec(setting: DeploymentSetting, asked: RoundRequest, client: int) -> ReplySpec:
     """What a client's reply must hold."""
     roll, options = setting.roll, setting.options
-    known = roll.introduced
+    known = roll.has_census
     coefficient = None if asked.coefficients is None else asked.coefficients.get(client)
-    return Expected(
+    return ReplySpec(
         node=roll.nodes[client],
         client=client,
         round=asked.number,
@@ -254,18 +256,18 @@ def expected(setting: DeploymentSetting, asked: Asked, client: int) -> Expected:
     )
 
 
-def most_bytes(setting: DeploymentSetting, asked: Asked) -> int:
+def most_bytes(setting: DeploymentSetting, asked: RoundRequest) -> int:
     """How large a reply may be: the arrays that are asked for in double precision, tables, and what clients may add of their own."""
     if setting.options.max_reply_bytes is not None:
         return setting.options.max_reply_bytes
-    census = setting.roll.census.cells.shape[1:] if setting.roll.introduced else None
+    census = setting.roll.census.cells.shape[1:] if setting.roll.has_census else None
     if asked.phase != "train":
-        return beside_arrays(census)
+        return metrics_bytes(census)
     models = next(iter(asked.coefficients.values())).shape if asked.coefficients else ()
-    return setting.form.most_bytes(models) + beside_arrays(census)
+    return setting.form.most_bytes(models) + metrics_bytes(census)
 
 
-def beside_arrays(cells: tuple[int, ...] | None) -> int:
+def metrics_bytes(cells: tuple[int, ...] | None) -> int:
     """Bytes of metrics: a table for each split and cells for the method, where groups and labels are known, and some more."""
     if cells is None:
         return UNKNOWN_TABLES + OWN_METRICS
@@ -273,7 +275,7 @@ def beside_arrays(cells: tuple[int, ...] | None) -> int:
     return 8 * groups * labels * (4 * labels + 2) + OWN_METRICS
 
 
-def _layout(setting: DeploymentSetting, asked: Asked, coefficient: np.ndarray | None) -> wire.Layout | None:
+def _layout(setting: DeploymentSetting, asked: RoundRequest, coefficient: np.ndarray | None) -> wire.Layout | None:
     """Of the arrays that are asked for: a trained model, or coefficient times update."""
     if asked.phase != "train" or asked.masked:
         return None
@@ -281,20 +283,20 @@ def _layout(setting: DeploymentSetting, asked: Asked, coefficient: np.ndarray | 
 
 
 def _by_client(
-    setting: DeploymentSetting, asked: Asked, replies: Iterable[Message], left_out: list[LeftOut]
+    setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message], left_out: list[LeftOut]
 ) -> Iterable[tuple[int, Message]]:
     """Every client's first answer; who did not give one is added to those left out."""
-    waiting = {setting.roll.nodes[k]: k for k in asked.reached}
+    waiting = {setting.roll.nodes[k]: k for k in asked.connected}
     for message in replies:
         client = waiting.pop(message.metadata.src_node_id, None)
         if client is not None:  # else it answers an earlier round
             yield client, message
-    left_out += [no_answer(expected(setting, asked, k)) for k in waiting.values()]
-    away = sorted(set(asked.chosen) - set(asked.reached))
-    left_out += [no_answer(expected(setting, asked, k), "is not connected") for k in away]
+    left_out += [no_answer(reply_spec(setting, asked, k)) for k in waiting.values()]
+    away = sorted(set(asked.chosen) - set(asked.connected))
+    left_out += [no_answer(reply_spec(setting, asked, k), "is not connected") for k in away]
 
 
-def _tell(left_out: list[LeftOut]) -> None:
+def _log_left_out(left_out: list[LeftOut]) -> None:
     for one in left_out:
         LOG.warning("Round %d: client %d (node %d) %s.", one.round, one.client, one.node, one.reason)
 
@@ -331,7 +333,7 @@ NOT_MEANS = (
 )  # fmt: skip
 
 
-def averaged(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
+def average_metrics(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
     """Each metric's mean over the clients that sent a finite number, weighted by their examples, as Flower's own strategies do.
 
     What one client sends never costs the mean of the others: without a size it does not count, and NaN is no number.

@@ -36,7 +36,7 @@ from evenly.experiment.observe import Live
 from evenly.experiment.plan import SCHEMA, plain
 from evenly.experiment.reopen import comparison_of, latest, trace_of
 from evenly.flower.checks import SIGNALS
-from evenly.flower.replies import Evaluated
+from evenly.flower.replies import ClientEvaluation
 from evenly.notation import parse
 from evenly.types import Algorithm, Seeds, Trace
 from evenly.writing import write_whole
@@ -99,9 +99,9 @@ class Recorder:
         self._left_out: list[LeftOut] = []
         self._flagged: list[Flagged] = []
         self._unwritten: set[int] = set()
-        self._told: tuple[int, int] | None = None  # how many of both are in the file
+        self._written: tuple[int, int] | None = None  # how many of both are in the file
         self._live: Live | None = None
-        self._seen: Evaluation | None = None  # every client's last answer
+        self._latest: Evaluation | None = None  # every client's last answer
         if self._folder:
             self._begin(self._folder, done)
 
@@ -116,18 +116,18 @@ class Recorder:
             write_options(folder, self._options)
         begin(folder, RunRecord(title=self._title))
         self._live = self._followed(folder)
-        self._tell(self._rounds)
+        self._report_progress(self._rounds)
 
-    def note(self, left_out: Iterable[LeftOut]) -> None:
+    def record_left_out(self, left_out: Iterable[LeftOut]) -> None:
         """Who was left out of a round that did not come about."""
         self._left_out += left_out
 
-    def introduced(self, left_out: Iterable[LeftOut] = (), flagged: Iterable[Flag] = ()) -> None:
+    def record_census(self, left_out: Iterable[LeftOut] = (), flagged: Iterable[Flag] = ()) -> None:
         """What happened before the first round."""
         self._left_out += left_out
         self._flagged += [Flagged(0, flag) for flag in flagged]
 
-    def round(
+    def record_round(
         self,
         number: int,
         cohort: Any,
@@ -158,10 +158,12 @@ class Recorder:
         self._flagged += [Flagged(number, flag) for flag in flagged]
         self._unwritten.add(number)
 
-    def evaluation(self, number: int, replies: Sequence[Evaluated], left_out: Iterable[LeftOut] = (), *, seconds: float = 0.0) -> None:
+    def record_evaluation(
+        self, number: int, replies: Sequence[ClientEvaluation], left_out: Iterable[LeftOut] = (), *, seconds: float = 0.0
+    ) -> None:
         """Note what clients found after a round. Tables of other groups or labels than the others' cannot be counted with them."""
-        usable, strange = agreeing(replies, number, dict(enumerate(self.about.nodes)))
-        found = files.gathered([reply.client for reply in usable], [reply.found for reply in usable])
+        usable, strange = comparable_evaluations(replies, number, dict(enumerate(self.about.nodes)))
+        found = files.gathered([reply.client for reply in usable], [reply.splits for reply in usable])
         before = self._rounds.get(number) or Round(number, np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
         self._rounds[number] = before._replace(evaluation=found if usable else None, seconds=before.seconds + seconds)
         self._left_out += [*left_out, *strange]
@@ -173,12 +175,12 @@ class Recorder:
             return
         for number in sorted(self._unwritten):
             files.write_round(self._folder, self._rounds[number])
-        if self._told != (told := (len(self._left_out), len(self._flagged))):
+        if self._written != (told := (len(self._left_out), len(self._flagged))):
             files.write_left_out(self._folder, self._left_out, self._flagged)
-            self._told = told
+            self._written = told
         new = {number: self._rounds[number] for number in sorted(self._unwritten)}
         add_training(self._folder, sum(done.seconds for done in new.values()), also={"flwr": version("flwr")})
-        self._tell(new)
+        self._report_progress(new)
         self._unwritten.clear()
 
     def end(self, how: str = "finished", error: str = "") -> None:
@@ -188,7 +190,7 @@ class Recorder:
             self._live.end(how, error)
             self._live = None
         if self._folder and how == "finished":
-            self._report(self._folder)
+            self._write_report(self._folder)
             finish(self._folder)
 
     @property
@@ -228,7 +230,7 @@ class Recorder:
     def _run(self) -> tuple[str, int]:
         return self.deployment.method, self.deployment.seeds["cohort"]
 
-    def _tell(self, rounds: Mapping[int, Round]) -> None:
+    def _report_progress(self, rounds: Mapping[int, Round]) -> None:
         """Points of these rounds; what cannot be measured must not end the training."""
         if not self._live:
             return
@@ -237,8 +239,8 @@ class Recorder:
             if done.evaluation is None:
                 continue
             try:
-                self._seen = latest(self._seen, done.evaluation)
-                own = comparison_of(self.deployment, self.about, [done._replace(evaluation=self._seen)], Incidents())
+                self._latest = latest(self._latest, done.evaluation)
+                own = comparison_of(self.deployment, self.about, [done._replace(evaluation=self._latest)], Incidents())
                 split = shown_split(own.federation)
                 values = {
                     name: float(v[-1]) for name, v in measured(own.federation, own.runs[0].trace, split).items() if np.isfinite(v[-1])
@@ -250,7 +252,7 @@ class Recorder:
                 self._live = None
                 return
 
-    def _report(self, folder: Path) -> None:
+    def _write_report(self, folder: Path) -> None:
         """A report that cannot be written must not cost the model that was trained."""
         if not any(done.evaluation for done in self._rounds.values()):
             LOG.warning("No client evaluated the model, so there is nothing to report on; fraction_evaluate must be above 0.")
@@ -264,7 +266,9 @@ class Recorder:
             LOG.warning("The report was not written (%s: %s). Try `evenly report %s`.", type(error).__name__, error, folder)
 
 
-def agreeing(replies: Sequence[Evaluated], number: int, nodes: Mapping[int, int]) -> tuple[list[Evaluated], list[LeftOut]]:
+def comparable_evaluations(
+    replies: Sequence[ClientEvaluation], number: int, nodes: Mapping[int, int]
+) -> tuple[list[ClientEvaluation], list[LeftOut]]:
     """Replies that can be counted together: all tables have the shape of most, and with groups everybody sends one."""
     shapes = [_shape(reply) for reply in replies]
     known = [shape for shape in shapes if shape]
@@ -283,18 +287,18 @@ def agreeing(replies: Sequence[Evaluated], number: int, nodes: Mapping[int, int]
     return kept, strange
 
 
-def _accuracy(reply: Evaluated) -> Evaluated:
+def _accuracy(reply: ClientEvaluation) -> ClientEvaluation:
     """Of tables no more than how many rows are right."""
 
     def plain(part: Any) -> Any:
         tables = isinstance(part, dict) and part["table"] is not None
         return {**part, "table": None, "correct": int(np.trace(part["table"].sum(0)))} if tables else part
 
-    return reply._replace(found={split: plain(part) for split, part in reply.found.items()})
+    return reply._replace(splits={split: plain(part) for split, part in reply.splits.items()})
 
 
-def _shape(reply: Evaluated) -> tuple[int, ...] | None:
-    tables = [part["table"] for part in reply.found.values() if isinstance(part, dict) and part["table"] is not None]
+def _shape(reply: ClientEvaluation) -> tuple[int, ...] | None:
+    tables = [part["table"] for part in reply.splits.values() if isinstance(part, dict) and part["table"] is not None]
     return tables[0].shape if tables else None
 
 

@@ -19,8 +19,8 @@ from evenly.flower.checks import (
     SILENT,
     SIZES,
     UNREADABLE,
-    Expected,
-    Wrong,
+    ReplyError,
+    ReplySpec,
     arrays_of,
     printable,
     read_or_left_out,
@@ -55,12 +55,12 @@ class Reply(NamedTuple):
     upload: int = 0  # bytes
 
 
-def check_reply(message: Message, expected: Expected) -> Reply | LeftOut:
+def check_reply(message: Message, expected: ReplySpec) -> Reply | LeftOut:
     """A reply to train or to measure."""
     return read_or_left_out(expected, lambda: _read_reply(message, expected))
 
 
-def _read_reply(message: Message, expected: Expected) -> Reply:
+def _read_reply(message: Message, expected: ReplySpec) -> Reply:
     content = content_of(message, expected.most_bytes)
     metrics = _metrics(content)
     examples = _examples(metrics, expected)
@@ -71,34 +71,34 @@ def _read_reply(message: Message, expected: Expected) -> Reply:
     return Reply(expected.node, expected.client, examples, metrics, signals, arrays, bytes_of(content))
 
 
-class Evaluated(NamedTuple):
+class ClientEvaluation(NamedTuple):
     """What a client found: by split, its rows, loss, and rows predicted right or a table of them."""
 
     client: int
-    found: dict[str, Any]
+    splits: dict[str, Any]
     metrics: Mapping[str, Any]
 
 
-def check_evaluation(message: Message, expected: Expected) -> Evaluated | LeftOut:
+def check_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation | LeftOut:
     """A reply to evaluate: test rows, and training and validation rows where a client tells of them."""
     return read_or_left_out(expected, lambda: _read_evaluation(message, expected))
 
 
-def _read_evaluation(message: Message, expected: Expected) -> Evaluated:
+def _read_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation:
     metrics = _metrics(content_of(message, expected.most_bytes))
-    found: dict[str, Any] = {"test": _evaluated(metrics, "", expected)}
+    found: dict[str, Any] = {"test": _read_split(metrics, "", expected)}
     for split in SPLITS:
         if split != "test" and any(key.startswith(f"{split}-") for key in metrics):
-            found[split] = _evaluated(metrics, f"{split}-", expected)
+            found[split] = _read_split(metrics, f"{split}-", expected)
     shapes = {own["table"].shape for own in found.values() if own["table"] is not None}
     if len(shapes) > 1:
-        raise Wrong(f"sent tables of shapes {' and '.join(map(str, sorted(shapes)))}, which must be the same for all splits", SIGNALS)
+        raise ReplyError(f"sent tables of shapes {' and '.join(map(str, sorted(shapes)))}, which must be the same for all splits", SIGNALS)
     if wire.CHOICE in metrics:
         found["choice"] = checks.choice(metrics[wire.CHOICE], expected)
-    return Evaluated(expected.client, found, metrics)
+    return ClientEvaluation(expected.client, found, metrics)
 
 
-def no_answer(expected: Expected, reason: str = "did not answer in time") -> LeftOut:
+def no_answer(expected: ReplySpec, reason: str = "did not answer in time") -> LeftOut:
     """A client that was asked and from whom nothing came."""
     return expected.left_out(reason, SILENT)
 
@@ -133,19 +133,19 @@ def content_of(message: Message, most: int | None = None) -> RecordDict:
     if not message.has_error():
         size = size_of(message.content)
         if most is not None and size > most:
-            raise Wrong(f"sent {size:,} bytes, and a reply may have at most {most:,} (max_reply_bytes)", SIZES)
+            raise ReplyError(f"sent {size:,} bytes, and a reply may have at most {most:,} (max_reply_bytes)", SIZES)
         return message.content
     error = message.error
     if error.code == UNREADABLE:
-        raise Wrong(printable(str(error.reason)) or "sent a reply that cannot be read", ERROR)
+        raise ReplyError(printable(str(error.reason)) or "sent a reply that cannot be read", ERROR)
     if error.code in WITHOUT_ANSWER:
-        raise Wrong(WITHOUT_ANSWER[error.code], SILENT)
+        raise ReplyError(WITHOUT_ANSWER[error.code], SILENT)
     end = str(error.reason or "")[-MOST_READ:].removesuffix("'>")
     lines = [line.strip() for line in end.splitlines() if line.strip()]
     last = RAISED.sub(r"\1: ", lines[-1].removeprefix(WRAPPED)) if lines else ""
     said = f": {printable(last).rstrip('.')}" if last else ""
     what = "crashed" if error.code == CRASHED else f"replied with an error (Flower's code {error.code})"
-    raise Wrong(f"{what}{said}", ERROR)
+    raise ReplyError(f"{what}{said}", ERROR)
 
 
 def _metrics(content: RecordDict) -> Mapping[str, Any]:
@@ -153,29 +153,29 @@ def _metrics(content: RecordDict) -> Mapping[str, Any]:
     if wire.METRICS in records:
         return records[wire.METRICS]
     if len(records) != 1:
-        raise Wrong(f"sent {len(records)} records of metrics, where one is needed (named {wire.METRICS!r})", SIGNALS)
+        raise ReplyError(f"sent {len(records)} records of metrics, where one is needed (named {wire.METRICS!r})", SIGNALS)
     return next(iter(records.values()))
 
 
-def _arrays(content: RecordDict, expected: Expected) -> ArrayRecord | None:
+def _arrays(content: RecordDict, expected: ReplySpec) -> ArrayRecord | None:
     if expected.masked:
         return record_of(content, expected)
     return None if expected.layout is None else arrays_of(content, expected)
 
 
-def _examples(metrics: Mapping[str, Any], expected: Expected) -> int:
+def _examples(metrics: Mapping[str, Any], expected: ReplySpec) -> int:
     key = expected.examples_key
     if key not in metrics:
-        raise Wrong(f"sent no {key!r}. It must reply with {wire.HOW_TO_SEND[wire.EXAMPLES]}: metrics[{key!r}] = ...", SIZES)
+        raise ReplyError(f"sent no {key!r}. It must reply with {wire.HOW_TO_SEND[wire.EXAMPLES]}: metrics[{key!r}] = ...", SIZES)
     rows = checks.count(key, metrics[key], SIZES)
     if rows == 0:
-        raise Wrong(f"says that it has no training rows ({key!r} is 0)", SIZES)
+        raise ReplyError(f"says that it has no training rows ({key!r} is 0)", SIZES)
     if expected.examples is not None and rows != expected.examples:
-        raise Wrong(f"says {rows:,} training rows, but said {expected.examples:,} before the first round", SIZES)
+        raise ReplyError(f"says {rows:,} training rows, but said {expected.examples:,} before the first round", SIZES)
     return rows
 
 
-def _evaluated(metrics: Mapping[str, Any], prefix: str, expected: Expected) -> dict[str, Any]:
+def _read_split(metrics: Mapping[str, Any], prefix: str, expected: ReplySpec) -> dict[str, Any]:
     key = prefix + wire.EXAMPLES
     named = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
     if key in metrics:
@@ -183,17 +183,17 @@ def _evaluated(metrics: Mapping[str, Any], prefix: str, expected: Expected) -> d
     elif wire.TABLE in named and prefix:  # the table says it
         rows = checks.count(prefix + wire.TABLE, float(np.sum(np.asarray(named[wire.TABLE], float))), SIZES)
     else:
-        raise Wrong(f"sent no {key!r}, how many rows it evaluated the model on: metrics[{key!r}] = ...", SIZES)
+        raise ReplyError(f"sent no {key!r}, how many rows it evaluated the model on: metrics[{key!r}] = ...", SIZES)
     loss = checks.loss(prefix + wire.LOSS, named[wire.LOSS], expected) if wire.LOSS in named and rows else np.nan
     table = checks.table(prefix + wire.TABLE, metrics, rows, expected) if wire.TABLE in named else None
     correct = None
     if table is None and "accuracy" in named:
         accuracy = checks.number(prefix + "accuracy", named["accuracy"]) if rows else 0.0
         if not 0 <= accuracy <= 1:
-            raise Wrong(f"sent {accuracy:g} as {prefix + 'accuracy'!r}, which must be a share from 0 to 1", SIGNALS)
+            raise ReplyError(f"sent {accuracy:g} as {prefix + 'accuracy'!r}, which must be a share from 0 to 1", SIGNALS)
         correct = round(accuracy * rows)
     if expected.cells and expected.cells[0] > 1 and table is None and rows:
-        raise Wrong(f"sent no {prefix + wire.TABLE!r}, though the federation has groups: an accuracy does not say whose", SIGNALS)
+        raise ReplyError(f"sent no {prefix + wire.TABLE!r}, though the federation has groups: an accuracy does not say whose", SIGNALS)
     return {"examples": rows, "loss": loss, "table": table, "correct": correct}
 
 
@@ -254,21 +254,21 @@ def check_censuses(
         if node not in silent:
             continue
         silent.remove(node)
-        expected = Expected(node, UNKNOWN, 0, phase="census", most_bytes=most)
+        expected = ReplySpec(node, UNKNOWN, 0, phase="census", most_bytes=most)
         found = read_or_left_out(expected, partial(_read, reply, expected))
         told.append(found) if isinstance(found, CensusReply) else left_out.append(found)
-    left_out += [no_answer(Expected(node, UNKNOWN, 0, phase="census")) for node in sorted(silent)]
-    agreed, wrong = agreeing(sorted(told, key=lambda one: one.node), groups)
+    left_out += [no_answer(ReplySpec(node, UNKNOWN, 0, phase="census")) for node in sorted(silent)]
+    agreed, wrong = consistent_censuses(sorted(told, key=lambda one: one.node), groups)
     return agreed, [one._replace(reason=f"was asked for the census and {one.reason}") for one in left_out] + wrong
 
 
-def _read(message: Message, expected: Expected) -> CensusReply:
+def _read(message: Message, expected: ReplySpec) -> CensusReply:
     content = content_of(message, expected.most_bytes)
     metrics = content.metric_records.get(wire.METRICS) or next(iter(content.metric_records.values()), {})
-    return told_by(Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {})))
+    return parse_census(Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {})))
 
 
-def agreeing(told: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[LeftOut]]:
+def consistent_censuses(told: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[LeftOut]]:
     """Those who can be clients together, and why the others cannot: most decide what all must know, and every number is one client's.
 
     `groups` are those that whole clients may belong to; 0: as many as there are clients.
@@ -293,18 +293,18 @@ def agreeing(told: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusR
         elif one.client_group is not None and one.client_group >= (groups or len(kept)):
             strange.append((one, f"says {wire.CLIENT_GROUP!r} {one.client_group}, where {groups or len(kept)} groups are possible, from 0"))
     wrong = {one.node for one, _ in strange}
-    left_out = [Expected(one.node, UNKNOWN, 0, phase="census").left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in strange]
+    left_out = [ReplySpec(one.node, UNKNOWN, 0, phase="census").left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in strange]
     return [one for one in kept if one.node not in wrong], left_out
 
 
-def told_by(answer: Introduction) -> CensusReply:
+def parse_census(answer: Introduction) -> CensusReply:
     """What an answer says, if it can be."""
     metrics, about = answer.metrics, answer.about
-    examples = checks.count(wire.EXAMPLES, _wanted(metrics, wire.EXAMPLES), SIZES)
-    _wanted(metrics, wire.CELLS)
+    examples = checks.count(wire.EXAMPLES, _require_entry(metrics, wire.EXAMPLES), SIZES)
+    _require_entry(metrics, wire.CELLS)
     cells = checks.array(wire.CELLS, metrics, (None, None))
     if (cells != np.floor(cells)).any() or cells.sum() != examples:
-        raise Wrong(f"sent {wire.CELLS!r} that count {cells.sum():g} rows, but says that it has {examples:,}", SIZES)
+        raise ReplyError(f"sent {wire.CELLS!r} that count {cells.sum():g} rows, but says that it has {examples:,}", SIZES)
     labels, groups = _words(about, "labels", cells.shape[1]), _words(about, "groups", cells.shape[0])
     return CensusReply(
         answer.node,
@@ -320,9 +320,9 @@ def told_by(answer: Introduction) -> CensusReply:
     )
 
 
-def _wanted(metrics: Mapping[str, Any], key: str) -> Any:
+def _require_entry(metrics: Mapping[str, Any], key: str) -> Any:
     if key not in metrics:
-        raise Wrong(f"did not say {key!r}, which is {wire.HOW_TO_SEND[key]}", SIZES)
+        raise ReplyError(f"did not say {key!r}, which is {wire.HOW_TO_SEND[key]}", SIZES)
     return metrics[key]
 
 
@@ -330,7 +330,7 @@ def _number(metrics: Mapping[str, Any], key: str) -> int | None:
     """The client's number, or its group's."""
     found = checks.count(key, metrics[key], SIZES) if key in metrics else None
     if found is not None and found >= MOST_CLIENTS:
-        raise Wrong(f"sent {found:,} as {key!r}, which must be from 0 to {MOST_CLIENTS - 1:,}", SIZES)
+        raise ReplyError(f"sent {found:,} as {key!r}, which must be from 0 to {MOST_CLIENTS - 1:,}", SIZES)
     return found
 
 
@@ -338,18 +338,20 @@ def _unprivileged(said: Any, groups: int) -> tuple[int, ...]:
     """Which groups are unprivileged: at least one, each once."""
     found = [_below(groups, "unprivileged", group) for group in (said if isinstance(said, list) else [said])]
     if not found or len(set(found)) < len(found):
-        raise Wrong(f"sent {str(said)[:LONGEST_NAME]} as 'unprivileged', which must name at least one group, each once", SIZES)
+        raise ReplyError(f"sent {str(said)[:LONGEST_NAME]} as 'unprivileged', which must name at least one group, each once", SIZES)
     return tuple(found)
 
 
 def _words(about: Mapping[str, Any], key: str, count: int) -> tuple[str, ...]:
     found = about.get(key, [])
     if not isinstance(found, list) or len(found) not in (0, count):
-        raise Wrong(f"sent {str(found)[:LONGEST_NAME]!r} as {key!r}, which must be a list of {count} names, as in {wire.CELLS!r}", SIZES)
+        raise ReplyError(
+            f"sent {str(found)[:LONGEST_NAME]!r} as {key!r}, which must be a list of {count} names, as in {wire.CELLS!r}", SIZES
+        )
     return tuple(printable(str(word), LONGEST_NAME) for word in found)
 
 
 def _below(count: int, key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        raise Wrong(f"sent {str(value)[:LONGEST_NAME]!r} as {key!r}, which must be from 0 to {count - 1}", SIZES)
+        raise ReplyError(f"sent {str(value)[:LONGEST_NAME]!r} as {key!r}, which must be from 0 to {count - 1}", SIZES)
     return int(value)

@@ -43,7 +43,7 @@ class Roll(NamedTuple):
     nodes: tuple[int, ...]  # the node of each client
     census: Census
     numbers: tuple[int, ...] = ()  # that they said themselves, ascending; (): nobody did
-    introduced: bool = False  # whether clients were asked; else the census holds nothing but how many they are
+    has_census: bool = False  # whether clients were asked; else the census holds nothing but how many they are
     client_group: np.ndarray | None = None
     names: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ def _blank(clients: int) -> Census:
     return Census(np.ones(clients, np.int64), np.ones((clients, 1, 1), np.int64))
 
 
-def grown(roll: Roll, more: Sequence[int]) -> Roll:
+def with_nodes(roll: Roll, more: Sequence[int]) -> Roll:
     """With nodes that came later; nobody changes its number."""
     return unknown_clients((*roll.nodes, *more))
 
@@ -111,7 +111,7 @@ def grows(part: Rule | Select) -> bool:
     return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [np.shape(leaf) for leaf in jax.tree.leaves(more)]
 
 
-def introduced(answers: Sequence[CensusReply]) -> Roll:
+def roll_of(answers: Sequence[CensusReply]) -> Roll:
     """The roll that the nodes' answers make, which agree with each other: in the order of the clients' own numbers, where they have any."""
     numbers = tuple(sorted(answer.client for answer in answers if answer.client is not None))
     if numbers:
@@ -128,7 +128,7 @@ def introduced(answers: Sequence[CensusReply]) -> Roll:
             next((answer.favourable for answer in answers if answer.favourable is not None), 1),
         ),
         numbers=numbers,
-        introduced=True,
+        has_census=True,
         client_group=np.array(groups, np.int32) if groups else None,
         names=_names(answers),
         labels=max(answer.labels for answer in answers),  # all the same, or ()
@@ -148,7 +148,7 @@ def _names(answers: Sequence[CensusReply]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def present(grid: Any, least: int) -> list[int]:
+def wait_for_nodes(grid: Any, least: int) -> list[int]:
     """The nodes that are connected, once there are enough of them; waits as Flower's own strategies do."""
     told = 0.0
     while len(nodes := list(grid.get_node_ids())) < least:
@@ -292,10 +292,10 @@ def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | N
     if not (isinstance(rule, Several) and rule.apart):
         return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
     names, leaves = wire.names_of(model), wire.leaves_of(model)
-    return wire.merged(wire.named(names, [leaf[q] for leaf in leaves], wire.prefix_of(q)) for q in range(rule.groups))
+    return wire.merge(wire.record_of(names, [leaf[q] for leaf in leaves], wire.prefix_of(q)) for q in range(rule.groups))
 
 
-class _Known(NamedTuple):
+class _ClientCounts(NamedTuple):
     """What `suited` reads of a federation."""
 
     clients: int
@@ -306,7 +306,7 @@ class _Known(NamedTuple):
         return self.counted
 
 
-def suited(algorithm: Algorithm, roll: Roll) -> Algorithm:
+def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
     """The algorithm with its number of models, where the clients decide it; raises where the two do not fit."""
     require(
         not getattr(algorithm.rule, "people", False),
@@ -318,10 +318,10 @@ def suited(algorithm: Algorithm, roll: Roll) -> Algorithm:
         f"{algorithm.label}: known_votes measures in a simulation how well clients would find their group. In a deployment either leave it "
         "and the inference out, so that groups are known, or leave it out alone, so that clients infer them.",
     )
-    return simulation.suited(algorithm, cast(Any, _Known(roll.clients, roll.client_group, roll.census)))
+    return simulation.suited(algorithm, cast(Any, _ClientCounts(roll.clients, roll.client_group, roll.census)))
 
 
-def given_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:
+def first_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:
     """Each client's model before the first round: known, or drawn where clients cannot tell the models apart yet."""
     rule = algorithm.rule
     if not isinstance(rule, Several):
@@ -331,7 +331,7 @@ def given_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray 
     return drawn_groups(roll.clients, rule.groups, seeds.cohort)
 
 
-def clustered(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.ndarray, seeds: Seeds) -> np.ndarray:
+def cluster_by_ranks(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.ndarray, seeds: Seeds) -> np.ndarray:
     """E2FL's rank clustering of what every client sent once; who did not answer keeps the group that was drawn."""
     rule: Any = algorithm.rule
     who = sorted(places)
@@ -346,7 +346,7 @@ def clustered(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.ndarray
     return choice
 
 
-def tell_apart(algorithm: Algorithm, model: Leaves) -> bool:
+def models_differ(algorithm: Algorithm, model: Leaves) -> bool:
     """Whether several first models differ, so that clients can choose from the first round on."""
     rule = algorithm.rule
     return isinstance(rule, Several) and rule.apart and any(bool((leaf != leaf[:1]).any()) for leaf in model)

@@ -13,10 +13,10 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from evenly.experiment.deployment import Flag
 from evenly.flower import aggregation, wire
-from evenly.flower.aggregation import Done, Summed, WeighedReplies
+from evenly.flower.aggregation import RoundResult, VectorSum, Weighting
 from evenly.flower.caps import Caps
 from evenly.flower.checks import ARRAYS, printable
-from evenly.flower.messages import Asked, Heard, Standing, expected, heard, signals_of
+from evenly.flower.messages import DeploymentState, RoundRequest, TrainingReplies, read_replies, reply_spec, signals_of
 from evenly.flower.replies import Reply
 from evenly.flower.roster import DeploymentSetting
 from evenly.records import require
@@ -25,13 +25,13 @@ from evenly.types import Algorithm, Several, Signals
 LOG = logging.getLogger("flwr")
 
 
-class MeasuredReplies(NamedTuple):
+class Measurement(NamedTuple):
     """What is settled before anybody trains."""
 
-    asked: Asked  # the whole cohort
-    came: Heard
+    request: RoundRequest  # the whole cohort
+    replies: TrainingReplies
     signals: Signals
-    weighed: WeighedReplies
+    weighting: Weighting
     flags: list[Flag]
 
 
@@ -47,7 +47,7 @@ def require_possible(algorithm: Algorithm, caps: Caps | None) -> None:
     require(not why, f"{algorithm.label} cannot run in two phases: {why}. Leave two_phase out.")
 
 
-def added(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
+def plain_sum(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
     """The sum of arrays that travel in the clear, in double precision: sums of places are then whole."""
     total: dict[str, np.ndarray] = {}
     for record in sent.values():
@@ -60,45 +60,45 @@ def added(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
     return total
 
 
-def measured(
-    setting: DeploymentSetting, standing: Standing, asked: Asked, replies: Iterable[Message], chance: np.ndarray
-) -> MeasuredReplies:
+def weigh_measurements(
+    setting: DeploymentSetting, standing: DeploymentState, asked: RoundRequest, replies: Iterable[Message], chance: np.ndarray
+) -> Measurement:
     """Weigh by what clients say of the model that they received."""
     algorithm, state = setting.algorithm, standing.state
-    came = heard(setting, asked._replace(phase="measure"), replies)
+    came = read_replies(setting, asked._replace(phase="measure"), replies)
     signals = signals_of(algorithm, state, asked.cohort, came.replies, chance)
-    return MeasuredReplies(asked, came, *aggregation.weigh_within(algorithm, state, signals, setting.options.caps))
+    return Measurement(asked, came, *aggregation.weigh_with_caps(algorithm, state, signals, setting.options.caps))
 
 
-def to_add(setting: DeploymentSetting, before: MeasuredReplies) -> Asked:
+def sum_request(setting: DeploymentSetting, before: Measurement) -> RoundRequest:
     """Those who measured, with their coefficients: they train. A client that was drawn twice is told the sum of both."""
-    cohort, coefficients = before.asked.cohort, before.weighed.coefficients
-    who = tuple(sorted(before.came.replies))
-    return Asked(
-        before.asked.number,
+    cohort, coefficients = before.request.cohort, before.weighting.coefficients
+    who = tuple(sorted(before.replies.replies))
+    return RoundRequest(
+        before.request.number,
         cohort[np.isin(cohort, who)],
         who,
         setting.algorithm.rule.needs & {"square_norm"},
         coefficients={k: coefficients[..., cohort == k].sum(-1) for k in who},
-        masked=setting.options.two_phase is not added,
+        masked=setting.options.two_phase is not plain_sum,
     )
 
 
-def told(before: MeasuredReplies, asked: Asked) -> dict[int, dict[str, object]]:
+def sum_configs(before: Measurement, asked: RoundRequest) -> dict[int, dict[str, object]]:
     """What each of them is told besides: its coefficient, and the model that it chose."""
     assert asked.coefficients is not None
     found: dict[int, dict[str, object]] = {}
-    for k in asked.reached:
+    for k in asked.connected:
         found[k] = {}
         wire.put(found[k], wire.COEFFICIENT, asked.coefficients[k])
         if before.signals.choice is not None:
-            found[k][wire.GROUP] = int(before.signals.choice[before.asked.cohort == k][0])
+            found[k][wire.GROUP] = int(before.signals.choice[before.request.cohort == k][0])
     return found
 
 
-def finished(
-    setting: DeploymentSetting, standing: Standing, before: MeasuredReplies, asked: Asked, came: Heard
-) -> tuple[Done, Standing, Heard]:
+def finish_round(
+    setting: DeploymentSetting, standing: DeploymentState, before: Measurement, asked: RoundRequest, came: TrainingReplies
+) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
     """The round, from the sum of what came. Who was weighed and did not return is made up for by the others, in proportion."""
     adding = setting.options.two_phase
     assert adding is not None
@@ -108,37 +108,41 @@ def finished(
         total = adding(sent)
     except Exception as error:  # under masks nobody else has looked at what clients sent
         broken = f"cannot be made ({type(error).__name__}: {printable(str(error))})"
-        total = wire.not_finite(setting.form, before.weighed.coefficients.shape[:-1])
-    done, after = moved(setting, standing, before, total, came.replies)
-    left_out = before.came.left_out + came.left_out
+        total = wire.not_finite(setting.form, before.weighting.coefficients.shape[:-1])
+    done, after = step_from_sum(setting, standing, before, total, came.replies)
+    left_out = before.replies.left_out + came.left_out
     if not done.counted.any():
         reason = f"was part of a sum that {broken}; nobody can tell whose update broke"
-        left_out += [expected(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies)]
+        left_out += [reply_spec(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies)]
         LOG.warning("Round %d: the sum of all updates %s, and nobody can tell whose broke. It is left out.", asked.number, broken)
-    return done._replace(flags=before.flags), after, Heard(came.replies, _both(before.came, came), left_out)
+    return done._replace(flags=before.flags), after, TrainingReplies(came.replies, _both(before.replies, came), left_out)
 
 
-def moved(
-    setting: DeploymentSetting, standing: Standing, before: MeasuredReplies, total: Mapping[str, np.ndarray], replies: Mapping[int, Reply]
-) -> tuple[Done, Standing]:
+def step_from_sum(
+    setting: DeploymentSetting,
+    standing: DeploymentState,
+    before: Measurement,
+    total: Mapping[str, np.ndarray],
+    replies: Mapping[int, Reply],
+) -> tuple[RoundResult, DeploymentState]:
     """Step from the sum, and of each client no more than that it returned and, where the method needs it, its update's length."""
-    coefficients, cohort = before.weighed.coefficients, before.asked.cohort.tolist()
-    learned, carried = wire.summed(setting.form, total, coefficients.shape[:-1])
+    coefficients, cohort = before.weighting.coefficients, before.request.cohort.tolist()
+    learned, carried = wire.split_sum(setting.form, total, coefficients.shape[:-1])
     whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
     norms = np.array([_norm(replies.get(k)) if whole else np.nan for k in cohort])
     given = aggregation.total_of(setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned])
-    done = aggregation.move(setting.algorithm, standing.state, before.signals, before.weighed, Summed(given, norms))
+    done = aggregation.move(setting.algorithm, standing.state, before.signals, before.weighting, VectorSum(given, norms))
     mass = float(coefficients[..., [k in replies for k in cohort]].sum())
     if whole and mass > 0:
-        return done, Standing(done.state, wire.carried_by(standing.carried, carried, mass))
-    return done, Standing(done.state, standing.carried)
+        return done, DeploymentState(done.state, wire.move_carried(standing.carried, carried, mass))
+    return done, DeploymentState(done.state, standing.carried)
 
 
 def _norm(reply: Reply | None) -> float:
     return np.nan if reply is None else float(reply.metrics.get(wire.SQUARE_NORM, 0.0))
 
 
-def _both(before: Heard, after: Heard) -> list[RecordDict]:
+def _both(before: TrainingReplies, after: TrainingReplies) -> list[RecordDict]:
     """The metrics of both phases of those who took part in both, to be averaged; no arrays."""
     said = {k: reply.metrics for k, reply in before.replies.items()}
     return [RecordDict({wire.METRICS: MetricRecord({**said[k], **reply.metrics})}) for k, reply in after.replies.items()]

@@ -88,10 +88,10 @@ def leaves_of(tree: Tree) -> list[np.ndarray]:
 
 def to_arrays(tree: Tree, prefix: str = "", dtype: Any = None) -> ArrayRecord:
     """A model as Flower sends it."""
-    return named(names_of(tree), [leaf if dtype is None else leaf.astype(dtype) for leaf in leaves_of(tree)], prefix)
+    return record_of(names_of(tree), [leaf if dtype is None else leaf.astype(dtype) for leaf in leaves_of(tree)], prefix)
 
 
-def named(names: Iterable[str], leaves: Iterable[np.ndarray], prefix: str = "") -> ArrayRecord:
+def record_of(names: Iterable[str], leaves: Iterable[np.ndarray], prefix: str = "") -> ArrayRecord:
     return ArrayRecord({prefix + name: write(np.asarray(leaf)) for name, leaf in zip(names, leaves, strict=True)})
 
 
@@ -109,12 +109,12 @@ def from_arrays(arrays: ArrayRecord, like: Tree, prefix: str = "") -> Tree:
     return jax.tree.unflatten(structure, [np.asarray(own, leaf.dtype) for leaf, own in zip(leaves, found, strict=True)])
 
 
-def several(models: Sequence[Tree]) -> ArrayRecord:
+def record_of_models(models: Sequence[Tree]) -> ArrayRecord:
     """Several models in one record: their names begin with their number and a slash."""
-    return merged(to_arrays(model, prefix_of(q)) for q, model in enumerate(models))
+    return merge(to_arrays(model, prefix_of(q)) for q, model in enumerate(models))
 
 
-def merged(records: Iterable[ArrayRecord]) -> ArrayRecord:
+def merge(records: Iterable[ArrayRecord]) -> ArrayRecord:
     return ArrayRecord({name: array for record in records for name, array in record.items()})
 
 
@@ -265,7 +265,7 @@ class ModelParts(NamedTuple):
     carried: Leaves
 
 
-def opened(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, ModelParts]:
+def read_initial(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, ModelParts]:
     """The form of a record and what it holds; `apart` models [models, ...], all equal where the record holds only one."""
     require(len(arrays) > 0, "The initial arrays are empty; give the model's, such as ArrayRecord(model.state_dict()).")
     prefix = prefix_of(0)
@@ -274,20 +274,20 @@ def opened(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, Model
     form = Form(layout_of(ArrayRecord(one)), ranks, apart)
     require(any(form.moving), f"None of the initial arrays {', '.join(map(repr, one))} holds floats, so there is nothing to learn.")
     if not held:
-        parts = _sorted_out(form, [read(array) for array in arrays.values()])
+        parts = _writable_parts(form, [read(array) for array in arrays.values()])
         return form, parts if not apart else parts._replace(model=[np.stack([leaf] * apart) for leaf in parts.model])
     require(
         list(arrays) == [prefix_of(q) + name for q in range(apart) for name in form.layout.names],
         f"The initial arrays must hold {apart} models with the same arrays each, named {prefix}..., got {', '.join(map(repr, arrays))}.",
     )
-    models = [_sorted_out(form, [read(arrays[prefix_of(q) + name]) for name in form.layout.names]) for q in range(apart)]
+    models = [_writable_parts(form, [read(arrays[prefix_of(q) + name]) for name in form.layout.names]) for q in range(apart)]
     return form, ModelParts([np.stack(leaves) for leaves in zip(*(m.model for m in models), strict=True)], models[0].carried)
 
 
-def received(form: Form, arrays: ArrayRecord) -> ModelParts:
+def split_model(form: Form, arrays: ArrayRecord) -> ModelParts:
     """What a client sent back: one model, whatever it was sent; read without a copy."""
     found = [read(arrays[name]) for name in form.layout.names]
-    return ModelParts(_those(found, form.moving), _those(found, [not moves for moves in form.moving]))
+    return ModelParts(_select(found, form.moving), _select(found, [not moves for moves in form.moving]))
 
 
 def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: Seeds) -> None:
@@ -297,19 +297,19 @@ def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: S
     from_arrays(arrays, like, prefix_of(0) if several else "")
 
 
-def sent(form: Form, parts: ModelParts, prefix: str = "") -> ArrayRecord:
+def model_record(form: Form, parts: ModelParts, prefix: str = "") -> ArrayRecord:
     """One model as it travels."""
     model, carried = iter(parts.model), iter(parts.carried)
     leaves = [next(model) if moves else next(carried) for moves in form.moving]
-    return named(form.layout.names, [leaf.astype(t, copy=False) for leaf, t in zip(leaves, form.layout.dtypes, strict=True)], prefix)
+    return record_of(form.layout.names, [leaf.astype(t, copy=False) for leaf, t in zip(leaves, form.layout.dtypes, strict=True)], prefix)
 
 
-def sent_several(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
+def models_record(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
     """Models [models, ...] as they travel."""
-    return merged(sent(form, ModelParts([leaf[q] for leaf in models], carried), prefix_of(q)) for q in range(len(models[0])))
+    return merge(model_record(form, ModelParts([leaf[q] for leaf in models], carried), prefix_of(q)) for q in range(len(models[0])))
 
 
-def carried_on(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -> Leaves:
+def average_carried(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -> Leaves:
     """The mean of what those who counted carry: of statistics by their weights, of whole numbers plain and rounded."""
     if not replies:
         return before
@@ -320,7 +320,7 @@ def carried_on(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -
     ]
 
 
-def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> ModelParts:
+def split_sum(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> ModelParts:
     """A sum of coefficient times update: what is learned, [models, ...] where there are several, and of the rest one for all."""
     layout = form.scaled(models)
     for name, shape in zip(layout.names, layout.shapes, strict=True):
@@ -330,7 +330,9 @@ def summed(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...])
     of_each = [[total[name] for name in layout.names[i::count]] for i in range(count)]  # one for each model
     types = [np.float64 if form.ranks or dtype == np.float64 else np.float32 for dtype in form.layout.dtypes]
     whole = [(np.stack(sums) if models else sums[0]).astype(t) for sums, t in zip(of_each, types, strict=True)]
-    return ModelParts(_those(whole, form.moving), _those([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving]))
+    return ModelParts(
+        _select(whole, form.moving), _select([np.sum(sums, axis=0) for sums in of_each], [not moves for moves in form.moving])
+    )
 
 
 def not_finite(form: Form, models: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -339,7 +341,7 @@ def not_finite(form: Form, models: tuple[int, ...]) -> dict[str, np.ndarray]:
     return {name: np.full(shape, np.nan) for name, shape in zip(names, shapes, strict=True)}
 
 
-def carried_by(before: Leaves, total: Leaves, mass: float) -> Leaves:
+def move_carried(before: Leaves, total: Leaves, mass: float) -> Leaves:
     """What is not learned, moved by a sum of weighted changes: by its mean. Where that is not finite, it stays."""
     moved = [leaf + own / mass for leaf, own in zip(before, total, strict=True)]
     return [_as(old, new) if np.isfinite(new).all() else old for old, new in zip(before, moved, strict=True)]
@@ -349,12 +351,12 @@ def _as(before: np.ndarray, mean: np.ndarray) -> np.ndarray:
     return (mean if before.dtype.kind == "f" else np.rint(mean)).astype(before.dtype)
 
 
-def _sorted_out(form: Form, leaves: list[np.ndarray]) -> ModelParts:
+def _writable_parts(form: Form, leaves: list[np.ndarray]) -> ModelParts:
     """Copies that may be written to, floats in at least single precision."""
-    return ModelParts([_float(leaf) for leaf in _those(leaves, form.moving)], _those(leaves, [not moves for moves in form.moving]))
+    return ModelParts([_float(leaf) for leaf in _select(leaves, form.moving)], _select(leaves, [not moves for moves in form.moving]))
 
 
-def _those(leaves: list[np.ndarray], wanted: list[bool]) -> Leaves:
+def _select(leaves: list[np.ndarray], wanted: list[bool]) -> Leaves:
     return [leaf for leaf, own in zip(leaves, wanted, strict=True) if own]
 
 

@@ -56,7 +56,7 @@ def _algorithm(notation: str) -> Algorithm:
     return algorithm(notation)
 
 
-def weighted(now: RoundConfig, client: ClientData) -> ClientRows:
+def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
     """The training rows with how much each counts: by the data, by the client's preparation and by what the server says."""
     rows, prepare = client.train, now.algorithm.prepare
     weight = rows.weight
@@ -73,7 +73,7 @@ def weighted(now: RoundConfig, client: ClientData) -> ClientRows:
 # `num_batches_tracked`, goes the same way, but is no part of the update's length.
 
 
-def scaled(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
+def scale(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
     """Coefficient times update. With a coefficient for each of several models, one for each, so that a model's sum is one, too."""
     require(
         all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(vector)),
@@ -81,10 +81,10 @@ def scaled(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
     )
     if coefficient.ndim == 0:
         return wire.to_arrays(_times(vector, coefficient))
-    return wire.several([_times(vector, own) for own in coefficient])
+    return wire.record_of_models([_times(vector, own) for own in coefficient])
 
 
-def said(now: RoundConfig, vector: Tree) -> Metrics:
+def scaling_metrics(now: RoundConfig, vector: Tree) -> Metrics:
     """What is told beside it: what it was multiplied by, and the update's length where the method needs that."""
     metrics: Metrics = {}
     wire.put(metrics, wire.COEFFICIENT, now.coefficient)
@@ -100,7 +100,7 @@ def reply(message: Message, trained: ArrayRecord, metrics: Metrics) -> Message:
         now = told(config)
         assert now.coefficient is not None
         vector = _update(now, trained, next(iter(message.content.array_records.values())))
-        trained, metrics = scaled(vector, now.coefficient), {**metrics, **said(now, vector)}
+        trained, metrics = scale(vector, now.coefficient), {**metrics, **scaling_metrics(now, vector)}
     return Message(RecordDict({wire.ARRAYS: trained, wire.METRICS: MetricRecord(metrics)}), reply_to=message)
 
 
@@ -145,13 +145,13 @@ class Engine(Protocol):
 class Visit(NamedTuple):
     """What a message brings to a client."""
 
-    told: RoundConfig
+    config: RoundConfig
     client: ClientData
     model: Tree
     choice: int | None  # which of several models is the client's
 
 
-def answering(source: Source, engine: Engine) -> ClientApp:
+def client_app(source: Source, engine: Engine) -> ClientApp:
     """A client of a federation, or one with data of its own (or a function that finds them from the context)."""
     ready = ClientApp()
 
@@ -163,7 +163,7 @@ def answering(source: Source, engine: Engine) -> ClientApp:
         client = client_from(source, context)
         if wire.ARRAYS in message.content:  # methods whose clients keep a model of their own introduce the first one here
             context.state[FIRST] = message.content[wire.ARRAYS]
-        return Message(introduction(client), reply_to=message)
+        return Message(census_reply(client), reply_to=message)
 
     @ready.query("measure")
     def measure(message: Message, context: Context) -> Message:
@@ -172,24 +172,24 @@ def answering(source: Source, engine: Engine) -> ClientApp:
     @ready.train()
     def train(message: Message, context: Context) -> Message:
         visit = arrive(message, context)
-        vector, memory = engine.train(visit.told, visit.client, visit.model, _memory(visit, context))
+        vector, memory = engine.train(visit.config, visit.client, visit.model, _memory(visit, context))
         if jax.tree.leaves(memory):
             context.state[MEMORY] = wire.to_arrays(memory)
-        if visit.told.coefficient is None:
-            return _reply(message, _signals(engine, visit), {wire.ARRAYS: _trained(visit, vector)})
-        metrics = {wire.EXAMPLES: visit.client.train.size} | said(visit.told, vector)
-        return _reply(message, metrics, {wire.ARRAYS: scaled(vector, visit.told.coefficient)})
+        if visit.config.coefficient is None:
+            return _reply(message, _signals(engine, visit), {wire.ARRAYS: _trained_record(visit, vector)})
+        metrics = {wire.EXAMPLES: visit.client.train.size} | scaling_metrics(visit.config, vector)
+        return _reply(message, metrics, {wire.ARRAYS: scale(vector, visit.config.coefficient)})
 
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         visit = arrive(message, context)
-        own = visit.told.algorithm.work.deploy(visit.model, _memory(visit, context))
-        return _reply(message, rows.evaluated(visit.client, engine.look(visit.told, own)) | _choice(visit))
+        own = visit.config.algorithm.work.deploy(visit.model, _memory(visit, context))
+        return _reply(message, rows.evaluation_metrics(visit.client, engine.look(visit.config, own)) | _choice(visit))
 
     return ready
 
 
-def introduction(client: ClientData) -> RecordDict:
+def census_reply(client: ClientData) -> RecordDict:
     """What a client answers to the census: counts, and what they are called."""
     return RecordDict({wire.ABOUT: ConfigRecord(rows.about(client)), wire.METRICS: MetricRecord(rows.census(client))})
 
@@ -205,7 +205,7 @@ def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
     now = told(config)
     form = engine.form(now, client)
     models, served = _models(offered, form), _models(arrays, form)
-    choice = now.group if now.group is not None or not models else _chosen(engine, now, models, client)
+    choice = now.group if now.group is not None or not models else _choose(engine, now, models, client)
     model = wire.from_arrays(arrays, form) if choice is None or not served else served[choice]
     return Visit(now, client, model, choice)
 
@@ -217,7 +217,7 @@ def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
     return [wire.from_arrays(arrays, form, wire.prefix_of(q)) for q in range(count)]
 
 
-def _chosen(engine: Engine, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
+def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
     """The model that serves the client's training rows best; of equals the first."""
     rule = now.algorithm.rule
     assert isinstance(rule, Several)
@@ -228,7 +228,7 @@ def _chosen(engine: Engine, now: RoundConfig, models: list[Tree], client: Client
 
 
 def _signals(engine: Engine, visit: Visit) -> Metrics:
-    now, model = visit.told, visit.model
+    now, model = visit.config, visit.model
     look, penalty = engine.look(now, model), engine.penalty(now, model)
     return rows.signals(visit.client, now.algorithm.needs, look, penalty=penalty, reduction=engine.reduction) | _choice(visit)
 
@@ -239,7 +239,7 @@ def _choice(visit: Visit) -> Metrics:
 
 def _memory(visit: Visit, context: Context) -> Tree:
     """What the client kept; before it ever trained, what the work makes of the first model, or else of the first that it is sent."""
-    first = visit.told.algorithm.work.remember(visit.model)
+    first = visit.config.algorithm.work.remember(visit.model)
     if not jax.tree.leaves(first):
         return first
     if MEMORY not in context.state:
@@ -249,9 +249,9 @@ def _memory(visit: Visit, context: Context) -> Tree:
     return wire.from_arrays(kept, first)
 
 
-def _trained(visit: Visit, vector: Tree) -> ArrayRecord:
+def _trained_record(visit: Visit, vector: Tree) -> ArrayRecord:
     """The trained model; for methods that rank edges, the places of all edges as whole numbers."""
-    if visit.told.algorithm.network is None:
+    if visit.config.algorithm.network is None:
         return wire.to_arrays(jax.tree.map(lambda m, v: np.asarray(m) + np.asarray(v), visit.model, vector))
     whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(vector))
     # NaN has no whole number: sent as it is, the server sees that training broke.

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from evenly import trees
 from evenly.data.federation import Shard
-from evenly.flower.clients.client import RoundConfig, answering, weighted
+from evenly.flower.clients.client import RoundConfig, client_app, weighted_rows
 from evenly.flower.clients.rows import PADDING, ClientData, ClientRows, Look, RowOutcomes, Source, batches_of
 from evenly.models.task import skeleton
 from evenly.parts.groups import chooser
@@ -29,7 +29,7 @@ CHUNK = 256  # rows read at a time
 
 def app(source: Source, task: Task) -> ClientApp:
     """A client of a federation, or one with data of its own (or a function that finds them from the context)."""
-    return answering(source, JaxEngine(task))
+    return client_app(source, JaxEngine(task))
 
 
 class JaxEngine:
@@ -71,7 +71,7 @@ class JaxEngine:
 
     def train(self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]:
         """The vector to send and the memory to keep, after this round's batches. A ballot's vector are its places."""
-        task, work, rows = self.task(now), now.algorithm.work, weighted(now, client)
+        task, work, rows = self.task(now), now.algorithm.work, weighted_rows(now, client)
         local = _start(work, task, received, memory)
         for numbers in batches_of(work, now.batch_seed, now.server_round, now.client, rows.size):
             local = _step(work, task, received, local, shard(rows, numbers))

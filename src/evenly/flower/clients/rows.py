@@ -189,11 +189,11 @@ def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: f
     if "valid_table" in needs:
         wire.put(found, wire.VALID_TABLE, outcomes(client, client.valid, look))
     if needs & LOOKS:
-        found |= looked(look(rows), rows.y, rows.group, needs, shape=client.shape, penalty=penalty, reduction=reduction)
+        found |= signals_from_outcomes(look(rows), rows.y, rows.group, needs, shape=client.shape, penalty=penalty, reduction=reduction)
     return found
 
 
-def looked(
+def signals_from_outcomes(
     seen: RowOutcomes,
     y: np.ndarray,
     group: np.ndarray,
@@ -217,12 +217,12 @@ def looked(
     return found
 
 
-def evaluated(client: ClientData, look: Look) -> Metrics:
+def evaluation_metrics(client: ClientData, look: Look) -> Metrics:
     """Counts and mean losses on test rows, and under train- and valid- on the others. Where there are no rows there is no loss."""
     found: Metrics = {}
     for split in SPLITS:
         own, prefix = client.splits[split], "" if split == "test" else f"{split}-"
-        seen = _seen(own, look)
+        seen = _outcomes_of(own, look)
         found[prefix + wire.EXAMPLES] = own.size
         wire.put(found, prefix + wire.TABLE, table(own.y, own.group, seen.outcome, client.shape))
         if own.size:
@@ -232,10 +232,10 @@ def evaluated(client: ClientData, look: Look) -> Metrics:
 
 def outcomes(client: ClientData, own: ClientRows, look: Look) -> np.ndarray:
     """What a model makes of some of a client's rows, as counts; there may be none. [groups, labels, labels]"""
-    return table(own.y, own.group, _seen(own, look).outcome, client.shape)
+    return table(own.y, own.group, _outcomes_of(own, look).outcome, client.shape)
 
 
-def _seen(own: ClientRows, look: Look) -> RowOutcomes:
+def _outcomes_of(own: ClientRows, look: Look) -> RowOutcomes:
     return look(own) if own.size else RowOutcomes(np.zeros(0), np.zeros(0, np.int64))
 
 

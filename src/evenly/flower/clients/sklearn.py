@@ -17,9 +17,21 @@ from flwr.app import ArrayRecord, Message
 from flwr.clientapp import ClientApp
 
 from evenly.flower import wire
-from evenly.flower.clients.client import RoundConfig, answering, told, weighted
+from evenly.flower.clients.client import RoundConfig, client_app, told, weighted_rows
 from evenly.flower.clients.client import reply as client_reply
-from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, ClientRows, Look, Metrics, RowOutcomes, Source, looked, rows, table
+from evenly.flower.clients.rows import (
+    LOOKS,
+    NO_ROWS,
+    ClientData,
+    ClientRows,
+    Look,
+    Metrics,
+    RowOutcomes,
+    Source,
+    rows,
+    signals_from_outcomes,
+    table,
+)
 from evenly.parts.work import LocalTraining
 from evenly.records import require
 
@@ -58,9 +70,11 @@ def measure(
         found[wire.UNPRIVILEGED] = int(np.isin(own.group, list(unprivileged)).sum())
     if valid is not None and "valid_table" in needs:
         held_out = rows(*valid) if len(valid[1]) else NO_ROWS
-        outcome = _seen(estimator, held_out).outcome if held_out.size else held_out.y
+        outcome = _outcomes_of(estimator, held_out).outcome if held_out.size else held_out.y
         wire.put(found, wire.VALID_TABLE, table(held_out.y, held_out.group, outcome, (groups, labels)))
-    return found | (looked(_seen(estimator, own), own.y, own.group, needs, shape=(groups, labels)) if needs & LOOKS else {})
+    return found | (
+        signals_from_outcomes(_outcomes_of(estimator, own), own.y, own.group, needs, shape=(groups, labels)) if needs & LOOKS else {}
+    )
 
 
 def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any = None) -> None:
@@ -87,7 +101,7 @@ def reply(message: Message, estimator: Estimator, metrics: Metrics) -> Message:
 
 def app(make_estimator: Callable[[], Estimator], source: Source) -> ClientApp:
     """A ready client, of a Federation (`partition-id` in the node's config names the client) or of a client's own data."""
-    return answering(source, SklearnEngine(make_estimator))
+    return client_app(source, SklearnEngine(make_estimator))
 
 
 class SklearnEngine:
@@ -104,7 +118,7 @@ class SklearnEngine:
     def look(self, now: RoundConfig, model: State) -> Look:
         estimator = self._make()
         _put(estimator, model, max(len(model["intercept_"]), 2))
-        return lambda own: _seen(estimator, own)
+        return lambda own: _outcomes_of(estimator, own)
 
     def penalty(self, now: RoundConfig, model: State) -> float:
         return 0.0
@@ -113,7 +127,7 @@ class SklearnEngine:
         raise ValueError(f"{now.algorithm.label}: edges of a scikit-learn model cannot be ranked. Use PyTorch or JAX clients.")
 
     def train(self, now: RoundConfig, client: ClientData, received: State, memory: Any) -> tuple[State, Any]:
-        work, own = now.algorithm.work, weighted(now, client)
+        work, own = now.algorithm.work, weighted_rows(now, client)
         plain = isinstance(work, LocalTraining) and not work.mu and work.shape is None
         require(
             plain,
@@ -126,7 +140,7 @@ class SklearnEngine:
         return {name: leaf - received[name] for name, leaf in _state(estimator).items()}, memory
 
 
-def _seen(estimator: Estimator, own: ClientRows) -> RowOutcomes:
+def _outcomes_of(estimator: Estimator, own: ClientRows) -> RowOutcomes:
     require(
         hasattr(estimator, "predict_proba"),
         f"{type(estimator).__name__} gives no probabilities, so its loss is not known. Use loss='log_loss', or send metrics of your own.",

@@ -26,8 +26,8 @@ from torch import nn
 
 from evenly.flower import wire
 from evenly.flower.clients import client
-from evenly.flower.clients.client import RoundConfig, answering, introduction, told
-from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, Metrics, Source, looked, rows, table
+from evenly.flower.clients.client import RoundConfig, census_reply, client_app, told
+from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, Metrics, Source, rows, signals_from_outcomes, table
 from evenly.flower.clients.torch_training import (
     CHUNK,
     Data,
@@ -36,14 +36,14 @@ from evenly.flower.clients.torch_training import (
     TorchEngine,
     any_batches,
     chunks,
+    concatenate,
     cross_entropy,
     device_of,
-    drawn,
     first_places,
     fit,
-    joined,
     look,
     trainable,
+    training_batches,
 )
 from evenly.parts.work import LocalTraining
 from evenly.records import require
@@ -82,15 +82,15 @@ def measure(
     for batch in chunks(data, CHUNK, device_of(model)):  # once: a loader may give another order the next time
         read.append((batch.y, batch.group))
         seen += [look(model, batch, losses)] if needs & LOOKS else []
-    y, group = _joined(read)
+    y, group = _labels_and_groups(read)
     found: Metrics = {wire.EXAMPLES: len(y)}
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(group, list(unprivileged)).sum())
     if valid is not None and "valid_table" in needs:
         own = [(batch, look(model, batch, losses)) for batch in chunks(valid, CHUNK, device_of(model))]
-        counts = [table(*_joined([(batch.y, batch.group)]), seen.outcome, (groups, labels)) for batch, seen in own]
+        counts = [table(*_labels_and_groups([(batch.y, batch.group)]), seen.outcome, (groups, labels)) for batch, seen in own]
         wire.put(found, wire.VALID_TABLE, sum(counts, np.zeros((groups, labels, labels), np.int64)))
-    return found | looked(joined(seen), y, group, needs, shape=(groups, labels))
+    return found | signals_from_outcomes(concatenate(seen), y, group, needs, shape=(groups, labels))
 
 
 def census(
@@ -102,7 +102,7 @@ def census(
     `labels` and `groups` are the names of those that the whole federation has, in the order of their numbers. A client that has a
     `number`, or that belongs to a group as a whole, says so here.
     """
-    y, group = _joined([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
+    y, group = _labels_and_groups([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
     for kind, found, names in (("labels", y, labels), ("groups", group, groups)):
         require(
             bool(np.isin(found, np.arange(len(names))).all()),
@@ -112,7 +112,7 @@ def census(
     known = ClientData(
         rows(y, y, group), NO_ROWS, NO_ROWS, tuple(labels), tuple(groups), tuple(unprivileged), favourable, number, name, client_group
     )
-    return introduction(known)
+    return census_reply(known)
 
 
 def row_weights(now: RoundConfig, data: Data, *, labels: int, groups: int = 1) -> np.ndarray | None:
@@ -120,7 +120,7 @@ def row_weights(now: RoundConfig, data: Data, *, labels: int, groups: int = 1) -
     the server says (FedFB). None: all alike. [groups, labels]"""
     if now.algorithm.prepare is None:
         return now.row_weights
-    y, group = _joined([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
+    y, group = _labels_and_groups([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
     found = np.ones((groups, labels))
     found[group, y] = now.algorithm.prepare.weights(y, group)
     return found if now.row_weights is None else found * now.row_weights
@@ -137,7 +137,7 @@ def train(
     `optimiser` makes one of your own from the parameters and the learning rate.
     """
     work, device = LocalTraining() if work is None else work, device_of(model)
-    own = drawn(data, work.epochs, any_batches(data, work) if batches is None else batches, device)
+    own = training_batches(data, work.epochs, any_batches(data, work) if batches is None else batches, device)
     if row_weights is not None:
         told_so = torch.as_tensor(np.asarray(row_weights), dtype=torch.float32, device=device)
         own = (batch._replace(weight=batch.weight * told_so[batch.group, batch.y]) for batch in own)
@@ -158,9 +158,9 @@ def app(
     `source` is a Federation, of which `partition-id` in the node's config names the client, or a client's own data, or a function
     that finds them from Flower's context.
     """
-    return answering(source, TorchEngine(make_model, losses, optimiser))
+    return client_app(source, TorchEngine(make_model, losses, optimiser))
 
 
-def _joined(read: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+def _labels_and_groups(read: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[np.ndarray, np.ndarray]:
     """Labels and groups of all rows, from those of every batch."""
     return torch.cat([y for y, _ in read]).cpu().numpy(), torch.cat([group for _, group in read]).cpu().numpy()

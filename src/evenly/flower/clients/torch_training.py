@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from evenly.flower.clients.client import RoundConfig, weighted
+from evenly.flower.clients.client import RoundConfig, weighted_rows
 from evenly.flower.clients.rows import PADDING, ClientData, ClientRows, Look, RowOutcomes, batches_of
 from evenly.parts.groups import TINY
 from evenly.parts.optimisers import OPTIMISERS
@@ -94,7 +94,7 @@ def chunks(data: Data, size: int, device: torch.device | None = None) -> Iterato
         yield batch_of((part[start : start + size] for part in whole), device)
 
 
-def drawn(data: Data, epochs: int, numbers: np.ndarray | None, device: torch.device | None = None) -> Iterator[Batch]:
+def training_batches(data: Data, epochs: int, numbers: np.ndarray | None, device: torch.device | None = None) -> Iterator[Batch]:
     """What a client trains on: these batches of its rows; or, of a DataLoader, its own batches, epoch after epoch."""
     if not in_memory(data):
         for _ in range(epochs):
@@ -116,7 +116,7 @@ def any_batches(data: Data, work: Work) -> np.ndarray | None:
     return batches(rows, work.batch_size, epochs=work.epochs, shuffle=shuffle, padding=PADDING, most=work.max_steps or None)
 
 
-def shaped(loss: Tensor, shape: NashBargaining | None) -> Tensor:
+def shape_loss(loss: Tensor, shape: NashBargaining | None) -> Tensor:
     """A batch's loss as PropFair sees it: -log(1 - loss/M), and where M - loss is under epsilon a multiple of the loss."""
     if shape is None:
         return loss
@@ -162,7 +162,7 @@ def _local_steps(
     moving = optimiser(parameters, float(work.learning_rate))
     for batch in batches:
         moving.zero_grad()
-        shaped(mean_loss(model, batch, losses), work.shape).backward()
+        shape_loss(mean_loss(model, batch, losses), work.shape).backward()
         if work.mu:
             for parameter, received in zip(parameters, anchor, strict=True):
                 if parameter.grad is not None:
@@ -194,7 +194,7 @@ def look(model: nn.Module, batch: Batch, losses: Losses) -> RowOutcomes:
     return seen
 
 
-def joined(seen: Sequence[RowOutcomes]) -> RowOutcomes:
+def concatenate(seen: Sequence[RowOutcomes]) -> RowOutcomes:
     """What was seen batch by batch, as one."""
     nothing = RowOutcomes(np.zeros(0), np.zeros(0, np.int64))
     return RowOutcomes(*(np.concatenate(parts) for parts in zip(nothing, *seen, strict=True)))
@@ -287,7 +287,7 @@ def subnetwork(model: nn.Module, network: Frozen, places: Places) -> dict[str, T
     return kept
 
 
-def searched(
+def search_places(
     model: nn.Module, network: Frozen, received: Places, batches: Iterable[Batch], work: EdgePopup, losses: Losses
 ) -> dict[str, np.ndarray]:
     """The places that a client gives its edges after training; NaN everywhere if training broke."""
@@ -394,7 +394,7 @@ class TorchEngine:
             put(module, model)
 
         def looking(rows: ClientRows) -> RowOutcomes:
-            return joined([look(module, batch, self._losses) for batch in chunks(rows, CHUNK, device_of(module))])
+            return concatenate([look(module, batch, self._losses) for batch in chunks(rows, CHUNK, device_of(module))])
 
         return looking
 
@@ -410,28 +410,28 @@ class TorchEngine:
 
     def train(self, now: RoundConfig, client: ClientData, received: State, memory: State) -> tuple[State, State]:
         """The vector to send and the memory to keep. A client whose training broke keeps what it had."""
-        work, network, rows = now.algorithm.work, now.algorithm.network, weighted(now, client)
+        work, network, rows = now.algorithm.work, now.algorithm.network, weighted_rows(now, client)
         numbers = batches_of(work, now.batch_seed, now.server_round, now.client, rows.size)
         if isinstance(work, EdgePopup):
             assert isinstance(network, Frozen)
             module = freeze(self._make(), network, now.model_seed)
-            batches = drawn(rows, work.epochs, numbers, device_of(module))
-            return searched(module, network, received, batches, work, self._losses), memory
+            batches = training_batches(rows, work.epochs, numbers, device_of(module))
+            return search_places(module, network, received, batches, work, self._losses), memory
         if isinstance(work, PersonalTraining):
-            shared = self._trained(_plain(work), rows, numbers, received, received)
-            own = self._trained(_plain(work, work.pull), rows, numbers, memory, received)
+            shared = self._train(_plain(work), rows, numbers, received, received)
+            own = self._train(_plain(work, work.pull), rows, numbers, memory, received)
             return _minus(shared, received), own if _finite(own) and _finite(shared) else memory
         if isinstance(work, TrainingAlone):
-            own = self._trained(_plain(work), rows, numbers, memory, memory)
+            own = self._train(_plain(work), rows, numbers, memory, memory)
             return _nothing(received, broken=not _finite(own)), own if _finite(own) else memory
-        return _minus(self._trained(work, rows, numbers, received, received), received), memory
+        return _minus(self._train(work, rows, numbers, received, received), received), memory
 
-    def _trained(self, work: Work, rows: ClientRows, numbers: np.ndarray, start: State, towards: State) -> State:
+    def _train(self, work: Work, rows: ClientRows, numbers: np.ndarray, start: State, towards: State) -> State:
         module = self._make()
         put(module, start)
         learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         anchor = [torch.tensor(towards[name], device=device_of(module)) for name in learned]
-        batches = drawn(rows, work.epochs, numbers, device_of(module))
+        batches = training_batches(rows, work.epochs, numbers, device_of(module))
         fit(module, batches, work, anchor=anchor, losses=self._losses, optimiser=self._optimiser)
         return state_of(module)
 

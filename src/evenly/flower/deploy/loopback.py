@@ -307,9 +307,9 @@ class Loopback:
         """Register and start one SuperNode for each name; the numbers by which the SuperLink knows them."""
         for name, config in configs.items():
             self.start_node(name, self.register(name), config)
-        return {name: self.connected(name) for name in configs}
+        return {name: self.wait_connected(name) for name in configs}
 
-    def connected(self, name: str, seconds: float = STARTING) -> int:
+    def wait_connected(self, name: str, seconds: float = STARTING) -> int:
         """Wait until a SuperNode is connected; its number."""
         node = self.nodes[name]
         wait_until(lambda: NODE_ID.search(node.text()) is not None, node, seconds, "connecting to the SuperLink")
@@ -392,7 +392,7 @@ WAITING = re.compile(r"Waiting for nodes to connect: (\d+) connected \(minimum r
 LOOK = 0.2
 
 
-class Stand(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a run is."""
 
     done: int  # rounds
@@ -401,7 +401,7 @@ class Stand(NamedTuple):
     waiting: tuple[int, int] | None = None  # before the first round: how many clients are connected, and how many must be
 
 
-def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: None) -> Iterator[Stand]:
+def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: None) -> Iterator[RunProgress]:
     """How far the run is, each time that changes, until it ends."""
     first: tuple[int, float] | None = None  # an earlier server may have done some rounds
     told, waited = -1, None
@@ -412,12 +412,12 @@ def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: No
         begun, waits = [int(found[1]) for found in ROUND.finditer(text)], WAITING.findall(text)
         if waits and not begun and waits[-1] != waited:
             waited = waits[-1]
-            yield Stand(0, rounds, waiting=(int(waited[0]), int(waited[1])))
+            yield RunProgress(0, rounds, waiting=(int(waited[0]), int(waited[1])))
         if begun and begun[-1] - 1 != told:
             told = begun[-1] - 1
             first = first or (told, now)
             trained = told - first[0]
-            yield Stand(told, rounds, (now - first[1]) / trained * (rounds - told) if trained else None)
+            yield RunProgress(told, rounds, (now - first[1]) / trained * (rounds - told) if trained else None)
         if ended:
             return
         time.sleep(LOOK)

@@ -76,7 +76,7 @@ def make_certificates(
     authority = _authority(folder, made.ca, keep_authority)
     key = ec.generate_private_key(ec.SECP384R1())
     certificate = (
-        _begun(_subject("evenly SuperLink"), authority.certificate.subject, key, days)
+        _builder(_subject("evenly SuperLink"), authority.certificate.subject, key, days)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -104,7 +104,7 @@ def _authority(folder: Path, ca: Path, keep: bool) -> _Authority:
     others = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     usage = x509.KeyUsage(**signs, **dict.fromkeys(others, False), encipher_only=False, decipher_only=False)
     certificate = (
-        _begun(subject, subject, key, AUTHORITY_DAYS)
+        _builder(subject, subject, key, AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -117,7 +117,7 @@ def _authority(folder: Path, ca: Path, keep: bool) -> _Authority:
     return _Authority(certificate, key)
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
