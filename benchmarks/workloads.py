@@ -17,7 +17,7 @@ from evenly.data.federation import Federation
 from evenly.datasets import synthetic
 from evenly.datasets.adult import adult_sex
 from evenly.datasets.files import MissingData
-from evenly.datasets.formats import read_set
+from evenly.datasets.formats import read_idx_set
 from evenly.datasets.mnist import MNIST_LAYOUT
 from evenly.models import LeNet, Logistic, Softmax
 from evenly.models.layers import standardised
@@ -66,7 +66,7 @@ def lenet_method(_: float, rate: float) -> Algorithm:
 def images() -> tuple[Federation, str]:
     trained = CLIENTS * IMAGES
     try:
-        x, y, tested = read_set(MNIST_LAYOUT)
+        x, y, tested = read_idx_set(MNIST_LAYOUT)
         rows = np.concatenate([np.flatnonzero(~tested)[:trained], np.flatnonzero(tested)[:TESTED]])
         x, y, found = x[rows, :, :, 0], y[rows], "mnist"
     except MissingData:
@@ -136,7 +136,7 @@ def accuracy(workload: Workload, federation: Federation, model: Model) -> float:
     if workload.kind == "lenet":
         rows = federation.central
         task, tree = workload.task(federation), lenet_tree(model)
-        said = np.concatenate([np.asarray(task.predict(tree, federation.x[some])) for some in np.array_split(rows, 8)])
+        said = np.concatenate([np.asarray(task.predict(tree, jax.numpy.asarray(federation.x[some]))) for some in np.array_split(rows, 8)])
         return round(100 * float((said == federation.y[rows]).mean()), 2)
     logits = federation.x @ model[0].T + model[1]
     right = (logits.argmax(1) if workload.kind == "softmax" else logits[:, 0] > 0) == federation.y

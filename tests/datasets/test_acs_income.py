@@ -108,7 +108,7 @@ def test_files_in_another_format_are_named(made):
     with pytest.raises(DataError, match="every row must hold 11 numbers"):
         acs_income(states="AL")
     put(made / "acs_income_2018/psam_p50.csv", b"AGEP,COW\n1,2\n")
-    with pytest.raises(DataError, match=r"the header must name SCHL.*It must be a 2018 file of people"):
+    with pytest.raises(DataError, match=r"the header must name SCHL.*Use a 2018 file of people"):
         acs_income("census")
 
 

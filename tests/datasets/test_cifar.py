@@ -9,7 +9,7 @@ import pytest
 
 from evenly.datasets import DATASETS, DataError, Sizes, cifar, cifar10, cifar100
 from evenly.datasets.cifar import BATCHES, FINE_CLASSES
-from evenly.datasets.formats import read_records, write_records
+from evenly.datasets.formats import read_cifar_records, write_cifar_records
 from tests.datasets.making import png, put, tar
 from tests.datasets.real_data import need
 
@@ -22,14 +22,14 @@ def batch(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ten_files(n: int = 20) -> dict[str, bytes]:
-    return {name: write_records(*batch(n, seed)) for seed, name in enumerate(BATCHES)}
+    return {name: write_cifar_records(*batch(n, seed)) for seed, name in enumerate(BATCHES)}
 
 
 def hundred_files() -> dict[str, bytes]:
     files = {}
     for name, n in (("train.bin", 400), ("test.bin", 100)):
         x, _ = batch(n, n)
-        ten = np.frombuffer(write_records(x, np.zeros(n)), np.uint8).reshape(n, -1)
+        ten = np.frombuffer(write_cifar_records(x, np.zeros(n)), np.uint8).reshape(n, -1)
         labels = np.stack([np.arange(n) % 20, np.arange(n) % 100], axis=1).astype(np.uint8)
         files[name] = np.concatenate([labels, ten[:, 1:]], axis=1).tobytes()
     return files
@@ -37,12 +37,12 @@ def hundred_files() -> dict[str, bytes]:
 
 def test_a_record_is_a_label_and_three_planes():
     content = bytes([7]) + bytes([1]) * 1024 + bytes([2]) * 1023 + bytes([9]) + bytes([3]) * 1024
-    x, y = read_records(content, label_bytes=1, what="toy")
+    x, y = read_cifar_records(content, label_bytes=1, what="toy")
     assert y.tolist() == [[7]]
     assert x.shape == (1, 32, 32, 3)
     assert x[0, 0, 0].tolist() == [1, 2, 3]
     assert x[0, 31, 31].tolist() == [1, 9, 3]
-    assert write_records(x, y[:, 0]) == content
+    assert write_cifar_records(x, y[:, 0]) == content
 
 
 def test_a_fraction_is_the_first_pictures_of_every_file(made):

@@ -40,7 +40,7 @@ def test_folder_archive_and_packed_are_the_same(made):
 
 def test_pictures_elsewhere_are_refused(made):
     put(made / "cinic10/CINIC-10.tar.gz", tar({"train/zebra/a.png": b""}))
-    with pytest.raises(DataError, match=r"there in a folder of their class, found train/zebra/a.png"):
+    with pytest.raises(DataError, match=r"its class and its file name, found train/zebra/a.png"):
         cinic10()
 
 

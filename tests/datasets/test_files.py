@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evenly.datasets import files
-from evenly.datasets.files import Content, DataError, DataFile, MissingData, check, data_folder, fetch, locate, use
+from evenly.datasets.files import Content, DataError, DataFile, MissingData, check, checked_files, data_folder, fetch, locate
 
 GOOD = b"age,income\n39,<=50K\n" * 100
 
@@ -137,7 +137,7 @@ def test_the_first_complete_layout_is_used(folder):
     a, b, c = (DataFile(path=f"toy/{name}", what=name) for name in "abc")
     put(folder, GOOD, "toy/a")
     put(folder, GOOD, "toy/c")
-    layout, paths = use(((a, b), (c,)))
+    layout, paths = checked_files(((a, b), (c,)))
     assert layout == (c,)
     assert paths == [folder / "toy/c"]
 
@@ -145,7 +145,7 @@ def test_the_first_complete_layout_is_used(folder):
 def test_without_a_complete_layout_the_one_to_fetch_is_named(folder):
     unpacked = DataFile(path="toy/a.bin", what="unpacked", by_hand="unpack it.")
     with pytest.raises(MissingData, match=r"toy/toy.csv .* Run `evenly data fetch toy`"):
-        use(((unpacked,), (data_file("https://example.org/toy.csv"),)))
+        checked_files(((unpacked,), (data_file("https://example.org/toy.csv"),)))
 
 
 def test_fetch_from_a_file_address(folder, tmp_path):
@@ -176,7 +176,7 @@ def test_what_is_there_already_is_checked_and_not_fetched(folder):
     [
         ("gone.csv", "HTTP Error 404"),
         ("cut.csv", "expected 2000 bytes, found 500"),
-        ("long.csv", "longer than the 2000 bytes"),
+        ("long.csv", "longer than the expected 2000 bytes"),
         ("bad.csv", "expected checksum"),
     ],
 )

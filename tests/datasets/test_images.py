@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from evenly.datasets import DATASETS, DataError, Sizes, data_folder, fashion_mnist, mnist
-from evenly.datasets.dealing import scaled
-from evenly.datasets.formats import NAMES, read_idx, read_set
+from evenly.datasets.formats import IDX_NAMES, read_idx, read_idx_set
 from evenly.datasets.mnist import FASHION_LAYOUT
+from evenly.datasets.partitioning import scale_pixels
 from tests.datasets.making import idx, put
 from tests.datasets.real_data import need
 
@@ -24,7 +24,7 @@ def toy(made):
     """Forty training and ten test images of 28 x 28 with labels 0 to 9 in turn."""
     draw = np.random.default_rng(0)
     for name in ("mnist", "fashion_mnist"):
-        for file, n in zip(NAMES, (40, 40, 10, 10), strict=True):
+        for file, n in zip(IDX_NAMES, (40, 40, 10, 10), strict=True):
             values = draw.integers(0, 256, (n, 28, 28)) if "images" in file else np.arange(n) % 10
             put(made / name / file, idx(values))
     return made
@@ -42,7 +42,7 @@ def test_three_clients_with_one_class_each(fashion):
 
 @pytest.mark.data
 def test_pixels_are_standardised_with_all_training_images(fashion):
-    x, y, tested = read_set(FASHION_LAYOUT)
+    x, y, tested = read_idx_set(FASHION_LAYOUT)
     assert np.bincount(y[~tested]).tolist() == [6000] * 10
     assert np.bincount(y[tested]).tolist() == [1000] * 10
     few = x[:, ::9, ::9]  # some pixels, at the dark border and inside
@@ -89,11 +89,11 @@ def test_the_default_federation_of_a_small_set(toy):
 
 def test_pixels():
     x = np.array([[[0, 255]], [[0, 1]]], np.uint8)
-    assert scaled(x, "bytes") is x
-    np.testing.assert_allclose(scaled(x, "unit"), x / 255)
-    np.testing.assert_allclose(scaled(x, "standard"), [[[0, 127 / 127.001]], [[0, -127 / 127.001]]], rtol=1e-6)
+    assert scale_pixels(x, "bytes") is x
+    np.testing.assert_allclose(scale_pixels(x, "unit"), x / 255)
+    np.testing.assert_allclose(scale_pixels(x, "standard"), [[[0, 127 / 127.001]], [[0, -127 / 127.001]]], rtol=1e-6)
     with pytest.raises(ValueError, match="pixels must be one of bytes, unit, standard, got 'float'"):
-        scaled(x, "float")
+        scale_pixels(x, "float")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_pixels():
         (gzip.compress(b""), "found nothing"),
         (idx(np.zeros((3, 2)))[:-9], "not a whole gzip file"),
         (b"plain", "not a whole gzip file"),
-        (gzip.compress(gzip.decompress(idx(np.zeros((3, 2))))[:-1]), "says it holds 3 x 2 bytes, but 5 follow"),
+        (gzip.compress(gzip.decompress(idx(np.zeros((3, 2))))[:-1]), "must hold 3 x 2 bytes, as its header says, got 5"),
     ],
     ids=["another kind", "empty", "cut off", "not gzip", "too short"],  # gzip writes the time: contents would make other ids each second
 )
@@ -113,6 +113,6 @@ def test_broken_idx_files(tmp_path, content, sentence):
 
 
 def test_images_without_labels_are_refused(toy):
-    put(data_folder() / "mnist" / NAMES[1], idx(np.zeros(39)))
+    put(data_folder() / "mnist" / IDX_NAMES[1], idx(np.zeros(39)))
     with pytest.raises(DataError, match=r"one image per label, got shape \(40, 28, 28\) for 39 labels"):
         mnist()

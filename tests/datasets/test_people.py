@@ -12,7 +12,7 @@ from evenly.data.splits import SPLITS
 from evenly.datasets import DATASETS, DataError, Sizes, adult_sex, compas
 from evenly.datasets.adult import SEXES, read_people
 from evenly.datasets.compas import USED
-from evenly.datasets.dealing import draw_central, standardised
+from evenly.datasets.partitioning import draw_central, standardise
 from tests.datasets.making import put
 from tests.datasets.real_data import need
 from tests.datasets.test_adult import row
@@ -181,7 +181,7 @@ def test_propublicas_filters_and_doubled_columns(made):
 
 def test_a_compas_file_without_a_column_is_named(made):
     put(made / "compas/compas-scores-two-years.csv", table_of([person()], tuple(c for c in USED if c != "race")))
-    with pytest.raises(DataError, match="the header must name race, and does not"):
+    with pytest.raises(DataError, match="the header must name race, but it does not"):
         compas()
 
 
@@ -212,5 +212,5 @@ def test_wrong_settings_are_named(settings, sentence, made):
 
 
 def test_a_constant_column_is_only_centred():
-    x = standardised(np.array([[1.0, 5.0], [3.0, 5.0], [9.0, 6.0]]), np.array([0, 1]))
+    x = standardise(np.array([[1.0, 5.0], [3.0, 5.0], [9.0, 6.0]]), np.array([0, 1]))
     np.testing.assert_allclose(x, [[-1, 0], [1, 0], [7, 1]])

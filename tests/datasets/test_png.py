@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenly.datasets.files import DataError
-from evenly.datasets.formats import decode
+from evenly.datasets.formats import decode_png
 from tests.datasets.making import png
 
 
@@ -25,13 +25,13 @@ def noise(height: int, width: int, channels: int, seed: int = 0) -> np.ndarray:
 )
 def test_any_filters_are_undone(height, width, filters, seed):
     pixels = noise(height, width, 3, seed)
-    (found,) = decode([png(pixels, filters)])
+    (found,) = decode_png([png(pixels, filters)])
     np.testing.assert_array_equal(found, pixels)
 
 
 def test_a_batch_of_pictures_with_different_filters_and_colours():
     rgb, other, gray, clear = noise(8, 8, 3), noise(8, 8, 3, 1), noise(8, 8, 1), noise(8, 8, 4)
-    found = decode([png(rgb, [4]), png(gray, [1, 3]), png(other, [0, 1, 2, 3, 4]), png(clear, [2]), png(clear[..., [0, 3]], [3])])
+    found = decode_png([png(rgb, [4]), png(gray, [1, 3]), png(other, [0, 1, 2, 3, 4]), png(clear, [2]), png(clear[..., [0, 3]], [3])])
     np.testing.assert_array_equal(found[0], rgb)
     np.testing.assert_array_equal(found[1], np.repeat(gray, 3, axis=2))
     np.testing.assert_array_equal(found[2], other)
@@ -41,7 +41,7 @@ def test_a_batch_of_pictures_with_different_filters_and_colours():
 
 def test_a_palette_is_looked_up():
     palette, chosen = noise(16, 1, 3)[:, 0], noise(5, 4, 1) % 16
-    (found,) = decode([png(chosen, [0, 4], palette)])
+    (found,) = decode_png([png(chosen, [0, 4], palette)])
     np.testing.assert_array_equal(found, palette[chosen[..., 0]])
 
 
@@ -56,12 +56,12 @@ def test_a_palette_is_looked_up():
 )
 def test_damage_is_noticed(damage, sentence):
     with pytest.raises(DataError, match=sentence):
-        decode([damage(png(noise(6, 6, 3), [1]))])
+        decode_png([damage(png(noise(6, 6, 3), [1]))])
 
 
 def test_pictures_of_different_sizes_are_refused():
     with pytest.raises(DataError, match="same size, got 5 x 4 and 4 x 5"):
-        decode([png(noise(4, 5, 3), [0]), png(noise(5, 4, 3), [0])])
+        decode_png([png(noise(4, 5, 3), [0]), png(noise(5, 4, 3), [0])])
 
 
 def test_sixteen_bits_are_refused():
@@ -69,4 +69,4 @@ def test_sixteen_bits_are_refused():
     content[24] = 16  # bit depth, then its chunk's checksum
     content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
     with pytest.raises(DataError, match="8 bits per channel, not interlaced; got 16 bits"):
-        decode([bytes(content)])
+        decode_png([bytes(content)])

@@ -84,7 +84,7 @@ def test_label_bias_alone_changes_labels_only():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"clients": 0}, "clients must be between 1 and the rows that are not test rows, 8000, got 0"),
+        ({"clients": 0}, "clients must be between 1 and the rows outside the test set, 8000, got 0"),
         ({"features": 1}, "features must be at least 2, got 1"),
         ({"share": 0}, "share must be between 0 and 1, got 0"),
         ({"share": 0.6, "skew": 1.0}, r"share \* \(1 \+ skew\) must be at most 1, got 1.2"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenly.datasets import DataError, MissingData, Sizes, femnist, sent140, stackoverflow
-from evenly.datasets.formats import numbers, split_words, table, vocabulary
+from evenly.datasets.formats import pad_texts, split_words, vocabulary, word_numbers
 from tests.datasets.making import leaf, put
 
 
@@ -37,9 +37,9 @@ def test_writers_from_several_files_get_their_bytes_back(made):
 @pytest.mark.parametrize(
     "user, sentence",
     [
-        (([[0.5] * 784], [3]), "must be 784 numbers byte / 255; writer 'w' has others"),
+        (([[0.5] * 784], [3]), "must be 784 numbers byte / 255; writer 'w' has other values"),
         (([[0.0] * 783], [3]), "must be 784 numbers"),
-        (([[0.0] * 784], [62]), "labels must be whole numbers from 0 to 61; writer 'w' has others"),
+        (([[0.0] * 784], [62]), "labels must be whole numbers from 0 to 61; writer 'w' has other values"),
     ],
 )
 def test_other_pictures_are_refused(made, user, sentence):
@@ -54,7 +54,7 @@ def test_words_are_cut_counted_and_padded():
     words = vocabulary(texts, 3)
     assert words == ("(padding)", "(unknown)", "a", "dog", "!")  # ties by name: "!" before ","
     assert vocabulary(reversed(texts), 3) == words
-    found = table(numbers(texts, words), 4)
+    found = pad_texts(word_numbers(texts, words), 4)
     assert found.tolist() == [[1, 2, 3, 1], [2, 1, 0, 0], [0, 0, 0, 0]]
     assert found.dtype == np.int32
 
@@ -73,10 +73,10 @@ def test_tweets_by_user(made):
 
 def test_other_tweets_are_refused(made):
     put(made / "sent140/all_data.json", leaf({"ann": (["just text"], [1])}))
-    with pytest.raises(DataError, match=r"a tweet must be \[id, date, query, user, text\]; user 'ann' has others"):
+    with pytest.raises(DataError, match=r"a tweet must be \[id, date, query, user, text\]; user 'ann' has other values"):
         sent140()
     put(made / "sent140/all_data.json", leaf({"ann": (tweets("hi")[0], [4])}))
-    with pytest.raises(DataError, match="labels must be 0 or 1; user 'ann' has others"):
+    with pytest.raises(DataError, match="labels must be 0 or 1; user 'ann' has other values"):
         sent140()
 
 

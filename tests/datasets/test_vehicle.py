@@ -55,7 +55,7 @@ def test_the_full_set_says_what_is_missing(made):
         (leaf({"a": sensor(4)})[:-9], "is not whole JSON"),
         (json.dumps({"users": []}).encode(), "must be a LEAF file, an object with users, num_samples and user_data"),
         (leaf({"a": sensor(4)}).replace(b'"num_samples": [4]', b'"num_samples": [5]'), "user 'a' must have 5 samples .* got 4 x and 4 y"),
-        (leaf({"a": sensor(4)}).replace(b'"users": ["a"]', b'"users": ["b"]'), "must be of the same users"),
+        (leaf({"a": sensor(4)}).replace(b'"users": ["a"]', b'"users": ["b"]'), "must list the same users"),
         (leaf({"a": ([[0.0] * 99] * 4, [1, 1, -1, 1])}), r"must have 100 finite features per sample, got an array of shape \(4, 99\)"),
         (leaf({"a": ([[0.0] * 100] * 4, [1, 1, 0, 1])}), "labels must be -1 or .1, sensor 'a' has 0"),
         (leaf({"a": ([[0.0] * 99 + [float("nan")]] * 2, [1, -1])}), "100 finite features"),

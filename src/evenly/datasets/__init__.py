@@ -1,4 +1,4 @@
-"""Data sets, a module for each family. `DATASETS` holds a card for each, by name. Only this folder touches the network."""
+"""Data sets, one module per family. `DATASETS` has a card for each, by name. Only this package uses the network."""
 
 from evenly.datasets.acs_income import CARD as _ACS_INCOME
 from evenly.datasets.acs_income import acs_income
@@ -59,5 +59,13 @@ DATASETS: dict[str, DatasetCard] = {
 
 
 def register(card: DatasetCard, *, replace: bool = False) -> None:
-    """Add a data set of your own, so that it can be named like any other."""
+    """Register a data set of your own under the name on its card, for commands and experiment files.
+
+    Args:
+        card: Name, loader and description of the data set.
+        replace: Replace a data set of the same name instead of raising an error.
+
+    Raises:
+        ValueError: If the name is taken and `replace` is false.
+    """
     add("data set", DATASETS, card, replace=replace)

@@ -10,7 +10,6 @@ import numpy as np
 from evenly.data import Rows, natural
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Groups, Sensitive, cross
-from evenly.datasets.dealing import standardised
 from evenly.datasets.files import (
     Content,
     DataError,
@@ -19,11 +18,12 @@ from evenly.datasets.files import (
     Layout,
     MissingData,
     Sizes,
+    checked_files,
     missing_sentence,
-    place,
+    path_of,
     read_once,
-    use,
 )
+from evenly.datasets.partitioning import standardise
 from evenly.notation import unknown
 from evenly.randomness import Draws
 from evenly.records import replace, require
@@ -31,7 +31,7 @@ from evenly.records import replace, require
 # The files of ACSIncome: one table per US state, from a public repository or, for those who have it, from the Census Bureau.
 #
 # FeDa4Fair (Heilmann et al. 2025) publishes the rows that folktables makes of the 2018 census sample, one CSV file a state. Only the
-# states that it left as they were are taken here; it thinned 12 others on purpose, and CA, FL, NY and TX are too large for the place
+# states that it left as they were are taken here; it thin_targets 12 others on purpose, and CA, FL, NY and TX are too large for the place
 # where these were found.
 
 FOLDER = "acs_income_2018"
@@ -105,11 +105,11 @@ LAYOUTS: tuple[Layout, ...] = (tuple(PLAIN.values()), tuple(PACKED.values()))
 
 
 def census_file(state: str) -> DataFile:
-    """The Census Bureau's own file of a state's people, which comes in csv_p<state>.zip."""
+    """Return the Census Bureau's file of a state's people, which is in csv_p<state>.zip."""
     name = f"psam_p{CODES[state]:02d}.csv"
     page = "https://www2.census.gov/programs-surveys/acs/data/pums/2018/1-Year/"
-    how = f"unpack {name} from {page}csv_p{state.lower()}.zip (2018, 1-year, people)."
-    return DataFile(path=f"{FOLDER}/{name}", what=f"census sample 2018, people of {state}", by_hand=how, dataset="acs-income")
+    by_hand = f"unpack {name} from {page}csv_p{state.lower()}.zip (2018, 1-year, people)."
+    return DataFile(path=f"{FOLDER}/{name}", what=f"census sample 2018, people of {state}", by_hand=by_hand, dataset="acs-income")
 
 
 # Rows of ACSIncome from a state's file: FeDa4Fair's, or the Census Bureau's own with folktables' filters.
@@ -122,7 +122,7 @@ EMPTY = -1  # stands for a cell without a number, as in folktables
 
 @read_once
 def read_published(path: Path) -> np.ndarray:
-    """The columns of FeDa4Fair's CSV file, packed or not, float32 [columns, rows]; income is 0 or 1."""
+    """Return the columns of FeDa4Fair's CSV file, packed or not, float32 [columns, rows]. Income is 0 or 1."""
     content = path.read_bytes()
     header, _, body = (bz2.decompress(content) if path.suffix == ".bz2" else content).partition(b"\n")
     if header.strip().decode("utf-8", "replace").split(",") != list(COLUMNS):
@@ -136,9 +136,10 @@ def read_published(path: Path) -> np.ndarray:
 
 @read_once
 def read_census(path: Path) -> np.ndarray:
-    """The same columns of the Census Bureau's file of a state's people, filtered as folktables does, float32 [columns, rows].
+    """Return the same columns of the Census Bureau's file of a state's people, float32 [columns, rows].
 
-    Kept are people older than 16 with an income above 100 dollars, working hours and a sampling weight of at least 1.
+    The filters are those of folktables: people older than 16 with an income above 100 dollars, working hours and a sampling weight
+    of at least 1.
     """
     used = (*COLUMNS, "PWGTP")
     with open(path, newline="", encoding="utf-8-sig") as stream:
@@ -146,15 +147,15 @@ def read_census(path: Path) -> np.ndarray:
         header = next(lines, [])
         absent = [name for name in used if name not in header]
         if absent:
-            raise DataError(f"{path}: the header must name {', '.join(absent)}, and does not. It must be a 2018 file of people.")
+            raise DataError(f"{path}: the header must name {', '.join(absent)}, but it does not. Use a 2018 file of people.")
         places = [header.index(name) for name in used]
         people = [[float(line[place] or EMPTY) for place in places] for line in lines if line]
     table: dict[str, np.ndarray] = dict(zip(used, np.array(people, np.float32).reshape(-1, len(used)).T, strict=True))
-    kept = (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
+    adults = (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
     table["PINCP"] = table["PINCP"] > 50_000
     table["MAR"] = np.where(table["MAR"] == 1, 1, 2)
     table["RAC1P"] = RACE_CODES[table["RAC1P"].astype(int)]
-    return np.stack([table[name][kept] for name in COLUMNS]).astype(np.float32)
+    return np.stack([table[name][adults] for name in COLUMNS]).astype(np.float32)
 
 
 # ACSIncome 2018: income above 50,000 dollars from the US census sample; every state is a client.
@@ -198,20 +199,19 @@ def acs_income(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """One client per state ("AL,CO" or a list; "": all), 80/10/10 training, validation and test rows each.
+    """Return one client per state ("AL,CO" or a list; "": all), with 80/10/10 training, validation and test rows.
 
-    `rows_per_state` keeps so many rows of each state, drawn by `seed` (0: all). `sensitive` is "sex", "race" or "sex,race"
-    (intersections; unprivileged are then the women). `races` are 2, White people and all others, or the 5 of the files; all but
-    White people are unprivileged. `source` "census" reads the Census Bureau's files. `drop_sensitive` takes the sensitive
-    columns out of the features.
+    `rows_per_state` rows of each state are drawn by `seed` (0: all). `sensitive` is "sex", "race" or "sex,race" (intersections, with
+    women as the unprivileged group). `races` is 2, White people and all others, or the 5 of the files; all but White people are
+    unprivileged. `source` "census" reads the Census Bureau's files. `drop_sensitive` removes the sensitive columns from the features.
     """
     if sensitive not in SENSITIVE:
         raise unknown("sensitive column", sensitive, SENSITIVE)
     require(races in (2, len(RACES)), f"acs-income: races must be 2 or {len(RACES)}, got {races}.")
     require(rows_per_state >= 0, f"acs-income: rows_per_state must be at least 0 (0: all rows), got {rows_per_state}.")
-    names = chosen_states(states, source)
+    names = select_states(states, source)
     draws = Draws(seed, "rows")
-    tables = [_some(read_state(name, source), rows_per_state, draws.at(CODES[name])) for name in names]
+    tables = [_sample(read_state(name, source), rows_per_state, draws.at(CODES[name])) for name in names]
     table = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
     owner = np.repeat(np.arange(len(names)), [t.shape[1] for t in tables])
     blank = np.zeros((len(owner), 1), np.float32)
@@ -220,35 +220,35 @@ def acs_income(
     return replace(federation, x=features(table, sensitive if drop_sensitive else "", federation.train.rows))
 
 
-def chosen_states(states: str | Sequence[str], source: str) -> list[str]:
-    """The states asked for, in order; without any, all that the source has (of the Census Bureau's: whose files are here)."""
+def select_states(states: str | Sequence[str], source: str) -> list[str]:
+    """Return the given states in order. Without any, return all states of the source (for the Census Bureau: those with a file)."""
     if source not in SOURCES:
         raise unknown("source", source, SOURCES)
-    known = PLAIN if source == "feda4fair" else CODES
-    given = [word.strip() for word in states.split(",") if word.strip()] if isinstance(states, str) else list(states)
-    for name in given:
-        if name not in known:
-            raise unknown("state", str(name), known)
-    if given or source == "feda4fair":
-        return sorted(set(given)) or list(known)
-    here = [name for name in known if place(census_file(name)).is_file()]
-    if not here:
+    every = PLAIN if source == "feda4fair" else CODES
+    names = [word.strip() for word in states.split(",") if word.strip()] if isinstance(states, str) else list(states)
+    for name in names:
+        if name not in every:
+            raise unknown("state", str(name), every)
+    if names or source == "feda4fair":
+        return sorted(set(names)) or list(every)
+    present = [name for name in every if path_of(census_file(name)).is_file()]
+    if not present:
         raise MissingData(missing_sentence(census_file("AL")))
-    return sorted(here)
+    return sorted(present)
 
 
 def read_state(name: str, source: str) -> np.ndarray:
-    """A state's rows as numbers, [columns, rows]."""
+    """Return a state's rows as numbers, [columns, rows]."""
     if source == "census":
-        _, (path,) = use(((census_file(name),),))
+        _, (path,) = checked_files(((census_file(name),),))
         return read_census(path)
-    _, (path,) = use(((PLAIN[name],), (PACKED[name],)))
+    _, (path,) = checked_files(((PLAIN[name],), (PACKED[name],)))
     return read_published(path)
 
 
 def features(table: dict[str, np.ndarray], dropped: str, training: np.ndarray) -> np.ndarray:
-    """The features, float32 [rows, 57] or fewer; a code that no class begins with or below is none of its column's classes."""
-    columns: list[np.ndarray] = [standardised(np.stack([table[name] for name in NUMBERS], axis=1), training), (table["MAR"] == 1)[:, None]]
+    """Return the features, float32 [rows, 57] or fewer. A code below the first class of its column belongs to no class."""
+    columns: list[np.ndarray] = [standardise(np.stack([table[name] for name in NUMBERS], axis=1), training), (table["MAR"] == 1)[:, None]]
     columns += [] if "sex" in dropped else [(table["SEX"] == 2)[:, None]]
     for name, first in FIRST.items():
         if not (name == "RAC1P" and "race" in dropped):
@@ -269,7 +269,7 @@ def _groups(table: dict[str, np.ndarray], sensitive: str, races: int) -> Groups:
     return groups._replace(unprivileged=others) if sensitive == "race" else groups
 
 
-def _some(table: np.ndarray, most: int, draw: np.random.Generator) -> np.ndarray:
+def _sample(table: np.ndarray, most: int, draw: np.random.Generator) -> np.ndarray:
     rows = table.shape[1]
     return table[:, np.sort(draw.permutation(rows)[:most])] if 0 < most < rows else table
 

@@ -1,4 +1,4 @@
-"""Adult (census income), with natural clients (q-FFL) and dealt to clients by partitions (the thesis)."""
+"""Adult (census income), with natural clients (q-FFL) and partitioned among invented clients (the thesis)."""
 
 import functools
 from pathlib import Path
@@ -10,8 +10,8 @@ from evenly.data import Rows, official
 from evenly.data.encoding import TableColumn
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Sensitive, cross, groups_of
-from evenly.datasets.dealing import PeopleDealing, deal_people, standardised
-from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, read_once, stamp, use
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, checked_files, read_once, stamp
+from evenly.datasets.partitioning import PeoplePartition, partition_people, standardise
 from evenly.notation import unknown
 from evenly.records import require
 
@@ -29,7 +29,7 @@ COLUMNS = (
 CATEGORICAL = ("workclass", "education", "marital-status", "occupation", "relationship", "race", "sex", "native-country")
 LABELS = ("<=50K", ">50K")
 CLIENTS = ("PhD", "non-PhD")
-SENSITIVE = {"sex": "Female", "race": "Black"}  # and who is unprivileged
+SENSITIVE = {"sex": "Female", "race": "Black"}  # column: unprivileged value
 UNKNOWN = "?"
 
 URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
@@ -50,13 +50,13 @@ LAYOUT = (
 
 
 def adult(*, sensitive: str = "", valid: float = 0.1, split_seed: int = 0) -> Federation:
-    """Two clients, PhD and non-PhD. `sensitive` ("sex" or "race") makes that column the groups; it stays a feature.
+    """Return two clients, PhD and non-PhD. `sensitive` ("sex" or "race") is the column of the groups; it stays a feature.
 
-    Unprivileged are women, or Black people.
+    Women or Black people are the unprivileged group.
     """
     if sensitive and sensitive not in SENSITIVE:
         raise unknown("sensitive column", sensitive, SENSITIVE)
-    _, paths = use((LAYOUT,))
+    _, paths = checked_files((LAYOUT,))
     tables = [read_adult(path) for path in paths]
     table = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS}
     tested = np.repeat([False, True], [len(t["income"]) for t in tables])
@@ -69,7 +69,7 @@ def adult(*, sensitive: str = "", valid: float = 0.1, split_seed: int = 0) -> Fe
 
 @read_once
 def read_adult(path: Path) -> dict[str, np.ndarray]:
-    """The columns of adult.data or adult.test, as words; test labels lose their full stop."""
+    """Return the columns of adult.data or adult.test as words, without the full stop after test labels."""
     lines = path.read_text(encoding="ascii").splitlines()
     rows = [line.split(", ") for line in lines if line.strip() and not line.startswith("|")]
     for number, row in enumerate(rows, 1):
@@ -80,7 +80,7 @@ def read_adult(path: Path) -> dict[str, np.ndarray]:
 
 
 def one_hot(table: dict[str, np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """0/1 features of the categorical columns, float32 [rows, 99], and their names `column=category`."""
+    """Return 0/1 features of the categorical columns, float32 [rows, 99], and their names `column=category`."""
     features, names = [], []
     for column in CATEGORICAL:
         categories = [c for c in np.unique(table[column]) if c != UNKNOWN]
@@ -136,45 +136,45 @@ def adult_sex(
     seed: int = -1,
     split_seed: int = 0,
 ) -> Federation:
-    """People dealt to clients by a partition of `evenly.data`; the share `test` of all is a central test set.
+    """Partition people among clients by a partition of `evenly.data`. The share `test` of all people is a central test set.
 
-    `alpha` and `min_samples` are for the Dirichlet partitions, `concentration` for "ratio-dirichlet", `coverage` and
-    `count_rule` for the coverage ones. `clients` 0 is 5, or what the coverage gives. A share `valid` of each client's rows
-    validates. `seed` draws the partition; -1 draws another one for every split, as the study does. `drop_sensitive` takes
-    sex out of the features. As E2FL has it, `unknown` "drop" leaves out people of whom something is not known, and with
-    `official_test` the central test set is the file that was published as one, not a share of all.
+    `alpha` and `min_samples` are for the Dirichlet partitions, `concentration` for "ratio-dirichlet", `coverage` and `count_rule`
+    for the coverage partitions. `clients` 0 means 5, or the number that follows from the coverage. A share `valid` of each client's
+    rows is used for validation. `seed` draws the partition; -1 draws another one for every split, as in the study. `drop_sensitive`
+    removes sex from the features. For E2FL, `unknown` "drop" excludes people with unknown values, and `official_test` makes the
+    published test file the central test set.
     """
     people = read_people(unknown)
     blank = np.zeros((len(people.income), 1), np.float32)
     rows = Rows(blank, people.income, LABELS, f"adult-sex {partition}").grouped(cross([Sensitive("sex", SEXES, people.sex)]))
-    how = PeopleDealing(
+    split = PeoplePartition(
         partition=partition, clients=clients, alpha=alpha, concentration=concentration, min_samples=min_samples, coverage=coverage,
         count_rule=count_rule, test=test, valid=valid, seed=seed,
     )  # fmt: skip
-    kept = [not (drop_sensitive and name.startswith("sex=")) for name in people.names]
+    used = [not (drop_sensitive and name.startswith("sex=")) for name in people.names]
 
     def features(training: np.ndarray) -> np.ndarray:
-        return np.concatenate([people.words[:, kept], standardised(people.numbers, training)], axis=1)
+        return np.concatenate([people.words[:, used], standardise(people.numbers, training)], axis=1)
 
     central = np.flatnonzero(people.tested).astype(np.int32) if official_test else None
-    return deal_people(rows, how, features, split_seed=split_seed, central=central)
+    return partition_people(rows, split, features, split_seed=split_seed, central=central)
 
 
 class AdultPeople(NamedTuple):
-    """Both files as numbers. The arrays are shared between loads and cannot be written to."""
+    """Both files as numbers. The arrays are shared between loads and read-only."""
 
     income: np.ndarray  # int32 [people] 1: above 50,000 dollars
     sex: np.ndarray  # int32 [people] codes of SEXES
-    tested: np.ndarray  # bool [people] whether they are of the test file
+    tested: np.ndarray  # bool [people] whether they are in the test file
     words: np.ndarray  # float32 [people, categories] 0 or 1
     names: tuple[str, ...]  # of the categories, `column=category`
     numbers: np.ndarray  # float64 [people, numbers]
 
 
 def read_people(unknown: str = "commonest") -> AdultPeople:
-    """Unknown values are replaced by their column's commonest (the first in order if two tie), or people who have one are dropped."""
+    """Read both files. Replace unknown values by the most frequent of their column (the first if tied), or drop people with one."""
     require(unknown in ("commonest", "drop"), f"adult-sex: unknown must be 'commonest' or 'drop', got {unknown!r}.")
-    _, paths = use((LAYOUT,))
+    _, paths = checked_files((LAYOUT,))
     return _people(unknown, tuple(paths), tuple(stamp(path) for path in paths))
 
 
@@ -184,8 +184,8 @@ def _people(unknown: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -
     table = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS if name != "fnlwgt"}
     tested = np.repeat([False, True], [len(t["income"]) for t in tables])
     if unknown == "drop":
-        known = np.all([table[name] != UNKNOWN for name in CATEGORICAL], axis=0)
-        table, tested = {name: column[known] for name, column in table.items()}, tested[known]
+        filled = np.all([table[name] != UNKNOWN for name in CATEGORICAL], axis=0)
+        table, tested = {name: column[filled] for name, column in table.items()}, tested[filled]
     for name in CATEGORICAL:
         words, counts = np.unique(table[name][table[name] != UNKNOWN], return_counts=True)
         if len(words):

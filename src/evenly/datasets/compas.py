@@ -11,6 +11,7 @@ they are another model's answer.
 """
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ import numpy as np
 from evenly.data import Rows
 from evenly.data.federation import Federation
 from evenly.data.sensitive import Sensitive, cross
-from evenly.datasets.dealing import PeopleDealing, deal_people, standardised
-from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, use
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, checked_files
+from evenly.datasets.partitioning import PeoplePartition, partition_people, standardise
 from evenly.notation import unknown
 
 NUMBERS = ("age", "priors_count", "juv_fel_count", "juv_misd_count", "juv_other_count")
@@ -63,34 +64,33 @@ def compas(
     seed: int = -1,
     split_seed: int = 0,
 ) -> Federation:
-    """People dealt to clients by a partition of `evenly.data`; the share `test` of all is a central test set.
+    """Partition people among clients by a partition of `evenly.data`. The share `test` of all people is a central test set.
 
-    `sensitive` is "sex", "race" or "sex,race" (intersections; unprivileged are then the men). `favourable` says which label is
-    number 1 and wanted. The other settings are those of `adult_sex`.
+    `sensitive` is "sex", "race" or "sex,race" (intersections, with men as the unprivileged group). `favourable` is the favourable
+    label, which gets the number 1. The other settings are those of `adult_sex`.
     """
     if sensitive not in SENSITIVE:
         raise unknown("sensitive column", sensitive, SENSITIVE)
     if favourable not in FAVOURABLE:
         raise unknown("favourable label", favourable, FAVOURABLE)
-    _, (path,) = use((LAYOUT,))
+    _, (path,) = checked_files((LAYOUT,))
     table = read_compas(path)
     sex, race = (Sensitive(name, values, _codes(table[name], values)) for name, values in (("sex", SEXES), ("race", RACES)))
-    chosen = [part for part in (sex, race) if part.name in sensitive.split(",")]
-    returned = (table["two_year_recid"] == "1").astype(np.int32)
-    y = returned if favourable == "recidivism" else 1 - returned
-    rows = Rows(np.zeros((len(y), 1), np.float32), y, FAVOURABLE[favourable], f"compas {partition}").grouped(cross(chosen, chosen[0].name))
-    how = PeopleDealing(
+    columns = [part for part in (sex, race) if part.name in sensitive.split(",")]
+    y = ((table["two_year_recid"] == "1") == (favourable == "recidivism")).astype(np.int32)
+    rows = Rows(np.zeros((len(y), 1), np.float32), y, FAVOURABLE[favourable], f"compas {partition}")
+    rows = rows.grouped(cross(columns, columns[0].name))
+    split = PeoplePartition(
         partition=partition, clients=clients, alpha=alpha, concentration=concentration, min_samples=min_samples, coverage=coverage,
         count_rule=count_rule, test=test, valid=valid, seed=seed,
     )  # fmt: skip
-    return deal_people(
-        rows, how, lambda training: _features(table, sex, race, sensitive if drop_sensitive else "", training), split_seed=split_seed
-    )
+    features = partial(_features, table, sex, race, sensitive if drop_sensitive else "")
+    return partition_people(rows, split, features, split_seed=split_seed)
 
 
 def _features(table: dict[str, np.ndarray], sex: Sensitive, race: Sensitive, dropped: str, training: np.ndarray) -> np.ndarray:
     columns = [
-        standardised(np.stack([table[name].astype(np.float64) for name in NUMBERS], axis=1), training),
+        standardise(np.stack([table[name].astype(np.float64) for name in NUMBERS], axis=1), training),
         (table["c_charge_degree"] == "F")[:, None],
     ]
     columns += [] if "sex" in dropped else [(sex.codes == 0)[:, None]]
@@ -99,13 +99,13 @@ def _features(table: dict[str, np.ndarray], sex: Sensitive, race: Sensitive, dro
 
 
 def read_compas(path: Path) -> dict[str, np.ndarray]:
-    """The used columns of the people whom ProPublica's filters keep, as words. Of two columns with one name the first counts."""
+    """Return the used columns, as words, of the people whom ProPublica's filters keep. Of two columns with one name the first is read."""
     with open(path, newline="", encoding="utf-8") as stream:
         lines = csv.reader(stream)
         header = next(lines, [])
         absent = [name for name in USED if name not in header]
         if absent:
-            raise DataError(f"{path}: the header must name {', '.join(absent)}, and does not. Get the file from ProPublica again.")
+            raise DataError(f"{path}: the header must name {', '.join(absent)}, but it does not. Get the file from ProPublica again.")
         places = [header.index(name) for name in USED]
         people = [[line[place] for place in places] for line in lines if len(line) == len(header)]
     table = dict(zip(USED, np.array(people).reshape(-1, len(USED)).T, strict=True))
@@ -115,7 +115,7 @@ def read_compas(path: Path) -> dict[str, np.ndarray]:
 
 
 def _codes(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:
-    """Numbers into `values`; a word that is not among them counts as the last."""
+    """Return the index of each word in `values`. Other words count as the last value."""
     return np.array([values.index(word) if word in values else len(values) - 1 for word in words], np.int32)
 
 

@@ -7,22 +7,22 @@ import struct
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenly.datasets.files import Content, DataError, DataFile, Layout, MissingData, missing_sentence, place, use
+from evenly.datasets.files import Content, DataError, DataFile, Layout, MissingData, checked_files, missing_sentence, path_of
 
 # The IDX format of MNIST and Fashion-MNIST: a big-endian header, then bytes.
 
 MAGIC = 0x08  # unsigned bytes
-NAMES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+IDX_NAMES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The array in a gzipped IDX file of bytes."""
+    """Return the array in a gzipped IDX file of bytes."""
     try:
         with gzip.open(path, "rb") as stream:
             raw = stream.read()
@@ -34,12 +34,12 @@ def read_idx(path: Path) -> np.ndarray:
     shape = tuple(np.frombuffer(raw, ">u4", axes, 4).tolist())
     values = np.frombuffer(raw, np.uint8, offset=4 + 4 * axes)
     if len(values) != np.prod(shape):
-        raise DataError(f"{path} says it holds {' x '.join(map(str, shape))} bytes, but {len(values)} follow. Get it again.")
+        raise DataError(f"{path} must hold {' x '.join(map(str, shape))} bytes, as its header says, got {len(values)}. Get it again.")
     return values.reshape(shape)
 
 
 def idx_layout(name: str, what: str, sums: tuple[tuple[int, str], ...], bases: tuple[str, ...]) -> tuple[DataFile, ...]:
-    """The four files of an MNIST-like data set."""
+    """Return the four files of a data set in the layout of MNIST."""
     kinds = ("training images", "training labels", "test images", "test labels")
     return tuple(
         DataFile(
@@ -48,13 +48,13 @@ def idx_layout(name: str, what: str, sums: tuple[tuple[int, str], ...], bases: t
             contents=(Content(f"sha256:{digest}", size),),
             urls=tuple(f"{base}{file}" for base in bases),
         )
-        for file, kind, (size, digest) in zip(NAMES, kinds, sums, strict=True)
+        for file, kind, (size, digest) in zip(IDX_NAMES, kinds, sums, strict=True)
     )
 
 
-def read_set(layout: tuple[DataFile, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Images uint8 [n, 28, 28, 1], labels, and which are official test images. Training images come first."""
-    _, paths = use((layout,))
+def read_idx_set(layout: tuple[DataFile, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return images uint8 [n, 28, 28, 1], labels, and a mask of the official test images. Training images come first."""
+    _, paths = checked_files((layout,))
     train_x, train_y, test_x, test_y = (read_idx(path) for path in paths)
     for images, labels, path in ((train_x, train_y, paths[0]), (test_x, test_y, paths[2])):
         if images.ndim != 3 or len(images) != len(labels):
@@ -72,7 +72,7 @@ HOME = "https://github.com/TalwalkarLab/leaf"
 
 
 class User(NamedTuple):
-    """One user's examples as the file gives them."""
+    """One user's examples, as in the file."""
 
     name: str
     x: list[Any]
@@ -80,7 +80,7 @@ class User(NamedTuple):
 
 
 def leaf_file(name: str, what: str, *, first: str = "all_data.json") -> DataFile:
-    """What is missing when a LEAF data set has no file: its first."""
+    """Return the first file of a LEAF data set, which stands for all of them where they are missing."""
     return DataFile(
         path=f"{name}/{first}",
         what=what,
@@ -89,8 +89,8 @@ def leaf_file(name: str, what: str, *, first: str = "all_data.json") -> DataFile
 
 
 def leaf_paths(file: DataFile) -> list[Path]:
-    """Every all_data*.json of the data set, gzipped or not, in order."""
-    folder = place(file).parent
+    """Return every all_data*.json of the data set, gzipped or not, in order."""
+    folder = path_of(file).parent
     paths = sorted(path for path in folder.glob("all_data*.json*") if path.name.endswith((".json", ".json.gz")))
     if not paths:
         raise MissingData(missing_sentence(file))
@@ -98,7 +98,7 @@ def leaf_paths(file: DataFile) -> list[Path]:
 
 
 def read_leaf(paths: list[Path]) -> Iterator[User]:
-    """Every user of every file, in the files' order."""
+    """Yield every user of every file, in the order of the files."""
     for path in paths:
         content = read_json(path)
         _check_keys(path, content)
@@ -114,7 +114,7 @@ def read_leaf(paths: list[Path]) -> Iterator[User]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, gzipped or not."""
+    """Return the content of a JSON file, gzipped or not."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
             return json.load(stream)
@@ -129,7 +129,7 @@ def _check_keys(path: Path, content: Any) -> None:
     users, data = content["users"], content["user_data"]
     if len(users) != len(content["num_samples"]) or sorted(users) != sorted(data):
         raise DataError(
-            f"{path}: users, num_samples and user_data must be of the same users, got {len(users)} users and {len(data)} in data."
+            f"{path}: users, num_samples and user_data must list the same users, got {len(users)} users and {len(data)} in data."
         )
 
 
@@ -144,7 +144,7 @@ CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # colour type -> bytes per pixel
 
 
 class Picture(NamedTuple):
-    """A PNG file taken apart, its pixels still filtered."""
+    """A parsed PNG file, its pixels still filtered."""
 
     height: int
     width: int
@@ -153,9 +153,9 @@ class Picture(NamedTuple):
     scanlines: np.ndarray  # uint8 [height, 1 + width * channels]; the first byte names the filter
 
 
-def decode(files: list[bytes], what: str = "a picture") -> np.ndarray:
-    """Pictures of one size as RGB, uint8 [n, height, width, 3]. Gray is repeated, alpha is dropped."""
-    pictures = [take_apart(content, what) for content in files]
+def decode_png(files: list[bytes], what: str = "a picture") -> np.ndarray:
+    """Return pictures of one size as RGB, uint8 [n, height, width, 3]. Gray is repeated, alpha is dropped."""
+    pictures = [parse_png(content, what) for content in files]
     sizes = {(p.height, p.width) for p in pictures}
     if len(sizes) != 1:
         raise DataError(f"{what}: all pictures must have the same size, got {' and '.join(f'{w} x {h}' for h, w in sorted(sizes))}.")
@@ -169,8 +169,8 @@ def decode(files: list[bytes], what: str = "a picture") -> np.ndarray:
     return out
 
 
-def take_apart(content: bytes, what: str = "a picture") -> Picture:
-    """Read a PNG's chunks; checks its signature, checksums and length."""
+def parse_png(content: bytes, what: str = "a picture") -> Picture:
+    """Parse the chunks of a PNG file, and check its signature, checksums and length."""
     if not content.startswith(SIGNATURE):
         raise DataError(f"{what} must be a PNG file, but it starts with {content[:8].hex(' ') or 'nothing'}.")
     chunks = _chunks(content, what)
@@ -203,19 +203,19 @@ def unfilter(scanlines: np.ndarray, channels: int) -> np.ndarray:
         # Pixel (row, diagonal - row) sits one row and one column further in the padded table; each next one is `width` on.
         start = (first + 1) * (width + 1) + diagonal - first + 1
         where = slice(start, start + (last - first) * width + 1, width)
-        here, left, up, corner = (flat[:, _moved(where, -by)] for by in (0, 1, width + 1, width + 2))
-        here += _predicted(filters[:, first : last + 1, None], left, up, corner)
+        here, left, up, corner = (flat[:, _shift(where, -by)] for by in (0, 1, width + 1, width + 2))
+        here += _predict(filters[:, first : last + 1, None], left, up, corner)
     return padded[:, 1:, 1:]
 
 
-def _predicted(filters: np.ndarray, left: np.ndarray, up: np.ndarray, corner: np.ndarray) -> np.ndarray:
+def _predict(filters: np.ndarray, left: np.ndarray, up: np.ndarray, corner: np.ndarray) -> np.ndarray:
     a, b, c = left.astype(np.int16), up.astype(np.int16), corner.astype(np.int16)
     by_left, by_up, by_corner = abs(b - c), abs(a - c), abs(a + b - 2 * c)
     paeth = np.where((by_left <= by_up) & (by_left <= by_corner), a, np.where(by_up <= by_corner, b, c))
     return np.choose(filters, [np.int16(0), a, b, (a + b) >> 1, paeth]).astype(np.uint8)
 
 
-def _moved(where: slice, by: int) -> slice:
+def _shift(where: slice, by: int) -> slice:
     return slice(where.start + by, where.stop + by, where.step)
 
 
@@ -248,8 +248,8 @@ SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 
 
-def layouts(archive: DataFile, folder: str, sums: dict[str, tuple[int, str]]) -> tuple[Layout, Layout]:
-    """The files unpacked (as `tar x` leaves them), or the archive; `sums` gives size and md5 of each file."""
+def cifar_layouts(archive: DataFile, folder: str, sums: dict[str, tuple[int, str]]) -> tuple[Layout, Layout]:
+    """Return two layouts: the unpacked files, and the archive. `sums` has size and md5 of each file."""
     name = archive.path.split("/")[0]
     unpacked = tuple(
         DataFile(
@@ -263,33 +263,35 @@ def layouts(archive: DataFile, folder: str, sums: dict[str, tuple[int, str]]) ->
     return unpacked, (archive,)
 
 
-def read_files(accepted: tuple[Layout, Layout]) -> dict[str, bytes]:
-    """The contents of the binary files by name, from whichever layout is there."""
+def read_cifar_files(accepted: tuple[Layout, Layout]) -> dict[str, bytes]:
+    """Return the contents of the binary files by name, from the layout that is present."""
     unpacked, _ = accepted
-    layout, paths = use(accepted)
+    layout, paths = checked_files(accepted)
     if layout is unpacked:
         return {path.name: path.read_bytes() for path in paths}
-    return read_archive(paths[0], [file.path.split("/", 1)[1] for file in unpacked])
-
-
-def read_archive(path: Path, members: list[str]) -> dict[str, bytes]:
-    contents: dict[str, bytes] = {}
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            for member in archive:
-                if member.isfile() and member.name.removeprefix("./") in members:
-                    stream = archive.extractfile(member)
-                    contents[Path(member.name).name] = b"" if stream is None else stream.read()
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{path} is not a whole archive: {error}. Delete it and get it again.") from None
+    members = [file.path.split("/", 1)[1] for file in unpacked]
+    contents = {Path(name).name: content for name, content in archive_files(paths[0], lambda name: name.removeprefix("./") in members)}
     missing = [member for member in members if Path(member).name not in contents]
     if missing:
-        raise DataError(f"{path} must hold {missing[0]}, but it does not. Is it the binary version?")
+        raise DataError(f"{paths[0]} must hold {missing[0]}, but it does not. Is it the binary version?")
     return contents
 
 
-def read_records(content: bytes, *, label_bytes: int, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures uint8 [n, 32, 32, 3] and labels uint8 [n, label_bytes]."""
+def archive_files(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of the files in a tar archive whose names are wanted."""
+    try:
+        with tarfile.open(path, "r:*") as archive:
+            for member in archive:
+                if member.isfile() and wanted(member.name):
+                    stream = archive.extractfile(member)
+                    yield member.name, b"" if stream is None else stream.read()
+    except (tarfile.TarError, EOFError, OSError) as error:
+        reason = str(error).partition("\n")[0].rstrip(":")
+        raise DataError(f"{path} is not a whole archive: {reason}. Delete it and get it again.") from None
+
+
+def read_cifar_records(content: bytes, *, label_bytes: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return pictures uint8 [n, 32, 32, 3] and labels uint8 [n, label_bytes]."""
     record = label_bytes + PIXELS
     if not content or len(content) % record:
         raise DataError(f"{what} must hold whole records of {record} bytes, got {len(content)} bytes. It may be cut off.")
@@ -298,37 +300,38 @@ def read_records(content: bytes, *, label_bytes: int, what: str) -> tuple[np.nda
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), table[:, :label_bytes]
 
 
-def write_records(x: np.ndarray, y: np.ndarray) -> bytes:
-    """Pictures uint8 [n, 32, 32, 3] with labels [n] as the bytes of a CIFAR-10 file."""
+def write_cifar_records(x: np.ndarray, y: np.ndarray) -> bytes:
+    """Return the bytes of a CIFAR-10 file with pictures uint8 [n, 32, 32, 3] and labels [n]."""
     planes = x.transpose(0, 3, 1, 2).reshape(len(x), PIXELS)
     return np.concatenate([np.asarray(y, np.uint8)[:, None], planes], axis=1).tobytes()
 
 
 def check_labels(y: np.ndarray, classes: int, what: str) -> np.ndarray:
+    """Return labels as int32. Raise `DataError` if one is not below the number of classes."""
     if y.max(initial=0) >= classes:
         raise DataError(f"{what}: labels must be below {classes}, got {int(y.max())}. Is it another data set?")
     return y.astype(np.int32)
 
 
-# Sequences cut into examples: the symbols before a place, and the symbol at it. Only the examples asked for are made.
+# Sequences as examples: a symbol is the target, and the symbols before it are the input. Only selected examples are built.
 
 
 class Stream(NamedTuple):
-    """A client's sequences laid end to end, each after enough padding that no window reaches into the one before."""
+    """A client's sequences, joined. Padding before each one keeps windows from reaching into the sequence before."""
 
     symbols: np.ndarray  # int32 [total]
-    targets: np.ndarray  # int64 [n], places to predict
+    targets: np.ndarray  # int64 [n], positions to predict
 
     def examples(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """x int32 [n, length], the symbols before each target, and y int32 [n], the target."""
+        """Return x int32 [n, length], the symbols before each target, and y int32 [n], the targets."""
         if not len(self.targets):
             return np.zeros((0, length), np.int32), np.zeros(0, np.int32)
         views = np.lib.stride_tricks.sliding_window_view(self.symbols, length)
         return views[self.targets - length], self.symbols[self.targets]
 
 
-def stream(sequences: Sequence[np.ndarray], *, length: int, padding: int) -> Stream:
-    """Every symbol of every sequence is a target once; windows at a sequence's start see padding."""
+def join_sequences(sequences: Sequence[np.ndarray], *, length: int, padding: int) -> Stream:
+    """Join sequences. Every symbol is a target once; windows at the start of a sequence contain padding."""
     before = np.full(length, padding, np.int32)
     pieces = [piece for sequence in sequences for piece in (before, sequence.astype(np.int32))]
     sizes = np.array([len(sequence) for sequence in sequences], np.int64)
@@ -336,12 +339,12 @@ def stream(sequences: Sequence[np.ndarray], *, length: int, padding: int) -> Str
     return Stream(np.concatenate(pieces) if pieces else np.zeros(0, np.int32), np.arange(sizes.sum()) + shift)
 
 
-def thinned(whole: Stream, *, stride: int, fraction: float, generator: np.random.Generator) -> Stream:
-    """Every `stride`-th target, and of these a share drawn at random (at least one), in order."""
+def thin_targets(whole: Stream, *, stride: int, fraction: float, generator: np.random.Generator) -> Stream:
+    """Keep every `stride`-th target, and of these a random fraction (at least one), in order."""
     targets = whole.targets[::stride]
     if fraction < 1:
-        kept = max(1, int(np.floor(round(fraction * len(targets), 9))))
-        targets = np.sort(generator.permutation(targets)[:kept])
+        count = max(1, int(np.floor(round(fraction * len(targets), 9))))
+        targets = np.sort(generator.permutation(targets)[:count])
     return whole._replace(targets=targets)
 
 
@@ -353,24 +356,24 @@ _WORD = re.compile(r"[\w']+|[.,!?;]")
 
 
 def split_words(text: str) -> list[str]:
-    """The words and marks of a text in small letters, cut as LEAF cuts them."""
+    """Return the words and punctuation marks of a text in lower case, as LEAF splits them."""
     return _WORD.findall(text.lower())
 
 
 def vocabulary(texts: Iterable[Sequence[str]], size: int) -> tuple[str, ...]:
-    """Padding, unknown and the `size` most frequent words; equally frequent ones by name, so that no order of rows matters."""
+    """Return padding, unknown and the `size` most frequent words. Ties are broken by name, so that the order of rows does not matter."""
     counts = Counter(word for text in texts for word in text)
     return (*SPECIAL, *sorted(counts, key=lambda word: (-counts[word], word))[:size])
 
 
-def numbers(texts: Iterable[Sequence[str]], words: tuple[str, ...]) -> list[np.ndarray]:
-    """The number of every word of every text, int32."""
+def word_numbers(texts: Iterable[Sequence[str]], words: tuple[str, ...]) -> list[np.ndarray]:
+    """Return the numbers of the words of every text, int32."""
     index = {word: i for i, word in enumerate(words)}
     return [np.array([index.get(word, UNKNOWN) for word in text], np.int32) for text in texts]
 
 
-def table(texts: Sequence[np.ndarray], length: int) -> np.ndarray:
-    """The first `length` numbers of every text, padded at the end: int32 [texts, length]."""
+def pad_texts(texts: Sequence[np.ndarray], length: int) -> np.ndarray:
+    """Return the first `length` numbers of every text, padded at the end: int32 [texts, length]."""
     out = np.full((len(texts), length), PADDING, np.int32)
     for row, text in zip(out, texts, strict=True):
         row[: len(text)] = text[:length]

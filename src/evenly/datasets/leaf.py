@@ -6,9 +6,10 @@ import numpy as np
 
 from evenly.data import Rows, choose_clients, natural
 from evenly.data.federation import Federation
-from evenly.datasets.dealing import scaled
 from evenly.datasets.files import DataError, DatasetCard
-from evenly.datasets.formats import User, leaf_file, leaf_paths, numbers, read_leaf, split_words, table, vocabulary
+from evenly.datasets.formats import User, leaf_file, leaf_paths, pad_texts, read_leaf, split_words, vocabulary, word_numbers
+from evenly.datasets.partitioning import scale_pixels
+from evenly.records import require
 
 # FEMNIST: handwritten digits and letters; every writer is a client. LEAF's JSON files.
 #
@@ -29,22 +30,23 @@ def femnist(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """One client per writer with at least `min_samples` pictures; `writers` of them drawn by `seed` (0: all)."""
+    """Return one client per writer with at least `min_samples` pictures. `writers` of them are drawn by `seed` (0: all)."""
     users = {user.name: _pictures(user) for user in read_leaf(leaf_paths(FEMNIST_FILE))}
     sizes = np.array([len(y) for _, y in users.values()])
     chosen = choose_clients(sizes, clients=writers, min_samples=min_samples, seed=seed, what="femnist")
     names = [list(users)[k] for k in chosen]
     x, y = (np.concatenate([users[name][part] for name in names]) for part in (0, 1))
     owner = np.repeat(np.arange(len(names)), sizes[chosen])
-    return natural(Rows(scaled(x, pixels), y, CHARACTERS, "femnist"), owner, names=names, shares=(train, valid), split_seed=split_seed)
+    rows = Rows(scale_pixels(x, pixels), y, CHARACTERS, "femnist")
+    return natural(rows, owner, names=names, shares=(train, valid), split_seed=split_seed)
 
 
 def _pictures(user: User) -> tuple[np.ndarray, np.ndarray]:
     x, y = 255 * np.asarray(user.x, np.float64).reshape(len(user.y), -1), np.asarray(user.y)
     if x.shape[1] != SIDE * SIDE or not (0 <= x.min() <= x.max() <= 255) or abs(x - np.round(x)).max() > 0.01:
-        raise DataError(f"femnist: pictures must be {SIDE * SIDE} numbers byte / 255; writer {user.name!r} has others.")
+        raise DataError(f"femnist: pictures must be {SIDE * SIDE} numbers byte / 255; writer {user.name!r} has other values.")
     if y.dtype.kind != "i" or not (0 <= y.min() <= y.max() < len(CHARACTERS)):
-        raise DataError(f"femnist: labels must be whole numbers from 0 to {len(CHARACTERS) - 1}; writer {user.name!r} has others.")
+        raise DataError(f"femnist: labels must be whole numbers from 0 to {len(CHARACTERS) - 1}; writer {user.name!r} has other values.")
     return np.round(x).astype(np.uint8).reshape(-1, SIDE, SIDE, 1), y.astype(np.int32)
 
 
@@ -85,28 +87,27 @@ def sent140(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """One client per user with at least `min_samples` tweets; `users` of them drawn by `seed` (0: all).
+    """Return one client per user with at least `min_samples` tweets. `users` of them are drawn by `seed` (0: all).
 
-    The `words` most frequent words of the chosen users' tweets are known, in whatever split they occur; all others are one.
+    The vocabulary has the `words` most frequent words of these users' tweets in all splits. All other words share one number.
     """
-    if words < 1 or length < 1:
-        raise ValueError(f"words and length must be at least 1, got {words} and {length}.")
-    found = {user.name: _tweets(user) for user in read_leaf(leaf_paths(SENT140_FILE))}
-    sizes = np.array([len(labels) for _, labels in found.values()])
+    require(words >= 1 and length >= 1, f"sent140: words and length must be at least 1, got {words} and {length}.")
+    tweets = {user.name: _tweets(user) for user in read_leaf(leaf_paths(SENT140_FILE))}
+    sizes = np.array([len(labels) for _, labels in tweets.values()])
     chosen = choose_clients(sizes, clients=users, min_samples=min_samples, seed=seed, what="sent140")
-    names = [list(found)[k] for k in chosen]
-    texts = [split_words(text) for name in names for text in found[name][0]]
-    y = np.concatenate([found[name][1] for name in names])
-    rows = Rows(table(numbers(texts, vocabulary(texts, words)), length), y, LABELS, "sent140")
+    names = [list(tweets)[k] for k in chosen]
+    texts = [split_words(text) for name in names for text in tweets[name][0]]
+    y = np.concatenate([tweets[name][1] for name in names])
+    rows = Rows(pad_texts(word_numbers(texts, vocabulary(texts, words)), length), y, LABELS, "sent140")
     return natural(rows, np.repeat(np.arange(len(names)), sizes[chosen]), names=names, shares=(train, valid), split_seed=split_seed)
 
 
 def _tweets(user: User) -> tuple[list[str], np.ndarray]:
     if any(not isinstance(x, list) or len(x) <= TEXT for x in user.x):
-        raise DataError(f"sent140: a tweet must be [id, date, query, user, text]; user {user.name!r} has others.")
+        raise DataError(f"sent140: a tweet must be [id, date, query, user, text]; user {user.name!r} has other values.")
     y = np.asarray(user.y)
     if y.dtype.kind != "i" or not np.isin(y, [0, 1]).all():
-        raise DataError(f"sent140: labels must be 0 or 1; user {user.name!r} has others.")
+        raise DataError(f"sent140: labels must be 0 or 1; user {user.name!r} has other values.")
     return [str(x[TEXT]) for x in user.x], y.astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""From what a user names (a data set, a synthetic federation or a table) to a federation, refused early where memory is too small."""
+"""Load the federation that a plan describes: a data set or the user's own table. Data that do not fit into memory are refused early."""
 
 import csv
 import hashlib
@@ -21,22 +21,22 @@ from evenly.notation import unknown
 from evenly.outside import check_kinds, shortened
 from evenly.records import replace, require
 
-# How much memory this machine has, and what would not fit into it: seen before anything is built.
+# Memory: data that do not fit are refused before anything is built.
 #
-# Estimates are of what must be there at once at the least. Training takes more: batches, gradients and what compiled code needs.
+# Estimates are lower bounds. Training takes more, for batches, gradients and compiled programs.
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container, in both versions
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container, in cgroup versions 2 and 1
 
 
 def available() -> float:
-    """Bytes that can be taken: what is free or can be freed, and not more than a container may have. Infinite where nobody says."""
+    """Return the bytes of available memory, at most the limit of a container. Infinite if the system does not report it."""
     limits = [_free(), *(_number(Path(path)) for path in LIMITS)]
     return min((limit for limit in limits if limit is not None), default=float("inf"))
 
 
 def _free() -> float | None:
-    """What Linux says is available; elsewhere all memory there is."""
+    """Return the available memory on Linux, and all memory elsewhere."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
@@ -56,22 +56,22 @@ def _number(path: Path) -> float | None:
 
 
 def refuse_large(needed: float, what: str, instead: str) -> None:
-    """Refuse what needs more memory than can be taken; `instead` says what to lower."""
+    """Raise a ValueError if something needs more memory than is available. `instead` is the remedy."""
     free = available()
     if needed > free:
         raise ValueError(f"{what} needs about {size(needed)} of memory at least, but {size(free)} are free on this machine. {instead}")
 
 
 def refuse_large_data(card: DatasetCard, settings: Mapping[str, Any]) -> None:
-    """Refuse a data set that would not fit with these settings, before any of it is drawn or read."""
+    """Raise a ValueError if a data set with these settings would not fit into memory, before it is drawn or read."""
     if card.memory is not None:
-        given = inspect.signature(card.load).bind_partial(**settings)
-        given.apply_defaults()
-        refuse_large(card.memory(given.arguments), f"Data set {card.name!r} with these settings", "Choose fewer clients, rows or features.")
+        bound = inspect.signature(card.load).bind_partial(**settings)
+        bound.apply_defaults()
+        refuse_large(card.memory(bound.arguments), f"Data set {card.name!r} with these settings", "Choose fewer clients, rows or features.")
 
 
 def size(number: float) -> str:
-    """Bytes as a person says them.
+    """Return a number of bytes in its natural unit.
 
     >>> size(1536), size(3.6e12)
     ('1.5 KiB', '3.27 TiB')
@@ -82,18 +82,18 @@ def size(number: float) -> str:
     return f"{number:.3g} {UNITS[unit]}" if number < 1000 else f"{number:.0f} {UNITS[unit]}"
 
 
-# Where an experiment's data come from: a named data set, or a user's own table.
+# A plan's `data`: a named data set, or the user's own table.
 
-ASSUMED = "assumed"  # a key of a table's `data`: "favourable" and the sensitive columns whose unprivileged value the user did not name
+ASSUMED = "assumed"  # a key of a table's `data`: "favourable" and the sensitive columns whose unprivileged value was not given
 TABLE = {
     "path": str, "sha256": str, "client": str, "label": str, "sensitive": list[str], "favourable": str | None,
     "unprivileged": list[list[str]], "features": list[str], "drop": list[str], ASSUMED: list[str],
 }  # fmt: skip
-HIDE_TEST = "hide_test"  # a key of a plan's `data`: no test rows at all, for whoever must not see them yet
+HIDE_TEST = "hide_test"  # a key of a plan's `data`: load no test rows, for a search that must not read them
 
 
 def load(data: dict[str, Any], split_seed: int) -> Federation:
-    """The federation that a plan's `data` describes, split with this seed."""
+    """Return the federation that a plan's `data` describes, split with this seed."""
     if data.get(HIDE_TEST):
         whole = load({key: value for key, value in data.items() if key != HIDE_TEST}, split_seed)
         return replace(whole, test=Ragged.from_lists([np.zeros(0, np.int32)] * whole.clients), central=np.zeros(0, np.int32))
@@ -103,12 +103,12 @@ def load(data: dict[str, Any], split_seed: int) -> Federation:
     settings = {k: v for k, v in data.items() if k != "name"}
     name = data.get("name", "")
     if name not in DATASETS:
-        hint = " To use a table of your own, give a .csv or .parquet file." if "." not in name else ""
+        hint = " To use a table of your own, pass a .csv or .parquet file." if "." not in name else ""
         raise ValueError(f"{unknown('data set', name, DATASETS)}{hint}")
-    known = [p for p in inspect.signature(DATASETS[name].load).parameters if p != "split_seed"]
+    names = [parameter for parameter in inspect.signature(DATASETS[name].load).parameters if parameter != "split_seed"]
     for setting in settings:
-        if setting not in known:
-            raise ValueError(f"{name}: {unknown('setting', setting, known)}")
+        if setting not in names:
+            raise ValueError(f"{name}: {unknown('setting', setting, names)}")
     try:
         check_kinds(settings, inspect.get_annotations(DATASETS[name].load, eval_str=True))
     except ValueError as error:
@@ -128,7 +128,7 @@ def table_source(
     features: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """A plan's `data` for a user's own file. Its contents are hashed, so that results never mix two versions of it.
+    """Return a plan's `data` for the user's own table. Its content is hashed, so that results never mix two versions of it.
 
     `sensitive`, `features` and `drop` are lists of columns, or text with commas between them.
     """
@@ -137,60 +137,63 @@ def table_source(
         raise ValueError(f"There is no file {path!r}. Give the path of a .csv or .parquet table, or the name of a data set.")
     if client is None or label is None:
         raise ValueError(f"A table needs --client and --label: the columns of {file.name} that name the client and the label.")
-    digest = digest_of(file)
     columns = column_names(sensitive)
-    chosen = {option: column_names(names) for option, names in (("features", features), ("drop", drop)) if names}
-    # What is not given has no key, so that results of plans from before there were such keys are still found.
-    wanted = {"favourable": favourable} if favourable is not None else {}
-    sides = {"unprivileged": _unprivileged(unprivileged, columns)} if unprivileged else {}
-    data = {"path": str(file), "sha256": digest, "client": client, "label": label, "sensitive": columns, **wanted, **sides, **chosen}
-    return _settled(data) if columns else data
+    data = {"path": str(file), "sha256": digest_of(file), "client": client, "label": label, "sensitive": columns}
+    # Options that are not given have no key, so that results of earlier plans are still found.
+    if favourable is not None:
+        data["favourable"] = favourable
+    if unprivileged:
+        data["unprivileged"] = _unprivileged(unprivileged, columns)
+    data |= {option: column_names(names) for option, names in (("features", features), ("drop", drop)) if names}
+    return _with_sides(data) if columns else data
 
 
-def _settled(data: dict[str, Any]) -> dict[str, Any]:
-    """The same with a favourable label and with an unprivileged value for each sensitive column, and which of them are assumed.
+def _with_sides(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data with a favourable label, an unprivileged value for each sensitive column, and the list of those assumed.
 
-    They are read from the training rows of the split with seed 0 and then hold for every seed: seeds must compare the same people.
+    They are determined from the training rows of the split with seed 0 and then hold for every seed, because all seeds must compare
+    the same people.
     """
     named = dict(data.get("unprivileged", ()))
-    wanted = FairnessChoice(data.get("favourable"), named or None)
-    with _refusals():
+    choice = FairnessChoice(data.get("favourable"), named or None)
+    with _type_errors_as_values():
         try:
             roles = _source(data, [data["client"], data["label"], *data["sensitive"]])
-            made = roles.without_features(wanted, shares=SHARES, seed=0, name="")
+            federation = roles.without_features(choice, shares=SHARES, seed=0, name="")
         except ValueError:
-            _source(data).federation(_choice(data), wanted, shares=SHARES, seed=0, name="")  # finds all that is wrong at once
+            _source(data).federation(_choice(data), choice, shares=SHARES, seed=0, name="")  # reports all mistakes at once
             raise
-    found = {a.name: a.values[a.unprivileged] for a in made.attributes}
-    assumed = [*(["favourable"] if "favourable" not in data else []), *(name for name in found if name not in named)]
-    settled = {"favourable": made.labels[made.favourable], "unprivileged": [[name, found[name]] for name in {**named, **found}]}
-    return {**data, **settled, **({ASSUMED: assumed} if assumed else {})}
+    values = {attribute.name: attribute.values[attribute.unprivileged] for attribute in federation.attributes}
+    assumed = [*(["favourable"] if "favourable" not in data else []), *(name for name in values if name not in named)]
+    sides = [[name, values[name]] for name in {**named, **values}]
+    data = {**data, "favourable": federation.labels[federation.favourable], "unprivileged": sides}
+    return {**data, **({ASSUMED: assumed} if assumed else {})}
 
 
 def digest_of(file: Path) -> str:
-    """The hash of a file's contents, which are not held in memory."""
+    """Return the hash of a file without loading all of it into memory."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def column_names(given: str | Sequence[str] | None) -> list[str]:
-    """Names of columns from a list, or from text with commas between them; a name that holds a comma stands in double quotes.
+def column_names(columns: str | Sequence[str] | None) -> list[str]:
+    """Return names of columns from a list, or from text with commas between them. A name with a comma must be in double quotes.
 
     >>> column_names('age, "a, b"')
     ['age', 'a, b']
     """
-    if not given or not isinstance(given, str):
-        return list(given or ())
-    names = next(csv.reader([given], skipinitialspace=True))
-    return [name for name in (names if '"' in given else map(str.strip, names)) if name]
+    if not columns or not isinstance(columns, str):
+        return list(columns or ())
+    names = next(csv.reader([columns], skipinitialspace=True))
+    return [name for name in (names if '"' in columns else map(str.strip, names)) if name]
 
 
-def _unprivileged(given: Sequence[str], columns: list[str]) -> list[list[str]]:
-    """Pairs of a sensitive column and its unprivileged value: a list, because the first decides and a plan's keys are sorted."""
-    require(bool(columns), f"--unprivileged {given[0]} needs a sensitive column; none is given. Name one with --sensitive.")
-    pairs = [_pair(text, columns) for text in given]
-    named = [column for column, _ in pairs]
-    twice = next((column for column in named if named.count(column) > 1), None)
+def _unprivileged(texts: Sequence[str], columns: list[str]) -> list[list[str]]:
+    """Return pairs of a sensitive column and its unprivileged value. A list keeps their order: the first pair is the main one."""
+    require(bool(columns), f"--unprivileged {texts[0]} needs a sensitive column; none is given. Name one with --sensitive.")
+    pairs = [_pair(text, columns) for text in texts]
+    names = [column for column, _ in pairs]
+    twice = next((column for column in names if names.count(column) > 1), None)
     require(twice is None, f"--unprivileged must give one value of {twice}, got several. Merge them into one value of the table first.")
     return pairs
 
@@ -207,6 +210,7 @@ def _pair(text: str, columns: list[str]) -> list[str]:
 
 
 def is_table(name: str) -> bool:
+    """Return whether a name is that of a file with a table."""
     return name.endswith((".csv", ".parquet", ".csv.gz"))
 
 
@@ -217,16 +221,16 @@ def _from_table(data: dict[str, Any], split_seed: int) -> Federation:
         not absent, f"The data of a table must have the key {absent[0] if absent else ''!r} as well; there are {shortened(list(data))}."
     )
     if "sha256" in data and digest_of(Path(data["path"])) != data["sha256"]:
-        raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Put it back, or begin anew elsewhere.")
-    # A plan from before favourable labels and unprivileged values were settled in it goes on as it began: with the first of each.
-    wanted = FairnessChoice(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None, in_order=True)
-    with _refusals():
-        return _source(data).federation(_choice(data), wanted, shares=SHARES, seed=split_seed, name=Path(data["path"]).stem)
+        raise ValueError(f"The table {data['path']!r} has changed since these results were begun. Restore it, or choose another folder.")
+    # Plans of earlier versions may lack favourable labels and unprivileged values; then the first of each is taken, as at that time.
+    choice = FairnessChoice(data.get("favourable"), dict(data["unprivileged"]) if "unprivileged" in data else None, in_order=True)
+    with _type_errors_as_values():
+        return _source(data).federation(_choice(data), choice, shares=SHARES, seed=split_seed, name=Path(data["path"]).stem)
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """A column of the wrong kind in a file is a mistake of the user like any other."""
+def _type_errors_as_values() -> Iterator[None]:
+    """Raise a ValueError for a TypeError: a column of the wrong type in a file is a mistake of the user."""
     try:
         yield
     except TypeError as error:
@@ -243,10 +247,10 @@ def _source(data: dict[str, Any], only: Sequence[str] | None = None) -> Source:
 
 
 def read_table(path: Path, text: Sequence[str] = (), only: Sequence[str] | None = None) -> Any:
-    """A pandas table from a CSV or Parquet file, all of it or some columns, with errors that name the file.
+    """Return a pandas table from a CSV or Parquet file, all of it or only some columns. Errors name the file.
 
-    Columns in `text` tell clients or people apart: of a CSV file they are read as text, so that 007 and 7 stay two clients, and
-    whole numbers of a Parquet file stay exact.
+    Columns in `text` identify clients or people. They are read from a CSV file as text, so that 007 and 7 are different clients.
+    Integers in a Parquet file stay exact.
     """
     refuse_large(path.stat().st_size if path.is_file() else 0, f"The table {path.name!r}", "Take fewer rows, or keep fewer columns of it.")
     import pandas as pd  # only here: the core runs without pandas
@@ -264,7 +268,7 @@ def _parquet(path: Path, only: Sequence[str] | None) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    # Of its own pandas makes floating-point numbers of whole ones where a column has gaps, and large ones become the same.
+    # By default pandas converts integer columns with gaps to floating point, and large integers become equal.
     kinds = [(sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)]
     exact = {getattr(pa, f"{sign}int{bits}")(): pd.api.types.pandas_dtype(f"{sign.upper()}Int{bits}") for sign, bits in kinds}
     try:
@@ -284,8 +288,8 @@ def _csv(path: Path, text: Sequence[str], only: Sequence[str] | None) -> Any:
     frame = pd.read_csv(
         path, dtype=dict.fromkeys(set(text) & set(header), str), usecols=None if only is None else list(dict.fromkeys(only))
     )
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes what is too much for a row's name, and moves every column
-        raise ValueError(f"{path.name} must have as many values in a row as names in its header, which are {len(header)}; rows have more.")
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas uses surplus values as row names, which shifts all columns
+        raise ValueError(f"{path.name} must have as many values in a row as names in its header ({len(header)}), but rows have more.")
     for name in set(text) & set(header):
         codes, words = pd.factorize(frame[name].str.strip().replace("", None))
         frame[name] = np.array([*whole_words(list(words)), None], dtype=object)[codes]  # -1 is a missing value
@@ -293,7 +297,7 @@ def _csv(path: Path, text: Sequence[str], only: Sequence[str] | None) -> Any:
 
 
 def _check_header(path: Path, header: Sequence[str], only: Sequence[str] | None) -> None:
-    """Raise if a column is missing, or if two have one name: pandas would call a second column y `y.1`, and it would be a feature."""
+    """Raise if a column is missing, or if two have the same name: pandas would rename the second y to `y.1`, a feature."""
     for name in only or ():
         if name not in header:
             raise unknown("column", name, header, f" in {path.name}")

@@ -8,9 +8,9 @@ from evenly.data import Rows, federate, official
 from evenly.data.federation import Federation
 from evenly.data.partition import notation
 from evenly.data.splits import Ragged
-from evenly.datasets.dealing import ImageDealing, dealt, scaled
 from evenly.datasets.files import DatasetCard, Sizes
-from evenly.datasets.formats import idx_layout, read_set
+from evenly.datasets.formats import idx_layout, read_idx_set
+from evenly.datasets.partitioning import ImagePartition, partition_images, scale_pixels
 from evenly.randomness import generator
 from evenly.records import replace, require
 
@@ -45,14 +45,14 @@ def mnist(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """The training images dealt to clients by label ("dirichlet") or evenly ("equal"); the official test images are central.
+    """Partition the training images by label ("dirichlet") or evenly ("equal"). The official test images are the central test set.
 
-    `seed` deals the images, `split_seed` cuts each client's into training, validation and test images.
+    `seed` draws the partition, `split_seed` divides each client's images into training, validation and test images.
     """
-    x, y, tested = read_set(MNIST_LAYOUT)
-    rows = Rows(scaled(x, pixels, x[~tested]), y, tuple("0123456789"), f"mnist {partition}")
-    how = ImageDealing(partition, clients, beta, (train, valid), min_samples, seed)
-    return dealt(rows, how, split_seed=split_seed, central=np.flatnonzero(tested))
+    x, y, tested = read_idx_set(MNIST_LAYOUT)
+    rows = Rows(scale_pixels(x, pixels, x[~tested]), y, tuple("0123456789"), f"mnist {partition}")
+    split = ImagePartition(partition, clients, beta, (train, valid), min_samples, seed)
+    return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(tested))
 
 
 CARD = DatasetCard(
@@ -108,28 +108,27 @@ def fashion_mnist(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Three clients with one class each ("tops"), or all ten classes dealt to clients ("all").
+    """Return three clients with one class each ("tops"), or all ten classes partitioned among clients ("all").
 
-    For "tops" only `valid` and `pixels` count: the training images are those of the three classes less the share `valid`,
-    and each client is tested on its official test images. For "all" the official test images are central.
+    "tops" uses only `valid` and `pixels`: the training images are those of the three classes less the share `valid`, and each
+    client is tested on its official test images. For "all" the official test images are the central test set.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
-    x, y, tested = read_set(FASHION_LAYOUT)
+    require(kind in KINDS, f"fashion_mnist: kind must be one of {', '.join(KINDS)}, got {kind!r}.")
+    x, y, tested = read_idx_set(FASHION_LAYOUT)
     if kind == "tops":
         return _tops(x, y, tested, pixels=pixels, valid=valid, split_seed=split_seed)
-    rows = Rows(scaled(x, pixels, x[~tested]), y, CLASSES, f"fashion-mnist {partition}")
-    how = ImageDealing(partition, clients, beta, (train, valid), min_samples, seed)
-    return dealt(rows, how, split_seed=split_seed, central=np.flatnonzero(tested))
+    rows = Rows(scale_pixels(x, pixels, x[~tested]), y, CLASSES, f"fashion-mnist {partition}")
+    split = ImagePartition(partition, clients, beta, (train, valid), min_samples, seed)
+    return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(tested))
 
 
 def _tops(x: np.ndarray, y: np.ndarray, tested: np.ndarray, *, pixels: str, valid: float, split_seed: int) -> Federation:
     numbers = [CLASSES.index(name) for name in TOPS]
-    kept = np.isin(y, numbers)
-    label = np.searchsorted(numbers, y[kept])
+    chosen = np.isin(y, numbers)
+    label = np.searchsorted(numbers, y[chosen])
     owner = np.array([CLIENTS.index(name) for name in TOPS])[label]
-    rows = Rows(scaled(x[kept], pixels, x[~tested]), label, TOPS, "fashion-mnist tops")
-    return official(rows, owner, tested[kept], names=CLIENTS, valid=valid, split_seed=split_seed)
+    rows = Rows(scale_pixels(x[chosen], pixels, x[~tested]), label, TOPS, "fashion-mnist tops")
+    return official(rows, owner, tested[chosen], names=CLIENTS, valid=valid, split_seed=split_seed)
 
 
 FASHION_CARD = DatasetCard(
@@ -173,37 +172,37 @@ def fair_mnist_rotate(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Clients of group g write rotated by g times `angle_step` degrees; `client_group` says who belongs to which group.
+    """Rotate the images of clients in group g by g times `angle_step` degrees. `client_group` has the group of each client.
 
-    `sizes` are the groups' numbers of clients, `images` what each of them trains on, dealt by `seed`; the first `test_images`
-    official test images test every group. There are no validation images, so `split_seed` has nothing to decide.
+    `sizes` has the number of clients of each group. Each client trains on `images` images, drawn by `seed`. The first `test_images`
+    official test images test every group. There are no validation images, so `split_seed` has no effect.
     """
-    x, y, tested = read_set(MNIST_LAYOUT)
+    x, y, tested = read_idx_set(MNIST_LAYOUT)
     train, test = np.flatnonzero(~tested), np.flatnonzero(tested)[:test_images]
     _check(sizes, images, test_images, len(train), int(tested.sum()))
     clients, groups = sum(sizes), len(sizes)
     group = np.repeat(np.arange(groups), sizes)  # of each client
-    own = generator(seed, "rotated clients").permutation(train)[: clients * images]
-    parts = [own[np.repeat(group, images) == g] for g in range(groups)] + [test] * groups
+    drawn = generator(seed, "rotated clients").permutation(train)[: clients * images]
+    parts = [drawn[np.repeat(group, images) == g] for g in range(groups)] + [test] * groups
     angles = [angle_step * g for g in range(groups)] * 2
-    turned = np.concatenate([rotated(x[rows], angle) for rows, angle in zip(parts, angles, strict=True)])
-    taken = np.concatenate(parts)
-    # A training row lies where its client put it; groups' test rows follow, one block each.
+    images_of_all = np.concatenate([rotate_images(x[rows], angle) for rows, angle in zip(parts, angles, strict=True)])
+    source = np.concatenate(parts)
+    # Training rows come first, client by client; the test rows of the groups follow, one block each.
     training = [np.arange(k * images, (k + 1) * images) for k in range(clients)]
-    blocks = [len(own) + np.arange(g * len(test), (g + 1) * len(test)) for g in range(groups)]
-    rows = Rows(scaled(turned, pixels, turned[: len(own)]), y[taken], tuple("0123456789"), "mnist rotated")
+    blocks = [len(drawn) + np.arange(g * len(test), (g + 1) * len(test)) for g in range(groups)]
+    rows = Rows(scale_pixels(images_of_all, pixels, images_of_all[: len(drawn)]), y[source], tuple("0123456789"), "mnist rotated")
     nothing = Ragged.from_lists([np.zeros(0, int)] * clients)
     splits = Ragged.from_lists(training), nothing, Ragged.from_lists([blocks[g] for g in group])
     width = len(str(clients - 1))
     names = [f"{angle_step * g:g}° client {k:0{width}d}" for k, g in enumerate(group)]
-    made = f"{notation('equal', clients=clients)}, each group rotated by another angle"
-    return replace(federate(rows, splits, names=names, partition=made), client_group=group.astype(np.int32))
+    description = f"{notation('equal', clients=clients)}, each group rotated by another angle"
+    return replace(federate(rows, splits, names=names, partition=description), client_group=group.astype(np.int32))
 
 
-def rotated(x: np.ndarray, angle: float) -> np.ndarray:
-    """Images [n, height, width, 1] of bytes turned counter-clockwise by `angle` degrees round their centre.
+def rotate_images(x: np.ndarray, angle: float) -> np.ndarray:
+    """Rotate images [n, height, width, 1] of bytes counter-clockwise by `angle` degrees around their centre.
 
-    Each pixel is read between the four nearest of where it came from (bilinear); outside the image everything is 0.
+    Pixels are interpolated bilinearly. Outside the image everything is 0.
     """
     if angle % 360 == 0:
         return x
@@ -228,11 +227,11 @@ def rotated(x: np.ndarray, angle: float) -> np.ndarray:
 
 
 def _check(sizes: Sequence[int], images: int, test_images: int, train: int, test: int) -> None:
-    legal = len(sizes) >= 1 and all(isinstance(n, int | np.integer) and n >= 1 for n in sizes)
-    require(legal, f"sizes must be each group's number of clients, at least 1, such as {SIZES}, got {sizes!r}.")
+    valid = len(sizes) >= 1 and all(isinstance(n, int | np.integer) and n >= 1 for n in sizes)
+    require(valid, f"sizes must be each group's number of clients, at least 1, such as {SIZES}, got {sizes!r}.")
     require(images >= 1, f"images must be at least 1 for each client, got {images}.")
-    wanted = sum(sizes) * images
-    require(wanted <= train, f"{sum(sizes)} clients with {images} images each need {wanted} training images, but there are {train}.")
+    needed = sum(sizes) * images
+    require(needed <= train, f"{sum(sizes)} clients with {images} images each need {needed} training images, but there are {train}.")
     require(1 <= test_images <= test, f"test_images must be between 1 and {test}, got {test_images}.")
 
 

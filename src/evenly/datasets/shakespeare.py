@@ -1,7 +1,6 @@
 """Shakespeare: predict the next character of a speaking role; every role is a client."""
 
 import re
-import tarfile
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -10,9 +9,10 @@ import numpy as np
 
 from evenly.data import Rows, choose_clients, natural
 from evenly.data.federation import Federation
-from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, use
-from evenly.datasets.formats import Stream, leaf_file, leaf_paths, read_leaf, stream, thinned
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, checked_files
+from evenly.datasets.formats import Stream, archive_files, join_sequences, leaf_file, leaf_paths, read_leaf, thin_targets
 from evenly.randomness import Draws
+from evenly.records import require
 
 # The 36 plays as files: scraped from shakespeare.mit.edu into a public repository, one text each (The Winter's Tale is missing).
 
@@ -90,7 +90,7 @@ HEADING = "****"
 
 
 class Role(NamedTuple):
-    """A speaker of a play and the speeches, each on one line."""
+    """A role of a play and its speeches, each on one line."""
 
     play: str
     name: str
@@ -98,14 +98,14 @@ class Role(NamedTuple):
 
 
 def read_roles() -> list[Role]:
-    """Every role of every play, plays by title and roles in the order of their first speech."""
-    layout, paths = use(LAYOUTS)
-    texts = _unpacked(paths[0]) if layout is LAYOUTS[0] else {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    """Return every role of every play, plays by title and roles in the order of their first speech."""
+    layout, paths = checked_files(LAYOUTS)
+    texts = _unpack(paths[0]) if layout is LAYOUTS[0] else {path.stem: path.read_text(encoding="utf-8") for path in paths}
     return [role for title in sorted(texts) for role in parse_play(title, texts[title])]
 
 
 def parse_play(title: str, text: str) -> list[Role]:
-    """The roles of one play. A name counts the same in capitals or not."""
+    """Return the roles of one play. Names are compared without regard to case."""
     speeches: dict[str, list[list[str]]] = {}
     speech: list[str] | None = None
     for line in text.splitlines():
@@ -119,21 +119,19 @@ def parse_play(title: str, text: str) -> list[Role]:
             speeches.setdefault(words.upper(), []).append(speech)
         elif speech is not None:
             speech.append(words)
-    spoken = ((name, tuple(" ".join(lines) for lines in said if lines)) for name, said in speeches.items())
-    return [Role(title, name, said) for name, said in spoken if said]
+    roles = [Role(title, name, tuple(" ".join(lines) for lines in parts if lines)) for name, parts in speeches.items()]
+    return [role for role in roles if role.speeches]
 
 
-def _unpacked(path: Path) -> dict[str, str]:
+def _unpack(path: Path) -> dict[str, str]:
+    """Return the texts of the plays in an archive by title."""
     try:
-        with tarfile.open(path, "r:bz2") as archive:
-            members = [member for member in archive if member.isfile() and member.name.endswith(".txt")]
-            streams = {Path(member.name).stem: archive.extractfile(member) for member in members}
-            return {title: stream.read().decode("utf-8") for title, stream in streams.items() if stream is not None}
-    except (tarfile.TarError, EOFError, OSError, UnicodeDecodeError) as error:
+        return {Path(name).stem: text.decode("utf-8") for name, text in archive_files(path, lambda name: name.endswith(".txt"))}
+    except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a whole archive of plays: {error}. Delete it and get it again.") from None
 
 
-# Shakespeare: guess the next character of a play; every speaking role is a client.
+# Shakespeare: predict the next character of a play; every speaking role is a client.
 #
 # As LEAF prepares it: a speech is one line that ends with a newline, every character of it is a target once, and the input is the 80
 # characters before it, with spaces before the speech begins. The 80 symbols are LEAF's. A character that is not among them becomes `}`,
@@ -168,11 +166,11 @@ def shakespeare(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Roles drawn by `seed` (0: all) of those with at least `min_samples` characters; x int32 [n, length], y the next character.
+    """Return one client per role with at least `min_samples` characters. `roles` of them are drawn by `seed` (0: all).
 
-    `stride` takes every so many-th character of a role as a target and `fraction` a random share of these. `shuffle` draws
-    training, validation and test samples at random (the papers); without it they follow each other in the text, so that
-    hardly any test input was seen in training.
+    x int32 [n, length] has the characters before the target y. `stride` keeps every `stride`-th target of a role, and `fraction` a
+    random share of these. With `shuffle`, training, validation and test samples are drawn at random, as in the papers. Without it
+    they follow each other in the text, so that test inputs hardly overlap with training inputs.
     """
     _check(source, length, stride, fraction)
     texts = _plays(length) if source == "plays" else _leaf(length)
@@ -180,27 +178,26 @@ def shakespeare(
     chosen = choose_clients(sizes, clients=roles, min_samples=min_samples, seed=seed, what="shakespeare")
     names = [list(texts)[k] for k in chosen]
     draws = Draws(seed, "windows")
-    few = [
-        thinned(texts[name], stride=stride, fraction=fraction, generator=draws.at(int(k))) for k, name in zip(chosen, names, strict=True)
-    ]
-    rows, owner = _samples(few, length, f"shakespeare {source}")
+    drawn = [draws.at(int(k)) for k in chosen]
+    parts = [thin_targets(texts[n], stride=stride, fraction=fraction, generator=g) for n, g in zip(names, drawn, strict=True)]
+    rows, owner = _samples(parts, length, f"shakespeare {source}")
     return natural(rows, owner, names=names, shares=(train, valid), shuffle=shuffle, split_seed=split_seed)
 
 
 def _samples(texts: list[Stream], length: int, name: str) -> tuple[Rows, np.ndarray]:
-    """The examples of all roles, and the role of each."""
+    """Return the examples of all roles, and the role of each."""
     parts = [text.examples(length) for text in texts]
     owner = np.repeat(np.arange(len(parts)), [len(y) for _, y in parts])
     return Rows(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), LABELS, name), owner
 
 
 def encode(text: str) -> np.ndarray:
-    """Symbols of a text, int32; unknown characters become `}`."""
+    """Return the symbols of a text, int32. Unknown characters become `}`."""
     return _NUMBERS[_codes(text)]
 
 
 def count_unknown(text: str) -> int:
-    """How many characters of a text are not among the 80 symbols."""
+    """Count the characters of a text that are not among the 80 symbols."""
     return int((~_KNOWN[_codes(text)]).sum())
 
 
@@ -210,28 +207,27 @@ def _codes(text: str) -> np.ndarray:
 
 def _plays(length: int) -> dict[str, Stream]:
     return {
-        f"{role.play}: {role.name}": stream([encode(f"{speech}\n") for speech in role.speeches], length=length, padding=SPACE)
+        f"{role.play}: {role.name}": join_sequences([encode(f"{speech}\n") for speech in role.speeches], length=length, padding=SPACE)
         for role in read_roles()
     }
 
 
 def _leaf(length: int) -> dict[str, Stream]:
-    """LEAF gives the windows ready-made: each becomes a sequence of its own, of which only the last character is a target."""
+    """Return LEAF's windows by role. Each window is a sequence of its own; only its last character is a target."""
     texts: dict[str, Stream] = {}
     for user in read_leaf(leaf_paths(LEAF)):
-        strange = next((x for x, y in zip(user.x, user.y, strict=True) if len(x) != length or len(y) != 1), None)
-        if strange is not None:
-            raise DataError(f"shakespeare: x must have {length} characters and y one, but {user.name!r} has an x of {len(strange)}.")
+        wrong = next((x for x, y in zip(user.x, user.y, strict=True) if len(x) != length or len(y) != 1), None)
+        if wrong is not None:
+            raise DataError(f"shakespeare: x must have {length} characters and y one, but {user.name!r} has an x of {len(wrong)}.")
         symbols = encode("".join(x + y for x, y in zip(user.x, user.y, strict=True)))
         texts[user.name] = Stream(symbols, np.arange(len(user.y)) * (length + 1) + length)
     return texts
 
 
 def _check(source: str, length: int, stride: int, fraction: float) -> None:
-    if source not in SOURCES:
-        raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {source!r}.")
-    if length < 1 or stride < 1 or not 0 < fraction <= 1:
-        raise ValueError(f"length and stride must be at least 1 and fraction above 0 and at most 1, got {length}, {stride} and {fraction}.")
+    require(source in SOURCES, f"shakespeare: source must be one of {', '.join(SOURCES)}, got {source!r}.")
+    require(length >= 1 and stride >= 1, f"shakespeare: length and stride must be at least 1, got {length} and {stride}.")
+    require(0 < fraction <= 1, f"shakespeare: fraction must be above 0 and at most 1, got {fraction}.")
 
 
 CARD = DatasetCard(

@@ -1,4 +1,4 @@
-"""StackOverflow: guess the next word of a post; every user is a client.
+"""StackOverflow: predict the next word of a post; every user is a client.
 
 TensorFlow Federated publishes it as HDF5, which NumPy cannot read. This loader reads an export of it, one post per line:
 JSON lines `{"client": "1001", "text": "how do i ..."}`, or CSV with the columns client and text; both may be gzipped.
@@ -21,8 +21,9 @@ import numpy as np
 from evenly.data import Rows, choose_clients, natural
 from evenly.data.federation import Federation
 from evenly.data.sensitive import MOST_CLASSES
-from evenly.datasets.files import DataError, DataFile, DatasetCard, MissingData, missing_sentence, place
-from evenly.datasets.formats import PADDING, SPECIAL, UNKNOWN, Stream, numbers, stream, vocabulary
+from evenly.datasets.files import DataError, DataFile, DatasetCard, MissingData, missing_sentence, path_of
+from evenly.datasets.formats import PADDING, SPECIAL, UNKNOWN, Stream, join_sequences, vocabulary, word_numbers
+from evenly.records import require
 
 EXPORT = DataFile(
     path="stackoverflow/stackoverflow.jsonl",
@@ -45,30 +46,29 @@ def stackoverflow(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """One client per user with `min_samples` to `max_samples` (0: no limit) samples; `users` of them drawn by `seed` (0: all).
+    """Return one client per user with `min_samples` to `max_samples` (0: no limit) samples. `users` of them are drawn by `seed` (0: all).
 
-    The `words` most frequent words of all posts are known. x int32 [n, length], y the number of the next word.
+    The vocabulary has the `words` most frequent words of all posts. x is int32 [n, length], y the number of the next word.
     """
-    if not 1 <= words <= MOST_WORDS or length < 1:
-        raise ValueError(f"words must be between 1 and {MOST_WORDS} and length at least 1, got {words} and {length}.")
+    require(1 <= words <= MOST_WORDS, f"stackoverflow: words must be between 1 and {MOST_WORDS}, got {words}.")
+    require(length >= 1, f"stackoverflow: length must be at least 1, got {length}.")
     posts = read_posts(_export())
-    known = vocabulary((post for said in posts.values() for post in said), words)
-    streams = [_known_targets(stream(numbers(said, known), length=length, padding=PADDING)) for said in posts.values()]
+    labels = vocabulary((post for texts in posts.values() for post in texts), words)
+    streams = [_stream(texts, labels, length) for texts in posts.values()]
     sizes = np.array([len(text.targets) for text in streams])
     chosen = choose_clients(sizes, clients=users, min_samples=min_samples, max_samples=max_samples, seed=seed, what="stackoverflow")
     parts = [streams[k].examples(length) for k in chosen]
-    rows = Rows(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), known, "stackoverflow")
+    rows = Rows(np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts]), labels, "stackoverflow")
     names = [list(posts)[k] for k in chosen]
     owner = np.repeat(np.arange(len(names)), sizes[chosen])
     return natural(rows, owner, names=names, shares=(train, valid), split_seed=split_seed)
 
 
 def read_posts(path: Path) -> dict[str, list[list[str]]]:
-    """The words of every post by client, in the file's order."""
+    """Return the words of every post by client, in the order of the file."""
     posts: dict[str, list[list[str]]] = {}
     try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8", newline="") as lines:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as lines:
             for client, text in _pairs(lines, path):
                 posts.setdefault(client, []).append(text.split())
     except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
@@ -86,15 +86,17 @@ def _pairs(lines: Iterable[str], path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _export() -> Path:
-    start = str(place(EXPORT)).removesuffix(".jsonl")
-    found = next((Path(start + ending) for ending in ENDINGS if Path(start + ending).is_file()), None)
-    if found is None:
+    start = str(path_of(EXPORT)).removesuffix(".jsonl")
+    path = next((Path(start + ending) for ending in ENDINGS if Path(start + ending).is_file()), None)
+    if path is None:
         raise MissingData(missing_sentence(EXPORT))
-    return found
+    return path
 
 
-def _known_targets(text: Stream) -> Stream:
-    return text._replace(targets=text.targets[text.symbols[text.targets] != UNKNOWN])
+def _stream(texts: list[list[str]], words: tuple[str, ...], length: int) -> Stream:
+    """Return a client's posts as numbers. Unknown words are no targets."""
+    stream = join_sequences(word_numbers(texts, words), length=length, padding=PADDING)
+    return stream._replace(targets=stream.targets[stream.symbols[stream.targets] != UNKNOWN])
 
 
 CARD = DatasetCard(

@@ -18,7 +18,7 @@ from evenly.datasets.files import DatasetCard, Sizes
 from evenly.randomness import generator
 from evenly.records import replace, require
 
-# The synthetic federation of q-FFL: a known, tunable amount of disagreement between clients.
+# The synthetic federation of q-FFL, with an adjustable amount of disagreement between clients.
 #
 # Li et al., "Fair Resource Allocation in Federated Learning", Appendix E. Client k has its own linear model: u_k and B_k standard
 # normal; entries of W_k and b_k around u_k; features around v_k, itself around B_k, with variance j^-1.2 for feature j; y = argmax(x
@@ -41,9 +41,26 @@ def synthetic(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """A synthetic federation. `seed` draws the data, `split_seed` who of a client's rows is training, validation or test.
+    """Draw the synthetic federation of the q-FFL paper. Nothing is downloaded.
 
-    `kind` is "non-iid" (every client its own model), "iid" (one model for all) or "hybrid" (the first half shares a model).
+    Args:
+        kind: "non-iid" (every client has its own model), "iid" (one model for all) or "hybrid" (the first half shares a model).
+        clients: Number of clients.
+        features: Number of features.
+        classes: Number of classes.
+        spread: Standard deviation of the logarithm of the clients' numbers of rows.
+        seed: Seed of the data.
+        split_seed: Seed that divides each client's rows into training, validation and test rows.
+
+    Returns:
+        The federation.
+
+    Raises:
+        ValueError: If a setting is out of range.
+
+    Example:
+        >>> evenly.synthetic(clients=8).clients
+        8
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -74,12 +91,12 @@ def synthetic(
 
 
 def _sizes(clients: int, spread: float, seed: int) -> np.ndarray:
-    """Rows of each client, as floating-point numbers."""
+    """Draw the number of rows of each client, as floating-point numbers."""
     return np.floor(generator(seed, "sizes").lognormal(4, spread, clients)) + FEWEST
 
 
 def memory(settings: Mapping[str, Any]) -> float:
-    """Bytes of the features, which are drawn in double precision and then joined."""
+    """Return the bytes of the features, which are drawn in double precision and then joined."""
     clients, spread = settings["clients"], settings["spread"]
     if clients < 1 or not spread >= 0:
         return 0.0  # refused elsewhere
@@ -87,10 +104,10 @@ def memory(settings: Mapping[str, Any]) -> float:
     return 2 * 8 * rows * settings["features"]
 
 
-# A made-up census whose unfairness is known: how rare a group is, how its labels are spoilt, and how different it is.
+# A synthetic census with known unfairness: how rare a group is, how biased its labels are, and how different it is.
 #
 # Nothing is downloaded. A person has features x, standard normal, and is qualified if w·x > 0. Half of either group is, whatever the
-# settings: any gap between the groups is one of three that are put in on purpose.
+# settings. All gaps between the groups have one of three causes, each with its own setting.
 #
 # - Representation: the share of unprivileged people goes evenly from share * (1 - skew) at the first client to share * (1 + skew) at
 # the last. - Label bias b: a qualified unprivileged person gets the favourable label only with probability 1 - b. No one else's is
@@ -120,37 +137,35 @@ def synthetic_census(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """People dealt to clients of equal size; the share `test` of all, with the same share of groups, is a central test set.
+    """Draw people for clients of equal size. The share `test` of all, with the same share of groups, is a central test set.
 
-    `share` is that of unprivileged people, `skew` how much it differs between clients (0: not at all, 1: from none to twice the
-    share), `label_bias` and `angle` are explained in the module. The last feature says who is privileged. `seed` draws people
-    and their clients, `split_seed` the validation rows of each client.
+    `share` is the share of unprivileged people, and `skew` how much it differs between clients (0: not at all, 1: from none to twice
+    the share). `label_bias` and `angle` are explained above. The last feature is 1 for privileged people. `seed` draws people and
+    their clients, `split_seed` the validation rows of each client.
     """
     _check_census(clients, rows, features, share=share, skew=skew, label_bias=label_bias, angle=angle, test=test, valid=valid)
-    owner = np.concatenate([np.full(round(test * rows), -1), np.arange(rows - round(test * rows)) * clients // (rows - round(test * rows))])
+    central = round(test * rows)
+    owner = np.concatenate([np.full(central, -1), np.arange(rows - central) * clients // (rows - central)])
     rare = generator(seed, "group").random(rows) < _chance(owner, clients, share, skew)
     x = generator(seed, "features").normal(size=(rows, features))
     qualified = is_qualified(x, rare, angle)
-    spoilt = rare & qualified & (generator(seed, "labels").random(rows) < label_bias)
-    people = Rows(
-        np.concatenate([x, ~rare[:, None]], axis=1, dtype=np.float32, casting="unsafe"),
-        (qualified & ~spoilt).astype(np.int32),
-        LABELS,
-        "synthetic-census",
-    ).grouped(cross([Sensitive("group", GROUPS, (~rare).astype(np.int32))]))
+    refused = rare & qualified & (generator(seed, "labels").random(rows) < label_bias)
+    x = np.concatenate([x, ~rare[:, None]], axis=1, dtype=np.float32, casting="unsafe")
+    people = Rows(x, (qualified & ~refused).astype(np.int32), LABELS, "synthetic-census")
+    people = people.grouped(cross([Sensitive("group", GROUPS, (~rare).astype(np.int32))]))
     parts = split_rows(owner, clients, shares=(1 - valid, valid), seed=split_seed)
-    made = f"{DRAWN}, shares of unprivileged people with skew={skew:g}"
-    return federate(people, parts, names=numbered(clients), central=np.flatnonzero(owner < 0), partition=made)
+    description = f"{DRAWN}, shares of unprivileged people with skew={skew:g}"
+    return federate(people, parts, names=numbered(clients), central=np.flatnonzero(owner < 0), partition=description)
 
 
 def is_qualified(x: np.ndarray, rare: np.ndarray, angle: float) -> np.ndarray:
-    """Whether w·x > 0, where w is the first axis for privileged people and turned towards the second for the others."""
-    turned = np.cos(np.deg2rad(angle)) * x[:, 0] + np.sin(np.deg2rad(angle)) * x[:, 1]
-    return np.where(rare, turned, x[:, 0]) > 0
+    """Return whether w·x > 0, where w is the first axis for privileged people and rotated towards the second for the others."""
+    rotation = np.cos(np.deg2rad(angle)) * x[:, 0] + np.sin(np.deg2rad(angle)) * x[:, 1]
+    return np.where(rare, rotation, x[:, 0]) > 0
 
 
 def _chance(owner: np.ndarray, clients: int, share: float, skew: float) -> np.ndarray:
-    """How likely each row is of an unprivileged person: by client, and the plain share in the test set."""
+    """Return the probability that each row is of an unprivileged person: by client, and `share` in the test set."""
     slope = np.linspace(-1, 1, clients) if clients > 1 else np.zeros(1)
     return np.where(owner < 0, share, share * (1 + skew * slope)[owner])
 
@@ -158,10 +173,8 @@ def _chance(owner: np.ndarray, clients: int, share: float, skew: float) -> np.nd
 def _check_census(clients: int, rows: int, features: int, *, test: float, valid: float, **shares: float) -> None:
     require(features >= 2, f"synthetic-census: features must be at least 2, got {features}.")
     require(0 <= test < 1 and 0 <= valid < 1, f"synthetic-census: test and valid must be at least 0 and below 1, got {test} and {valid}.")
-    held = rows - round(test * rows)
-    require(
-        1 <= clients <= held, f"synthetic-census: clients must be between 1 and the rows that are not test rows, {held}, got {clients}."
-    )
+    most = rows - round(test * rows)
+    require(1 <= clients <= most, f"synthetic-census: clients must be between 1 and the rows outside the test set, {most}, got {clients}.")
     share, skew = shares["share"], shares["skew"]
     require(0 < share < 1, f"synthetic-census: share must be between 0 and 1, got {share}.")
     require(0 <= skew <= 1, f"synthetic-census: skew must be at least 0 and at most 1, got {skew}.")
@@ -176,7 +189,7 @@ CENSUS_CARD = DatasetCard(
     load=synthetic_census,
     memory=lambda settings: (8 + 4) * settings["rows"] * settings["features"],  # drawn in double precision, kept in single
     licence="Made here",
-    provenance="Drawn as the module evenly.datasets.synthetic_census explains.",
+    provenance="Drawn as the module evenly.datasets.synthetic explains.",
     citation="None: the construction is evenly's own.",
     notes=(
         "The recorded labels are biased, in the test set too: a model that reproduces who is truly qualified is 100 - 100 * label_bias / 2 "
@@ -187,7 +200,7 @@ CENSUS_CARD = DatasetCard(
 )
 
 
-# Very many small clients whose wishes differ by a chosen amount: a crowd of phones, made in seconds.
+# Very many small clients with an adjustable amount of disagreement, like a crowd of phones, drawn in seconds.
 #
 # Nothing is downloaded. Client k has n_k rows, lognormal with the given mean and at least two; a place z_k, standard normal in four
 # dimensions; and a taste t_k, standard normal, one number per class. Its features lie around C z_k with deviation 1, and y = argmax(x W
@@ -215,31 +228,36 @@ def synthetic_crowd(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Clients with `rows` rows on average; `spread` is the deviation of the logarithm of their number (0: all clients are equal).
+    """Draw clients with `rows` rows on average. `spread` is the deviation of the logarithm of their number (0: all clients are equal).
 
-    `disagreement` is how much clients differ in what they call the same thing (0: not at all). `seed` draws the data, `split_seed`
-    which of a client's rows train, validate and test. Every client has a training row, and a test row unless `train` and `valid` add up
-    to 1.
+    `disagreement` is how much the labels of equal features differ between clients (0: not at all). `seed` draws the data, and
+    `split_seed` divides each client's rows into training, validation and test rows. Every client has a training row, and a test row
+    unless `train` and `valid` add up to 1.
     """
     _check_crowd(clients, features, classes, rows=rows, spread=spread, disagreement=disagreement, train=train, valid=valid)
     crowd = _Crowd(clients, rows, spread, features, classes, disagreement, seed)
     sizes = crowd_sizes(clients, rows, spread, seed)
-    x, y = _drawn(crowd, sizes)
-    order = np.empty(len(y), np.int32)
-
-    def shuffle(block: int, own: slice, size: np.ndarray) -> None:
-        # The whole part of a lot is the client, the fraction is drawn: clients stay in order, their rows do not.
-        lots = np.repeat(np.arange(len(size)), size) + generator(split_seed, "crowd split", block).random(own.stop - own.start)
-        order[own] = own.start + np.argsort(lots)
-
-    _in_blocks(sizes, shuffle)
+    x, y = _shared_rows(crowd, sizes)
+    parts = cut_rows(_shuffle_rows(sizes, split_seed), sizes, (train, valid))
     labels = tuple(f"class {c}" for c in range(classes))
-    parts = cut_rows(order, sizes, (train, valid))
     return federate(Rows(x, y, labels, "synthetic-crowd"), parts, names=numbered(clients), partition=DRAWN)
 
 
+def _shuffle_rows(sizes: np.ndarray, split_seed: int) -> np.ndarray:
+    """Return row numbers, client by client, in random order within each client."""
+    order = np.empty(sizes.sum(), np.int32)
+
+    def shuffle(block: int, rows: slice, size: np.ndarray) -> None:
+        # The integer part of a lot is the client, the fraction is drawn: clients stay in order, their rows do not.
+        lots = np.repeat(np.arange(len(size)), size) + generator(split_seed, "crowd split", block).random(rows.stop - rows.start)
+        order[rows] = rows.start + np.argsort(lots)
+
+    _in_blocks(sizes, shuffle)
+    return order
+
+
 class _Crowd(NamedTuple):
-    """What decides the rows, whichever of them train."""
+    """The settings that determine the rows, whatever their split."""
 
     clients: int
     rows: float
@@ -254,11 +272,11 @@ _lock = threading.Lock()  # seeds are loaded in threads
 _alive: dict[_Crowd, tuple[weakref.ref[np.ndarray], np.ndarray]] = {}
 
 
-def _drawn(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels. Federations that differ only in their split share them, as long as one of them is in use."""
+def _shared_rows(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return features and labels. Federations that differ only in their split share them, as long as one of them is in use."""
     with _lock:
-        known, y = _alive.get(crowd, (None, None))
-        x = known() if known else None
+        reference, y = _alive.get(crowd, (None, None))
+        x = reference() if reference else None
         if x is None or y is None:
             x, y = _draw(crowd, sizes)
             x.setflags(write=False)
@@ -268,55 +286,55 @@ def _drawn(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _draw(crowd: _Crowd, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     features, classes, seed = crowd.features, crowd.classes, crowd.seed
-    # Whole before they are filled: lists of pieces would take the memory twice.
+    # Allocated at once: lists of pieces would take the memory twice.
     x, y = np.empty((sizes.sum(), features), np.float32), np.empty(sizes.sum(), np.int32)
     shared = generator(seed, "crowd")
     weights = shared.standard_normal((features, classes)).astype(np.float32) / np.float32(np.sqrt(features))
     centres = shared.standard_normal((PLACES, features)).astype(np.float32) / np.float32(np.sqrt(PLACES))
 
-    def fill(block: int, own: slice, size: np.ndarray) -> None:
+    def fill(block: int, rows: slice, size: np.ndarray) -> None:
         person = generator(seed, "crowd people", block).standard_normal((len(size), PLACES + classes), np.float32)
-        generator(seed, "crowd rows", block).standard_normal(dtype=np.float32, out=x[own])
-        x[own] += np.repeat(person[:, :PLACES] @ centres, size, axis=0)
-        y[own] = (x[own] @ weights + np.repeat(np.float32(crowd.disagreement) * person[:, PLACES:], size, axis=0)).argmax(1)
+        generator(seed, "crowd rows", block).standard_normal(dtype=np.float32, out=x[rows])
+        x[rows] += np.repeat(person[:, :PLACES] @ centres, size, axis=0)
+        y[rows] = (x[rows] @ weights + np.repeat(np.float32(crowd.disagreement) * person[:, PLACES:], size, axis=0)).argmax(1)
 
     _in_blocks(sizes, fill)
     return x, y
 
 
 def _in_blocks(sizes: np.ndarray, work: Callable[[int, slice, np.ndarray], None]) -> None:
-    """Call for every block of clients, in threads: its number, its rows, and how many each of its clients has."""
+    """Call `work` for every block of clients, in threads, with its number, its rows, and the number of rows of each client."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
 
     def one(block: int) -> None:
         bounds = offsets[block * AT_ONCE : (block + 1) * AT_ONCE + 1]
         work(block, slice(int(bounds[0]), int(bounds[-1])), np.diff(bounds))
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # NumPy lets other threads work meanwhile
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # NumPy releases the interpreter lock
         deque(threads.map(one, range(-(-len(sizes) // AT_ONCE))), maxlen=0)
 
 
 def crowd_sizes(clients: int, rows: float, spread: float, seed: int) -> np.ndarray:
-    """How many rows each client has: a lognormal number with this mean, rounded to nearest, at least two."""
+    """Draw the number of rows of each client: lognormal with this mean, rounded to nearest, at least two."""
     drawn = generator(seed, "crowd sizes").standard_normal(clients)
     return np.maximum(FEWEST_IN_CROWD, np.rint(rows * np.exp(spread * drawn - spread**2 / 2))).astype(np.int64)
 
 
-def _check_crowd(clients: int, features: int, classes: int, **given: float) -> None:
+def _check_crowd(clients: int, features: int, classes: int, **settings: float) -> None:
     name = "synthetic-crowd"
     require(clients >= 1, f"{name}: clients must be at least 1, got {clients}.")
     require(features >= 1, f"{name}: features must be at least 1, got {features}.")
     require(classes >= 2, f"{name}: classes must be at least 2, got {classes}.")
     require(
-        given["rows"] >= FEWEST_IN_CROWD,
-        f"{name}: rows must be at least {FEWEST_IN_CROWD}, a client's rows on average, got {given['rows']}.",
+        settings["rows"] >= FEWEST_IN_CROWD,
+        f"{name}: rows must be at least {FEWEST_IN_CROWD}, a client's rows on average, got {settings['rows']}.",
     )
     for setting in ("spread", "disagreement"):
-        require(given[setting] >= 0, f"{name}: {setting} must be at least 0, got {given[setting]}.")
-    train, valid = given["train"], given["valid"]
+        require(settings[setting] >= 0, f"{name}: {setting} must be at least 0, got {settings[setting]}.")
+    train, valid = settings["train"], settings["valid"]
     require(0 < train <= 1, f"{name}: train must be above 0 and at most 1, got {train}.")
     require(valid >= 0 and train + valid <= 1 + 1e-9, f"{name}: valid must be from 0 to 1 - train = {1 - train:g}, got {valid}.")
-    rows = clients * given["rows"]
+    rows = clients * settings["rows"]
     require(rows < 2**31 / 1.05, f"{name}: clients * rows must stay below 2 billion, got {rows:,.0f}. Row numbers have 32 bits.")
 
 
@@ -328,7 +346,7 @@ CROWD_CARD = DatasetCard(
         4 * max(FEWEST_IN_CROWD, settings["rows"] / 2) * settings["clients"] * settings["features"]
     ),  # about half at least
     licence="Made here",
-    provenance="Drawn as the module evenly.datasets.synthetic_crowd explains.",
+    provenance="Drawn as the module evenly.datasets.synthetic explains.",
     citation="None: the construction is evenly's own.",
     notes=(
         "Four clients in five have at most two test rows, so that one client's accuracy is mostly chance.",

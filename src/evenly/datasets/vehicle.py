@@ -1,8 +1,8 @@
-"""Vehicle: a wireless sensor network tells two kinds of vehicles apart; each of the 23 sensors is a client.
+"""Vehicle: a wireless sensor network distinguishes two kinds of vehicles; each of the 23 sensors is a client.
 
 The file is LEAF-like JSON with 100 features per sample, standardised per sensor by those who prepared it, and labels -1 and
-+1. What can be had in public is a training part that Ditto's authors drew (1,860 samples); the rest, in a second file, is
-not. `kind="full"` reads both files together, for those who have them.
++1. Only the training part that Ditto's authors drew (1,860 samples) is public; the second file, with the rest, is not.
+`kind="full"` reads both files, for those who have them.
 """
 
 from pathlib import Path
@@ -11,8 +11,9 @@ import numpy as np
 
 from evenly.data import Rows, natural
 from evenly.data.federation import Federation
-from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, use
+from evenly.datasets.files import Content, DataError, DataFile, DatasetCard, Sizes, checked_files
 from evenly.datasets.formats import User, read_leaf
+from evenly.records import require
 
 FEATURES = 100
 KINDS = ("subset", "full")
@@ -37,17 +38,16 @@ SUBSET_LAYOUTS = ((TRAIN,), (TRAIN_GZ,))
 
 
 def vehicle(kind: str = "subset", *, train: float = 0.8, valid: float = 0.1, split_seed: int = 0) -> Federation:
-    """One client per sensor, 80/10/10 training, validation and test samples each. "full" pools the two files of the whole set."""
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
-    _, paths = use(SUBSET_LAYOUTS if kind == "subset" else (FULL,))
+    """Return one client per sensor, with 80/10/10 training, validation and test samples. "full" pools the two files of the whole set."""
+    require(kind in KINDS, f"vehicle: kind must be one of {', '.join(KINDS)}, got {kind!r}.")
+    _, paths = checked_files(SUBSET_LAYOUTS if kind == "subset" else (FULL,))
     names, x, y, owner = read_sensors(paths)
     rows = Rows(x, y, ("-1", "+1"), f"vehicle {kind}")
     return natural(rows, owner, names=names, shares=(train, valid), split_seed=split_seed)
 
 
 def read_sensors(paths: list[Path]) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
-    """Names of the sensors, features [n, 100], labels 0 and 1 for -1 and +1, and the sensor of each sample."""
+    """Return names of the sensors, features [n, 100], labels 0 and 1 for -1 and +1, and the sensor of each sample."""
     pooled: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for user in read_leaf(paths):
         pooled.setdefault(user.name, []).append(_samples(user))

@@ -1,4 +1,4 @@
-"""Files are parsed once while they are the same, for one folder at a time, and what is kept cannot be changed."""
+"""Files are parsed again only after a change, those of one folder stay in memory, and their arrays are read-only."""
 
 import os
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path):
     assert reader.parsed == ["one.txt"] * 2
 
 
-def test_files_of_one_folder_are_kept(tmp_path: Path):
+def test_only_files_of_one_folder_stay_in_memory(tmp_path: Path):
     reader = Reader()
     for folder in ("a", "b"):
         for name in ("one", "two"):
@@ -49,7 +49,7 @@ def test_files_of_one_folder_are_kept(tmp_path: Path):
     assert reader.parsed[5:] == ["b-one"]
 
 
-def test_what_is_kept_cannot_be_written_to(tmp_path: Path):
+def test_shared_arrays_are_read_only(tmp_path: Path):
     path = tmp_path / "one.txt"
     path.write_text("1 2")
     with pytest.raises(ValueError, match="read-only"):
