@@ -8,7 +8,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.plan import Plan
-from evenly.experiment.study import Study, StudyPlan, choose, swept
+from evenly.experiment.study import Study, StudyPlan, add_sweep, choose
 from evenly.types import Trace
 
 RATES = (0.1, 0.01)
@@ -89,7 +89,7 @@ def study(
         f"{alpha:g}": Plan(
             name=name,
             data={"name": data, "partition": "dirichlet-attribute", "alpha": alpha},
-            methods=swept(methods, {"learning_rate": list(RATES)}),
+            methods=add_sweep(methods, {"learning_rate": list(RATES)}),
             rounds=3,
             seeds=tuple(seeds),
             model="logistic",

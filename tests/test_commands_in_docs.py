@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 from evenly.cli import app
 from evenly.datasets import DATASETS
 from evenly.datasets.load import is_table
-from evenly.experiment.config import of_paper, packaged, read_packaged
+from evenly.experiment.config import packaged_experiments, paper_experiments, read_packaged
 from tests.datasets.real_data import need
 from tests.pages import PAGES, ROOT, Block, blocks, commands, inline_commands
 
@@ -109,7 +109,7 @@ def plan(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Go as far as the plan."""
     _, (path, *_), rest = path_of(words)
     if path == "reproduce":
-        assert rest[0] in packaged() or of_paper(rest[0]), f"there is no experiment {rest[0]}"
+        assert rest[0] in packaged_experiments() or paper_experiments(rest[0]), f"there is no experiment {rest[0]}"
         return parse(words)
 
     def stop(plan: Any, *_: Any, **__: Any) -> None:
@@ -257,7 +257,7 @@ def later(command: str) -> dict[str, tuple[Path, list[str]]]:
 
 def experiments() -> list[str]:
     """What `reproduce` is told to run; the name of a paper stands for its experiments."""
-    return sorted({one for _, words in later("reproduce").values() for one in (of_paper(words[2]) or [words[2]])})
+    return sorted({one for _, words in later("reproduce").values() for one in (paper_experiments(words[2]) or [words[2]])})
 
 
 def need_files(data: str) -> None:

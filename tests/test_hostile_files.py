@@ -17,10 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from evenly.algorithms import METHODS
 from evenly.auditing.measuring import audit_file
@@ -28,7 +28,7 @@ from evenly.datasets.load import load as load_data
 from evenly.experiment.config import read
 from evenly.experiment.deployment import Deployment
 from evenly.experiment.execute import choose_model
-from evenly.experiment.observe import NAME, Live
+from evenly.experiment.observe import LIVE_FILE, Live
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import read_plan
 from evenly.experiment.study import StudyPlan
@@ -179,7 +179,7 @@ def planned(path: Path) -> Plan:
 @settings(HOSTILE, max_examples=150)
 @given(st.data())
 def test_experiment_files(tmp_path: Path, data: st.DataObject):
-    lines = EXPERIMENT.splitlines()
+    lines: list[str] = [*EXPERIMENT.splitlines()]
     for _ in range(data.draw(st.integers(1, 2))):
         at = data.draw(st.integers(0, len(lines) - 1))
         key, equals, _ = lines[at].partition("=")
@@ -327,11 +327,11 @@ LINES = [
 def test_live_files(tmp_path: Path, data: st.DataObject):
     about = {"name": "test", "data": "tiny", "rounds": 20, "every": 10, "splits": ["test", "central"]}
     Live(tmp_path, about, [("fedavg", 0), ("fedavg", 1)]).end("stopped")
-    head = json.loads((tmp_path / NAME).read_text().splitlines()[0])
+    head = json.loads((tmp_path / LIVE_FILE).read_text().splitlines()[0])
     whole = [head, *LINES] * 2
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] = data.draw(changed(whole[at]))
-    (tmp_path / NAME).write_text("".join(json.dumps(line) + "\n" for line in whole))
+    (tmp_path / LIVE_FILE).write_text("".join(json.dumps(line) + "\n" for line in whole))
     (tmp_path / "plan.json").write_text(json.dumps(data.draw(changed(PLANS[1]))) if data.draw(st.booleans()) else "[" * 5000)
     json.dumps(WatchState(tmp_path).look(), allow_nan=False)
 
@@ -340,7 +340,7 @@ def test_live_files(tmp_path: Path, data: st.DataObject):
     "line", [{"live": 1}, {"live": 1, "time": 1, "runs": 3}, [], 3, {"live": 1, "time": 1e300, "runs": [], "rounds": 1}]
 )
 def test_a_live_file_with_a_head_that_is_not_whole(tmp_path: Path, line: Any):
-    (tmp_path / NAME).write_text(json.dumps(line) + "\n")
+    (tmp_path / LIVE_FILE).write_text(json.dumps(line) + "\n")
     assert WatchState(tmp_path).look()["status"] == "waiting"
 
 
@@ -377,7 +377,7 @@ def test_parquet_tables(tmp_path: Path, kinds: dict[str, pa.DataType], data: st.
     kept = data.draw(st.sets(st.sampled_from(sorted(kinds)), min_size=3))  # most columns are as they should be
     plain = {"y": pa.int64(), "p": pa.int64(), "s": pa.float64(), "k": pa.string(), "g": pa.string()}
     path = tmp_path / "t.parquet"
-    pa.parquet.write_table(pa.table({name: column(plain[name] if name in kept else kinds[name]) for name in kinds}), path)
+    parquet.write_table(pa.table({name: column(plain[name] if name in kept else kinds[name]) for name in kinds}), path)
     only_sentences(lambda: audit_file(path, label="y", prediction="p", score="s", client="k", sensitive="g", min_cell=0))
     source = {"path": str(path), "client": "k", "label": "y", "sensitive": ["g"], "drop": ["p"]}
     only_sentences(lambda: load_data(source, 0))
@@ -388,7 +388,7 @@ def test_parquet_tables(tmp_path: Path, kinds: dict[str, pa.DataType], data: st.
 def test_nested_columns_are_named(tmp_path: Path, role: str, kind: pa.DataType):
     path = tmp_path / "t.parquet"
     plain = {name: column(pa.int64()) for name in ("y", "p", "k", "g")} | {"odd": column(kind)}
-    pa.parquet.write_table(pa.table(plain), path)
+    parquet.write_table(pa.table(plain), path)
     roles: dict[str, Any] = {"label": "y", "prediction": "p", "client": "k", "sensitive": "g", role: "odd"}
     with pytest.raises(ValueError, match=r"t.parquet: column 'odd' must hold one word or number in each row, but holds .(list|struct|map)"):
         audit_file(path, **roles)

@@ -218,7 +218,7 @@ def test_a_worker_of_a_cluster_is_sent_the_files(plan: Plan, own: Path, monkeypa
         assert plan.variants()[0].method.title == "Urgent"
         raise Planned
 
-    monkeypatch.setattr(worker, "_told", lambda *_: False)
+    monkeypatch.setattr(worker, "_send", lambda *_: False)
     monkeypatch.setattr(worker, "_setting", stop)
     monkeypatch.setattr(worker, "_checkpoint", stop)
     job = job._replace(program=type("Program", (), {"seed": 0}))

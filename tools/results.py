@@ -23,13 +23,13 @@ from evenly.experiment.comparison import Comparison, group_metrics
 from evenly.experiment.config import Experiment, read_packaged
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import Store, read_record
-from evenly.experiment.paper import PaperLine, as_rows, side_by_side
+from evenly.experiment.paper import PaperLine, paper_rows, side_by_side
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Outcome, Study, StudyPlan, execute_study
 from evenly.metrics import Spread, half_width, spread
 from evenly.papers.findings import findings
 from evenly.papers.thesis import COLUMNS as STUDY_COLUMNS
-from evenly.papers.thesis import FRACTIONS, SCORES, StudyView, views
+from evenly.papers.thesis import FRACTIONS, SCORES, StudyView, study_views
 from evenly.report.charts.accuracy import distribution
 from evenly.report.charts.theme import save_chart
 from evenly.report.setup_sections import SPREADS, WHO, metric_title, paper_figures
@@ -206,7 +206,7 @@ def paper_table(stored: Stored, metrics: tuple[str, ...] = (), splits: tuple[str
         for one in stored["lines"]
         if (not metrics or one["metric"] in metrics) and (not splits or one["split"] in splits)
     ]
-    names, rows = as_rows(chosen)
+    names, rows = paper_rows(chosen)
     text = []
     for row in rows:
         cells = [paper_figures(line) for line in row.lines]
@@ -301,7 +301,7 @@ def study_record(study: Study, record: Stored, experiment: Experiment) -> Stored
         "rounds": plan.rounds,
         "seeds": len(plan.seeds),
         "findings": [finding._asdict() for finding in findings([study])],
-        "study": {"metrics": STUDY_METRICS, "partitions": [_partition(view) for view in views([study])]},
+        "study": {"metrics": STUDY_METRICS, "partitions": [_partition(view) for view in study_views([study])]},
     }
 
 

@@ -266,10 +266,10 @@ choose = {learning_rate = [0.1, 0.01]}\n"""
 
 
 def test_a_second_process_on_the_same_folder_is_refused(file):
-    from evenly.experiment.folder import held
+    from evenly.experiment.folder import folder_lock
 
     out = file.parent / "out"
-    with held(out):
+    with folder_lock(out):
         assert f"Process {os.getpid()} on " in sentence(run("run", file, "--out", out, code=2))
         run("run", file, "--plan", "--out", out)  # looking is free
         run("run", file, "--out", file.parent / "other", "--quick")  # and so are other folders of the same parent

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.experiment.tuning import choose, judged_by, shortfall
+from evenly.experiment.tuning import choose, front_metrics, shortfall
 from evenly.metrics import measure
 
 
@@ -118,6 +118,6 @@ def test_of_a_front_somebody_is_always_chosen_and_nobody_beats_it(values):
 
 
 def test_a_single_objective_is_judged_beside_what_is_kept():
-    assert judged_by(("variance",), "average", None) == ("variance", "average")
-    assert judged_by(("accuracy", "eod_abs"), "average", None) == ("accuracy", "eod_abs")
-    assert judged_by(("accuracy", "eod_abs"), "average", 1.0) == ("accuracy", "eod_abs", "average")
+    assert front_metrics(("variance",), "average", None) == ("variance", "average")
+    assert front_metrics(("accuracy", "eod_abs"), "average", None) == ("accuracy", "eod_abs")
+    assert front_metrics(("accuracy", "eod_abs"), "average", 1.0) == ("accuracy", "eod_abs", "average")

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from importlib.util import find_spec
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -214,7 +215,7 @@ def test_workers_take_the_flags_of_whoever_asks(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("NPROC", "2")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    settings = cluster.settings_of_workers()
+    settings = cluster.worker_environment()
     assert {"XLA_FLAGS": "--xla_mine", "EVENLY_DATA": "/data", "NPROC": "2", "OPENBLAS_NUM_THREADS": "3"}.items() <= settings.items()
     assert "HOME" not in settings
 
@@ -235,9 +236,9 @@ def test_what_comes_to_its_end_while_everything_stops_is_kept():
             raise LostError
 
     kept = []
-    driver = object.__new__(cluster._Driver)
-    driver._ray, driver._board, driver._programs, driver._begun = Ray(), MagicMock(), ["first", "second"], {0: None, 1: None}
-    driver._ledger = SimpleNamespace(keep=lambda program, result: kept.append(program))
+    driver: Any = object.__new__(cluster._Driver)
+    driver._ray, driver._board, driver._programs, driver._observers = Ray(), MagicMock(), ["first", "second"], {0: None, 1: None}
+    driver._ledger = SimpleNamespace(save=lambda program, result: kept.append(program))
     driver._running = {"stopped": (0, 1), "whole": (1, 1)}
     driver._stop()
     assert kept == ["second"]

@@ -10,7 +10,7 @@ import pytest
 from evenly.cli import result_commands
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.comparison import Comparison, Run, over_seeds, tidy
+from evenly.experiment.comparison import Comparison, Run, final_spreads, tidy_rows
 from evenly.experiment.folder import Store, write_tidy
 from evenly.experiment.plan import Plan
 from evenly.metrics import EQUITY_METRICS, GROUP_METRICS, METRICS, measure_groups, rates
@@ -31,7 +31,7 @@ def comparison(federation: Federation, trace: Trace) -> Comparison:
 
 @pytest.fixture(scope="module")
 def rows(tiny: Federation, some_trace: Trace) -> pd.DataFrame:
-    return pd.DataFrame(tidy(comparison(tiny, some_trace)))
+    return pd.DataFrame(tidy_rows(comparison(tiny, some_trace)))
 
 
 def test_rows_keep_their_schema(rows: pd.DataFrame):
@@ -67,7 +67,7 @@ def test_each_groups_rates_are_there_at_the_end(rows: pd.DataFrame, some_trace: 
 
 def test_over_seeds_gives_group_metrics_on_clients_rows_and_on_the_central_set(tiny: Federation, some_trace: Trace):
     found = comparison(tiny, some_trace)
-    test, central = over_seeds(found, "fedavg", "test"), over_seeds(found, "fedavg", "central")
+    test, central = final_spreads(found, "fedavg", "test"), final_spreads(found, "fedavg", "central")
     assert set(GROUP_METRICS) | set(METRICS) < set(test)
     assert set(central) == set(GROUP_METRICS)
     accuracies = [100 * np.trace(run.trace.central[-1].sum(0)) / run.trace.central[-1].sum() for run in found.runs]
@@ -78,17 +78,17 @@ def test_over_seeds_gives_group_metrics_on_clients_rows_and_on_the_central_set(t
 def test_without_groups_nothing_changes_but_the_accuracy_on_a_central_set(tiny: Federation, some_trace: Trace):
     one = some_trace._replace(tables=some_trace.tables.sum(-3, keepdims=True), central=some_trace.central.sum(-3, keepdims=True))
     alone = replace(tiny, groups=("all",), group=np.zeros_like(tiny.group))
-    assert set(over_seeds(comparison(alone, one), "fedavg", "central")) == {"accuracy"}
-    assert not set(GROUP_METRICS) & set(over_seeds(comparison(alone, one), "fedavg", "test"))
-    assert "group" not in {row["level"] for row in tidy(comparison(alone, one))}
+    assert set(final_spreads(comparison(alone, one), "fedavg", "central")) == {"accuracy"}
+    assert not set(GROUP_METRICS) & set(final_spreads(comparison(alone, one), "fedavg", "test"))
+    assert "group" not in {row["level"] for row in tidy_rows(comparison(alone, one))}
     nowhere = comparison(replace(alone, central=np.zeros(0, np.int32)), one)
-    assert over_seeds(nowhere, "fedavg", "central") == {}
-    assert {row["split"] for row in tidy(nowhere)} == set(SPLITS)
+    assert final_spreads(nowhere, "fedavg", "central") == {}
+    assert {row["split"] for row in tidy_rows(nowhere)} == set(SPLITS)
 
 
 def test_of_very_many_clients_there_are_quantiles(tiny: Federation, some_trace: Trace, rows: pd.DataFrame, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("evenly.experiment.comparison.MOST_LISTED", tiny.clients - 1)
-    few = pd.DataFrame(tidy(comparison(tiny, some_trace)))
+    few = pd.DataFrame(tidy_rows(comparison(tiny, some_trace)))
     assert set(few.level) == {"model", "clients", "group"}
     own, single = (
         frame.loc[(frame.split == "test") & (frame.seed == 0)]
@@ -106,7 +106,7 @@ def test_names_are_no_formulas_in_csv_files_and_stay_as_they_are_in_parquet(tiny
     names = ("=HYPERLINK(1)", "+1+1", "-2+3", "@sum", "-7", "St. Mary's")
     odd = tuple((*names, *tiny.names)[: tiny.clients])
     found = comparison(replace(tiny, names=odd), some_trace)
-    write_tidy(Store(tmp_path, PLAN), list(tidy(found)))
+    write_tidy(Store(tmp_path, PLAN), list(tidy_rows(found)))
     text = pd.read_csv(tmp_path / "results.csv", dtype={"name": str}, keep_default_na=False)
     raw = pd.read_parquet(tmp_path / "results.parquet")
     assert not text["name"].str.match(r"[=+@\t\r]|-(?!\d+$)").any()

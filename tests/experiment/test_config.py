@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenly.experiment.config import packaged, read, read_packaged
+from evenly.experiment.config import packaged_experiments, read, read_packaged
 
 GOOD = """
 title = "A test"
@@ -14,14 +14,14 @@ name = "synthetic"
 """
 
 
-@pytest.mark.parametrize("name", packaged())
+@pytest.mark.parametrize("name", packaged_experiments())
 def test_packaged_experiments_have_a_plan_and_a_quick_one(name):
     experiment = read_packaged(name)
     assert experiment.plan(name).variants()
     assert experiment.plan(name, quick=True).rounds < experiment.plan(name).rounds
 
 
-@pytest.mark.parametrize("name", packaged())
+@pytest.mark.parametrize("name", packaged_experiments())
 def test_paper_rows_name_methods_of_the_experiment(name):
     experiment = read_packaged(name)
     labels = {v.label for v in experiment.plan(name).variants()}

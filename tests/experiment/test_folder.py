@@ -13,9 +13,9 @@ import pytest
 from evenly.experiment import folder as folders
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import RunRecord, Store, add_training, begin, finish, held, read_record, sweep, timed
+from evenly.experiment.folder import RunRecord, Store, add_training, begin, finish, folder_lock, read_record, sweep, training_timer
 from evenly.experiment.plan import Plan
-from evenly.experiment.reopen import open_results, open_study, read_plan, where_it_began
+from evenly.experiment.reopen import open_results, open_study, read_plan, starting_directory
 from tests.simulations import same_bits
 
 PLAN = Plan(
@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     folder = tmp_path_factory.mktemp("folder") / "out"
     store = Store(folder, PLAN)
     begin(folder, RECORD)
-    with timed(folder, folder / "traces"):
+    with training_timer(folder, folder / "traces"):
         comparison = execute(PLAN, store)
     finish(folder)
     return folder, comparison
@@ -145,7 +145,7 @@ def test_the_first_command_stays_and_time_adds_up(tmp_path):
 
 def test_time_is_kept_when_training_is_stopped(tmp_path):
     begin(tmp_path, RECORD)
-    with pytest.raises(KeyboardInterrupt), timed(tmp_path, tmp_path / "traces"):
+    with pytest.raises(KeyboardInterrupt), training_timer(tmp_path, tmp_path / "traces"):
         raise KeyboardInterrupt
     assert record_of(tmp_path).seconds > 0
 
@@ -173,8 +173,8 @@ def test_in_a_folder_without_a_plan_only_the_begun_plan_is_swept(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from evenly.experiment.folder import held
-with held(Path(sys.argv[1])):
+from evenly.experiment.folder import folder_lock
+with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -185,27 +185,30 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == b"held\n"
-        with pytest.raises(ValueError, match=rf"Process {process.pid} on \S+ is working in the folder '{folder}'. Wait"), held(folder):
+        with (
+            pytest.raises(ValueError, match=rf"Process {process.pid} on \S+ is working in the folder '{folder}'. Wait"),
+            folder_lock(folder),
+        ):
             pytest.fail("two at once")
         process.send_signal(signal.SIGKILL)
     assert (folder / ".lock").exists()
-    with held(folder), pytest.raises(ValueError, match=f"Process {os.getpid()}"), held(folder):
+    with folder_lock(folder), pytest.raises(ValueError, match=f"Process {os.getpid()}"), folder_lock(folder):
         pytest.fail("two at once")
     assert list(folder.iterdir()) == []
 
 
 def test_a_folder_made_for_the_lock_alone_does_not_stay(tmp_path):
-    with held(tmp_path / "a" / "b"):
+    with folder_lock(tmp_path / "a" / "b"):
         pass
     assert list(tmp_path.iterdir()) == []
-    with held(tmp_path / "a" / "b"):
+    with folder_lock(tmp_path / "a" / "b"):
         (tmp_path / "a" / "mine").write_text("x")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine"]
 
 
 def test_a_file_cannot_be_held_as_a_folder(tmp_path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(ValueError, match="must be a folder, but it is a file"), held(tmp_path / "out"):
+    with pytest.raises(ValueError, match="must be a folder, but it is a file"), folder_lock(tmp_path / "out"):
         pass
     assert (tmp_path / "out").read_text() == "mine"
 
@@ -216,7 +219,7 @@ def test_where_a_run_began_is_found_again_through_a_link(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = dataclasses.replace(PLAN, data={"path": "own.csv"})
     begin(Path("results/a"), RECORD)
-    with where_it_began(Path("results/a"), plan):
+    with starting_directory(Path("results/a"), plan):
         assert Path.cwd() == tmp_path.resolve()
 
 

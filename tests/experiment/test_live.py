@@ -12,7 +12,7 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment import observe
-from evenly.experiment.comparison import Comparison, group_metrics, measured, over_seeds
+from evenly.experiment.comparison import Comparison, final_spreads, group_metrics, live_metrics
 from evenly.experiment.execute import execute, setting_of
 from evenly.experiment.folder import Store
 from evenly.experiment.observe import Followers, Point
@@ -44,7 +44,7 @@ def plain() -> Comparison:
 
 
 def lines(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / observe.NAME).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / observe.LIVE_FILE).read_text().splitlines()]
 
 
 def of_runs(told: list[dict]) -> list[tuple]:
@@ -69,19 +69,19 @@ def test_every_evaluation_is_there_once_with_the_figures_of_the_results(tmp_path
             ("central", "eod_abs"),
         ):
             last = [line["values"][split][metric] for line in told if line.get("label") == label and line["round"] == 60]
-            assert sum(last) / 2 == pytest.approx(over_seeds(plain, label, split)[metric].mean, rel=2e-4), metric
+            assert sum(last) / 2 == pytest.approx(final_spreads(plain, label, split)[metric].mean, rel=2e-4), metric
     done = [line["done"] for line in told if "done" in line]
     assert done == sorted(done)
     assert {"done": 120, "total": 120}.items() <= [line for line in told if "done" in line][-1].items()
     assert told[-1]["end"] == "finished"
-    assert not observe.is_running(tmp_path / observe.NAME)
+    assert not observe.is_running(tmp_path / observe.LIVE_FILE)
 
 
 def test_a_run_that_goes_on_begins_the_file_anew_and_doubles_nothing(tmp_path: Path):
     store = Store(tmp_path, PLAN)
 
     def stop(done: int, total: int) -> None:
-        assert observe.is_running(tmp_path / observe.NAME)
+        assert observe.is_running(tmp_path / observe.LIVE_FILE)
         if done > 70:
             raise KeyboardInterrupt
 
@@ -91,9 +91,9 @@ def test_a_run_that_goes_on_begins_the_file_anew_and_doubles_nothing(tmp_path: P
     assert 0 < len(of_runs(lines(tmp_path))) < len(EVERY)
     execute(PLAN, store)
     assert of_runs(lines(tmp_path)) == EVERY
-    before = (tmp_path / observe.NAME).stat()
+    before = (tmp_path / observe.LIVE_FILE).stat()
     execute(PLAN, store)
-    assert (tmp_path / observe.NAME).stat() == before, "nothing runs, so nothing is written"
+    assert (tmp_path / observe.LIVE_FILE).stat() == before, "nothing runs, so nothing is written"
 
 
 def test_a_failure_is_written_down_with_the_runs_that_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -122,7 +122,7 @@ def test_a_full_disk_ends_the_file_and_not_the_experiment(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "write", full)
     found = execute(PLAN, Store(tmp_path, PLAN))
-    assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
+    assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
 
 
 def test_the_file_stays_small_however_often_is_evaluated(tmp_path: Path):
@@ -148,7 +148,7 @@ def test_very_many_runs_are_written_down_at_fewer_rounds(tmp_path: Path):
 
 def test_what_is_followed_is_measured_as_the_results_are(some_trace: Trace, tiny: Federation):
     for split in (*SPLITS, CENTRAL):
-        for name, values in measured(tiny, some_trace, split).items():
+        for name, values in live_metrics(tiny, some_trace, split).items():
             for i, value in enumerate(values):
                 if split != CENTRAL and name in METRICS:
                     tables = some_trace.tables[i, SPLITS.index(split)]
@@ -168,9 +168,9 @@ def test_what_cannot_be_measured_does_not_end_training(
     def broken(*given: object) -> None:
         raise ZeroDivisionError("no rows")
 
-    monkeypatch.setattr("evenly.experiment.observe.measured", broken)
+    monkeypatch.setattr("evenly.experiment.observe.live_metrics", broken)
     found = execute(PLAN, log=lambda point: None)
-    assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
+    assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
     assert [r.message for r in caplog.records] == ["The experiment cannot be followed (ZeroDivisionError: no rows). Training goes on."]
 
 
@@ -197,7 +197,7 @@ def test_a_log_that_fails_is_dropped_with_one_sentence(plain: Comparison, caplog
     found = execute(PLAN, log=broken)
     assert len(calls) == 1
     assert [r.message for r in caplog.records] == ["Logging stopped (ConnectionError: the server is gone). Training goes on."]
-    assert over_seeds(found, "fedavg", "valid")["average"] == over_seeds(plain, "fedavg", "valid")["average"]
+    assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
 
 
 def test_the_round_in_which_everybody_votes_is_the_end(tmp_path: Path):
@@ -213,7 +213,7 @@ def test_the_round_in_which_everybody_votes_is_the_end(tmp_path: Path):
         upload=0.0, download=0.0, model=None,
     )  # fmt: skip
     followers = Followers(plan, plan.variants(), federation, tmp_path, points.append)
-    with followers.told({Program(0, (0,), ("one",)): [told]}, 1):
+    with followers.session({Program(0, (0,), ("one",)): [told]}, 1):
         pass
     assert [(point.round, point.rounds) for point in points] == [(30, 31), (31, 31)], "a logger closes a run at its last point"
     assert [line["round"] for line in lines(tmp_path) if "round" in line] == [30, 31]

@@ -6,8 +6,8 @@ import pytest
 from evenly.cli.terminal_tables import results_table
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS
-from evenly.experiment.comparison import Comparison, tidy
-from evenly.experiment.execute import execute, panel_of
+from evenly.experiment.comparison import Comparison, tidy_rows
+from evenly.experiment.execute import evaluated_clients, execute
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
 from evenly.experiment.reopen import open_results
@@ -44,12 +44,12 @@ def part(few: None) -> Comparison:
 
 
 def test_a_panel_is_drawn_only_where_clients_are_very_many(tiny: Federation, few: None):
-    panel = panel_of(tiny)
+    panel = evaluated_clients(tiny)
     assert panel is not None
     assert len(set(panel.tolist())) == FEW
     assert (np.diff(panel) > 0).all()
-    np.testing.assert_array_equal(panel, panel_of(tiny))
-    assert panel_of(tiny.only(panel)) is None
+    np.testing.assert_array_equal(panel, evaluated_clients(tiny))
+    assert evaluated_clients(tiny.only(panel)) is None
 
 
 def test_a_federation_of_some_clients_has_their_names_and_rows(tiny: Federation):
@@ -98,7 +98,7 @@ def test_the_report_and_the_table_say_how_many_were_evaluated(part: Comparison):
     assert "5, drawn at random" in page
     assert "<dd>12</dd>" in page
     assert "5 of 12 clients" in str(results_table(part).title)
-    names = {row["name"] for row in tidy(part) if row["level"] == "client"}
+    names = {row["name"] for row in tidy_rows(part) if row["level"] == "client"}
     assert names == set(part.federation.names)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from evenly.experiment.execute import execute, setting_of
 from evenly.experiment.folder import Store
-from evenly.experiment.plan import NAME, Plan, programs
+from evenly.experiment.plan import GROUPING_FILE, Plan, programs
 from evenly.experiment.reopen import open_results
 from evenly.simulate import layout
 from tests.simulations import same_bits
@@ -53,6 +53,6 @@ def test_a_cpu_goes_on_with_what_a_gpu_began(begun_on_a_gpu):
 
 def test_a_damaged_list_of_programs_is_named(begun_on_a_gpu):
     folder, _ = begun_on_a_gpu
-    (folder / NAME).write_text("[[0]]")
+    (folder / GROUPING_FILE).write_text("[[0]]")
     with pytest.raises(ValueError, match=r"programs\.json' is damaged. Remove it"):
         execute(PLAN, Store(folder, PLAN))

@@ -5,7 +5,7 @@ import pytest
 
 from evenly.data.federation import Federation
 from evenly.experiment.comparison import Comparison, Run
-from evenly.experiment.config import packaged, read_packaged
+from evenly.experiment.config import packaged_experiments, read_packaged
 from evenly.experiment.paper import Paper, side_by_side
 from evenly.metrics.clients import group_means
 from evenly.metrics.outcomes import accuracy
@@ -52,7 +52,7 @@ def test_a_setting_and_a_split_choose_among_figures(tiny: Federation, some_trace
 CHART = "e2fl/inference-clients"  # stands beside a chart, of which no figures are known
 
 
-@pytest.mark.parametrize("name", [name for name in packaged() if name.startswith("e2fl/") and name != CHART])
+@pytest.mark.parametrize("name", [name for name in packaged_experiments() if name.startswith("e2fl/") and name != CHART])
 def test_every_method_named_beside_the_paper_has_figures_there(name: str, tiny: Federation, some_trace: Trace):
     paper = read_packaged(name).paper
     assert paper is not None

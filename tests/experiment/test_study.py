@@ -9,7 +9,7 @@ from evenly.experiment import study as module
 from evenly.experiment.comparison import Run
 from evenly.experiment.config import Experiment, Quick, StudyTable
 from evenly.experiment.folder import Store
-from evenly.experiment.study import StudyPlan, choose, execute_study, rows_of, swept, without
+from evenly.experiment.study import StudyPlan, add_sweep, choose, drop_settings, execute_study, method_rows
 from tests.studies import comparison, people, trace
 
 RATES = (0.1, 0.01, 0.001)
@@ -64,9 +64,9 @@ def test_the_outcome_is_measured_on_the_test_set_for_both_protocols():
 
 
 def test_rows_are_methods_without_what_is_chosen():
-    texts = swept(("fedavg+full", "fedcvg(alpha=[0.1, 1])+full"), {"learning_rate": [0.1, 0.01]})
+    texts = add_sweep(("fedavg+full", "fedcvg(alpha=[0.1, 1])+full"), {"learning_rate": [0.1, 0.01]})
     assert texts == ("fedavg(learning_rate=[0.1, 0.01])+full", "fedcvg(alpha=[0.1, 1], learning_rate=[0.1, 0.01])+full")
-    assert without("fedcvg(alpha=1, learning_rate=0.1)+full", ["learning_rate"]) == "fedcvg(alpha=1)+full"
+    assert drop_settings("fedcvg(alpha=1, learning_rate=0.1)+full", ["learning_rate"]) == "fedcvg(alpha=1)+full"
 
 
 def tiny() -> Experiment:
@@ -87,7 +87,7 @@ def tiny() -> Experiment:
 def test_a_study_has_one_plan_for_each_partition_and_survives_being_written_down():
     plan = tiny().study_plan("test/tiny")
     assert list(plan.cells) == ["0.5", "0.9"]
-    assert rows_of(plan) == ["fedavg+full", "fedcvg-ratio(memory=0.5)+full", "fedcvg-ratio(memory=0.9)+full"]
+    assert method_rows(plan) == ["fedavg+full", "fedcvg-ratio(memory=0.5)+full", "fedcvg-ratio(memory=0.9)+full"]
     again = StudyPlan.from_json(plan.to_json())
     assert again == plan
     assert again.fingerprint() == plan.fingerprint() != tiny().study_plan("test/tiny", rounds=3).fingerprint()

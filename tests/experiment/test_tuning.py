@@ -14,12 +14,12 @@ import pytest
 
 from evenly.datasets.load import load
 from evenly.experiment import tuning as module
-from evenly.experiment.comparison import over_seeds
+from evenly.experiment.comparison import final_spreads
 from evenly.experiment.execute import execute
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan
 from evenly.experiment.tuning import TrialDatabase, choose, trial_rows, tune, write_trials
-from evenly.experiment.tuning_space import planned
+from evenly.experiment.tuning_space import plan_tuning
 from tests.tunings import DATA, Trainer, searched
 
 RANGES = "q-fedavg(q=0.01..100:log, learning_rate=0.01..1:log)"
@@ -91,7 +91,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(monkeypatch, tm
 
 def test_a_batch_that_was_only_half_written_down_is_finished_as_it_was_planned(monkeypatch, tmp_path):
     whole, _ = searched(monkeypatch, RANGES, trials=8, batch=4)
-    kept = module.TrialDatabase.keep
+    kept = module.TrialDatabase.add
     calls = []
 
     def interrupted(self, settings, seen):
@@ -100,11 +100,11 @@ def test_a_batch_that_was_only_half_written_down_is_finished_as_it_was_planned(m
             raise KeyboardInterrupt
         kept(self, settings, seen)
 
-    monkeypatch.setattr(module.TrialDatabase, "keep", interrupted)
+    monkeypatch.setattr(module.TrialDatabase, "add", interrupted)
     monkeypatch.setattr(module, "shutil", type("", (), {"rmtree": staticmethod(lambda *_, **__: None)}))  # as a kill would leave it
     with pytest.raises(KeyboardInterrupt):
         searched(monkeypatch, RANGES, tmp_path, trials=8, batch=4)
-    monkeypatch.setattr(module.TrialDatabase, "keep", kept)
+    monkeypatch.setattr(module.TrialDatabase, "add", kept)
     found, trainer = searched(monkeypatch, RANGES, tmp_path, trials=8, batch=4)
     assert found.trials == whole.trials
     assert trainer.batches[0].methods == tuple(labels(whole)[4:])  # the same program, so the same bits
@@ -132,9 +132,11 @@ def test_the_study_can_be_read_by_optuna(monkeypatch, tmp_path):
 
 
 def test_a_trial_without_a_value_is_kept_and_not_learnt_from(monkeypatch, tmp_path):
-    seen = module._seen
+    seen = module._validation_values
     monkeypatch.setattr(
-        module, "_seen", lambda c, runs, m: {**seen(c, runs, m), **({"variance": [float("nan")]} if "q=5" in runs[0].label else {})}
+        module,
+        "_validation_values",
+        lambda c, runs, m: {**seen(c, runs, m), **({"variance": [float("nan")]} if "q=5" in runs[0].label else {})},
     )
     found, _ = searched(monkeypatch, "q-fedavg(q=[1, 5])", tmp_path, seeds=1)
     assert found.choice.chosen == "q-fedavg(q=1)"
@@ -186,7 +188,7 @@ def test_the_plain_search_chooses_as_before_there_were_others():
     sweep = execute(
         Plan(name="tune", data={"name": "synthetic", "clients": 12}, methods=("q-fedavg(q=[0, 1, 5])",), seeds=(0, 1), **shared)
     )
-    seen = {label: {m: s.mean for m, s in over_seeds(sweep, label, "valid").items()} for label in sweep.labels}
+    seen = {label: {m: s.mean for m, s in final_spreads(sweep, label, "valid").items()} for label in sweep.labels}
     for tried in (found.baseline, *found.trials):
         assert tried.means == {metric: seen[tried.label][metric] for metric in tried.means}
     assert found.choice == choose(seen, "q-fedavg(q=0)", within=1.0)
@@ -234,7 +236,7 @@ def test_the_journal_of_a_search_that_was_replaced_is_not_played_into_the_new_on
         journal = (tmp_path / "study.db-journal").read_bytes()
     (tmp_path / "study.db").unlink()
     (tmp_path / "study.db-journal").write_bytes(journal)
-    plan, _ = planned(RANGES, DATA, rounds=1)
+    plan, _ = plan_tuning(RANGES, DATA, rounds=1)
     TrialDatabase(plan, tmp_path / "study.db")
     with closing(sqlite3.connect(tmp_path / "study.db")) as new:
         tables = [name for (name,) in new.execute("select name from sqlite_master")]
@@ -260,11 +262,11 @@ def test_a_damaged_database_is_named_in_a_sentence(monkeypatch, tmp_path, left):
 
 
 def test_a_trial_that_cannot_be_kept_is_told_in_a_sentence(monkeypatch, tmp_path):
-    plan, _ = planned(RANGES, DATA, rounds=1)
+    plan, _ = plan_tuning(RANGES, DATA, rounds=1)
     study = TrialDatabase(plan, tmp_path / "study.db")
-    study.keep_baseline({"variance": [1.0], "average": [1.0]})
+    study.add_baseline({"variance": [1.0], "average": [1.0]})
     with closing(sqlite3.connect(tmp_path / "study.db")) as database:
         database.execute("create trigger full before insert on trials begin select raise(abort, 'database or disk is full'); end")
         database.commit()
     with pytest.raises(OSError, match=r"A trial could not be kept: database or disk is full. Those before it are"):
-        study.keep({"q": 1.0, "learning_rate": 0.1}, {"variance": [1.0], "average": [1.0]})
+        study.add({"q": 1.0, "learning_rate": 0.1}, {"variance": [1.0], "average": [1.0]})

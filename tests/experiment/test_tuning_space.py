@@ -2,14 +2,14 @@
 
 import pytest
 
-from evenly.experiment.tuning_space import Choices, Range, TuningPlan, baseline_of, length_of, margin_of, planned, space_of
+from evenly.experiment.tuning_space import Choices, Range, TuningPlan, baseline_of, length_of, margin_of, plan_tuning, space_of
 
 DATA = {"name": "synthetic"}
 
 
 def test_ranges_choices_and_whole_numbers_are_told_apart():
     space = space_of("q-fedavg(q=0..10, learning_rate=0.001..1:log, epochs=1..3, batch_size=[5, 10], mu=0.1)+parity(p=0.1..0.9)")
-    assert space.searched == {
+    assert space.dimensions == {
         "q": Range(0, 10, log=False, whole=False),
         "learning_rate": Range(0.001, 1, log=True, whole=False),
         "epochs": Range(1, 3, log=False, whole=True),
@@ -37,7 +37,7 @@ def test_words_and_truth_can_be_chosen_among():
 
 
 def test_a_list_that_is_a_methods_own_value_is_not_searched():
-    assert list(space_of("multi-q(q=[0, 1, 5], learning_rate=0.1..1)").searched) == ["learning_rate"]
+    assert list(space_of("multi-q(q=[0, 1, 5], learning_rate=0.1..1)").dimensions) == ["learning_rate"]
 
 
 def test_the_grid_is_there_only_where_everything_is_a_choice():
@@ -100,7 +100,7 @@ def test_mistakes_in_a_space_are_named(method, searches, words):
 )
 def test_mistakes_in_a_search_are_named_before_anything_is_trained(method, options, words):
     with pytest.raises(ValueError) as caught:
-        planned(method, DATA, **options)
+        plan_tuning(method, DATA, **options)
     assert words in str(caught.value)
 
 
@@ -127,8 +127,8 @@ def test_one_objective_has_a_margin_of_a_point_and_a_front_has_none():
 
 
 def test_a_plan_is_read_back_as_it_was_and_its_length_is_no_part_of_it():
-    plan, number = planned("q-fedavg(q=0.001..10:log)", DATA, trials=12, batch=4, objectives=["variance", "worst10"])
-    longer, _ = planned("q-fedavg(q=0.001..10:log)", DATA, trials=40, batch=4, objectives=["variance", "worst10"])
+    plan, number = plan_tuning("q-fedavg(q=0.001..10:log)", DATA, trials=12, batch=4, objectives=["variance", "worst10"])
+    longer, _ = plan_tuning("q-fedavg(q=0.001..10:log)", DATA, trials=40, batch=4, objectives=["variance", "worst10"])
     assert number == 12
     assert TuningPlan.from_json(plan.to_json()) == plan
     assert longer.fingerprint() == plan.fingerprint()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from evenly.algorithms import algorithm
-from evenly.experiment.deployment import Deployment, DeploymentFacts, Flag, InForce, LeftOut
+from evenly.experiment.deployment import Deployment, DeploymentFacts, Exclusion, Flag, ServerOptions
 from evenly.flower.lifecycle import claim
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import ClientEvaluation
@@ -25,7 +25,7 @@ def about(*, groups: bool = True) -> DeploymentFacts:
     return DeploymentFacts(NAMES, tuple(range(100, 100 + CLIENTS)), labels=labels, groups=people)
 
 
-def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done: int = 0, options: InForce | None = None) -> Recorder:
+def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done: int = 0, options: ServerOptions | None = None) -> Recorder:
     if folder:
         claim(folder, deployment())
     return Recorder(folder, deployment(), about(groups=groups), rounds=rounds, done=done, options=options)
@@ -34,7 +34,7 @@ def recorder(folder: Path | None, *, groups: bool = True, rounds: int = 4, done:
 def one_round(recorder: Recorder, t: int, *, groups: bool = True) -> None:
     """Hospital 3 stops answering after round 1; hospital 1 claims a huge loss."""
     weights = np.full(CLIENTS, 1 / CLIENTS, np.float32)
-    silent = [LeftOut(103, 3, t, "did not answer in time", "no answer")] if t > 1 else []
+    silent = [Exclusion(103, 3, t, "did not answer in time", "no answer")] if t > 1 else []
     weights[3] = 0.0 if silent else weights[3]
     recorder.record_round(
         t,

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from hypothesis import strategies as st
 
-from evenly.experiment.deployment import LeftOut
+from evenly.experiment.deployment import Exclusion
 from evenly.flower import strategy, wire
 from tests.flower.grids import OneProcess, settings
 
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
     """What became of a run of one round."""
 
     model: dict[str, np.ndarray]
-    left_out: list[LeftOut]
+    left_out: list[Exclusion]
     tables: np.ndarray  # [splits, clients, ...] of the evaluation
     names: tuple[str, ...]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.deployment import OPTIONS, InForce, read_options
+from evenly.experiment.deployment import OPTIONS, ServerOptions, read_options
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, first_arrays, strategy
 from evenly.flower.clients.jax import app
@@ -29,7 +29,7 @@ def words(comparison: Comparison) -> str:
     return html.unescape(privacy_section(comparison))
 
 
-def written(folder: Path, options: InForce | None, *, groups: bool = True) -> Comparison:
+def written(folder: Path, options: ServerOptions | None, *, groups: bool = True) -> Comparison:
     kept = recorder(folder, groups=groups, options=options)
     one_round(kept, 1, groups=groups)
     return open_results(folder)
@@ -63,22 +63,22 @@ def test_a_function_that_makes_the_sum_is_told_from_the_plain_one():
 @pytest.mark.parametrize(
     ("options", "phases", "updates"),
     [
-        (InForce(1), "no", "what each client trained reaches the server one by one"),
-        (InForce(1, two_phase=True), "yes, updates in the clear", "without a function for a masked sum"),
-        (InForce(1, two_phase=True, given_sum=True), "yes, with a given function that makes the sum", "which are not checked here"),
+        (ServerOptions(1), "no", "what each client trained reaches the server one by one"),
+        (ServerOptions(1, two_phase=True), "yes, updates in the clear", "without a function for a masked sum"),
+        (ServerOptions(1, two_phase=True, given_sum=True), "yes, with a given function that makes the sum", "which are not checked here"),
     ],
 )
-def test_how_updates_reach_the_server(options: InForce, phases: str, updates: str, tmp_path: Path):
+def test_how_updates_reach_the_server(options: ServerOptions, phases: str, updates: str, tmp_path: Path):
     comparison = written(tmp_path / "run", options)
     assert facts(comparison)["two_phase"] == phases
     assert updates in words(comparison)
 
 
 def test_evaluations_and_a_census_that_was_not_asked_for(tmp_path):
-    tables = words(written(tmp_path / "tables", InForce(1)))
+    tables = words(written(tmp_path / "tables", ServerOptions(1)))
     assert "of its test rows how many there are, its mean loss, and counts by group, label and prediction." in tables
     assert "Census: none was asked for." in tables
-    assert "its mean loss, and its accuracy" in words(written(tmp_path / "accuracies", InForce(1), groups=False))
+    assert "its mean loss, and its accuracy" in words(written(tmp_path / "accuracies", ServerOptions(1), groups=False))
 
 
 def test_a_folder_without_options_is_read(tmp_path):
@@ -91,7 +91,12 @@ def test_a_folder_without_options_is_read(tmp_path):
 
 
 def test_a_server_that_goes_on_with_other_options_says_since_when(tmp_path):
-    for done, options in ((0, InForce(1)), (1, InForce(2)), (2, InForce(3, min_train_nodes=3, two_phase=True)), (4, InForce(5))):
+    for done, options in (
+        (0, ServerOptions(1)),
+        (1, ServerOptions(2)),
+        (2, ServerOptions(3, min_train_nodes=3, two_phase=True)),
+        (4, ServerOptions(5)),
+    ):
         kept = recorder(tmp_path / "run", done=done, options=options)
         for t in range(done + 1, min(done + 2, 4) + 1):
             one_round(kept, t)
@@ -103,20 +108,20 @@ def test_a_server_that_goes_on_with_other_options_says_since_when(tmp_path):
 
 def test_a_server_that_goes_on_in_an_older_folder_does_not_speak_for_its_first_rounds(tmp_path):
     one_round(recorder(tmp_path / "run"), 1)
-    one_round(recorder(tmp_path / "run", done=1, options=InForce(2, two_phase=True, given_sum=True)), 2)
+    one_round(recorder(tmp_path / "run", done=1, options=ServerOptions(2, two_phase=True, given_sum=True)), 2)
     comparison = open_results(tmp_path / "run")
     assert facts(comparison)["min_available_nodes"] == "not kept; from round 2 on 2"
     assert "it was not kept" in words(comparison)
 
 
 def test_damaged_options_are_named(tmp_path):
-    written(tmp_path / "run", InForce(1))
+    written(tmp_path / "run", ServerOptions(1))
     (tmp_path / "run" / OPTIONS).write_text("{")
     with pytest.raises(ValueError, match=r"options\.json' is damaged"):
         open_results(tmp_path / "run")
 
 
 def test_a_simulation_has_neither(tmp_path):
-    comparison = written(tmp_path / "run", InForce(1))._replace(deployed=None)
+    comparison = written(tmp_path / "run", ServerOptions(1))._replace(deployed=None)
     assert "caps" not in facts(comparison)
     assert "This is a deployment" not in words(comparison)

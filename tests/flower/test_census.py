@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenly.experiment.deployment import LeftOut
+from evenly.experiment.deployment import Exclusion
 from evenly.flower import wire
 from evenly.flower.checks import ReplySpec, read_or_left_out
 from evenly.flower.replies import CensusReply, Introduction, consistent_censuses, parse_census
@@ -21,11 +21,11 @@ def said(node: int, metrics: dict[str, Any] | None = None, **about: Any) -> Intr
     return Introduction(node, own | (metrics or {}), {**ABOUT, "name": f"ward {node}", **about})
 
 
-def checked(answers: list[Introduction]) -> tuple[list[CensusReply], list[LeftOut]]:
+def checked(answers: list[Introduction]) -> tuple[list[CensusReply], list[Exclusion]]:
     """Those who can be clients together, and who was left out."""
     read = [read_or_left_out(ReplySpec(one.node, -1, 0, phase="census"), partial(parse_census, one)) for one in answers]
     agreed, strange = consistent_censuses(sorted((one for one in read if isinstance(one, CensusReply)), key=lambda one: one.node))
-    return agreed, [one for one in read if isinstance(one, LeftOut)] + strange
+    return agreed, [one for one in read if isinstance(one, Exclusion)] + strange
 
 
 def test_the_roll_is_in_the_order_of_nodes_and_who_says_little_agrees():

@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, Metadata,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenly.experiment.deployment import LeftOut
+from evenly.experiment.deployment import Exclusion
 from evenly.flower import wire
 from evenly.flower.checks import ReplyError, ReplySpec, is_finite
 from evenly.flower.replies import ClientEvaluation, Reply, check_evaluation, check_reply, content_of, no_answer, size_of
@@ -48,7 +48,7 @@ def expected(**changes) -> ReplySpec:
 
 def reason(message: Message, **changes) -> str:
     found = check_reply(message, expected(**changes))
-    assert isinstance(found, LeftOut), found
+    assert isinstance(found, Exclusion), found
     assert (found.node, found.client, found.round) == (7, 2, 3)
     return found.reason
 
@@ -194,7 +194,7 @@ def test_an_order_names_every_place_once(places, fine):
 )  # fmt: skip
 def test_errors_of_flower(error, words, kind):
     found = check_reply(Message(error, reply_to=asked()), expected())
-    assert isinstance(found, LeftOut)
+    assert isinstance(found, Exclusion)
     assert words in found.reason
     assert not found.reason.endswith((".", "'>"))
     assert found.kind == kind
@@ -246,7 +246,7 @@ def test_tables_of_several_splits():
 )
 def test_evaluations_that_cannot_be_counted(metrics, words):
     found = evaluated(metrics)
-    assert isinstance(found, LeftOut)
+    assert isinstance(found, Exclusion)
     assert words in found.reason
     assert found.phase == "evaluate"
 
@@ -265,5 +265,5 @@ def test_no_rubbish_ever_ends_the_server(changes):
     """Whatever the metrics hold, a reply is used or left out."""
     one_type = {k: [float(x) for x in v] if isinstance(v, list) else v for k, v in {**GOOD, **changes}.items()}
     message = Message(RecordDict({"arrays": record(MODEL), "metrics": MetricRecord(one_type)}), reply_to=asked())
-    assert isinstance(check_reply(message, expected()), Reply | LeftOut)
-    assert isinstance(check_evaluation(message, expected(cells=None, phase="evaluate")), ClientEvaluation | LeftOut)
+    assert isinstance(check_reply(message, expected()), Reply | Exclusion)
+    assert isinstance(check_evaluation(message, expected(cells=None, phase="evaluate")), ClientEvaluation | Exclusion)

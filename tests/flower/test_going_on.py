@@ -8,8 +8,8 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message
 from flwr.serverapp.strategy import Result
 
-from evenly.experiment.deployment import read_left_out
-from evenly.experiment.folder import held
+from evenly.experiment.deployment import read_exclusions
+from evenly.experiment.folder import folder_lock
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, first_arrays, strategy, wire
 from evenly.flower.adapter import FairStrategy
@@ -133,7 +133,7 @@ def test_too_few_are_left_and_the_folder_says_who(tmp_path: Path):
     server = made("fedavg", tmp_path / "run", min_train_nodes=2)
     with pytest.raises(ValueError, match=r"Round 2 .* of 4 clients that were chosen, 1 sent a reply that can be used.*sent -5 as 'num-ex"):
         start(server, grid_of(answer), "fedavg")
-    left, _ = read_left_out(tmp_path / "run")
+    left, _ = read_exclusions(tmp_path / "run")
     assert sorted(one.client for one in left if one.round == 2) == [1, 2, 3]
     comparison = open_results(tmp_path / "run")
     assert comparison.incidents is not None
@@ -159,7 +159,7 @@ def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_
     assert max(free.weights[np.arange(ROUNDS), liar]) > 0.5
     assert max(bound.weights[np.arange(ROUNDS), liar]) <= 0.4 + 1e-6
     np.testing.assert_allclose(bound.weights.sum(1), 1.0, rtol=1e-5)
-    _, flagged = read_left_out(tmp_path / "run")
+    _, flagged = read_exclusions(tmp_path / "run")
     assert {one.flag.client for one in flagged if one.flag.what == "loss" and one.flag.said > 1e4} == {2}
     page = (tmp_path / "run" / "report.html").read_text()
     section = page[page.index('<section id="left-out"') :].split("</section>")[0]
@@ -169,6 +169,6 @@ def test_a_client_that_claims_a_huge_loss_is_bounded_and_flagged(text: str, tmp_
 
 def test_one_server_at_a_time_works_in_a_folder(tmp_path: Path):
     grid = grid_of(honest("fedavg"))
-    with held(tmp_path / "run"), pytest.raises(ValueError, match=r"is working in the folder .* or choose another folder\."):
+    with folder_lock(tmp_path / "run"), pytest.raises(ValueError, match=r"is working in the folder .* or choose another folder\."):
         start(made("fedavg", tmp_path / "run"), grid, "fedavg")
     assert not grid.asked

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenly.experiment.deployment import UNKNOWN, LeftOut
+from evenly.experiment.deployment import UNKNOWN, Exclusion
 from evenly.flower.messages import RoundRequest, TrainingReplies, metrics_bytes, quote_reasons, require_enough
 
 
-def out(node: int, reason: str, client: int | None = None) -> LeftOut:
-    return LeftOut(node, node // 10 if client is None else client, 1, reason, "an error", "train")
+def out(node: int, reason: str, client: int | None = None) -> Exclusion:
+    return Exclusion(node, node // 10 if client is None else client, 1, reason, "an error", "train")
 
 
 def test_every_reason_is_said_once_the_most_frequent_first():

@@ -12,7 +12,7 @@ from flwr.app import Array, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenly.experiment.deployment import LeftOut
+from evenly.experiment.deployment import Exclusion
 from evenly.flower import wire
 from tests.flower.hostile import LIAR, Outcome, Parts, outcome, spoilt, without_the_liar
 
@@ -35,7 +35,7 @@ def quiet() -> Iterator[None]:
     log.setLevel(before)
 
 
-def require_the_others(found: Outcome, method: str, kind: str, phase: str) -> LeftOut | None:
+def require_the_others(found: Outcome, method: str, kind: str, phase: str) -> Exclusion | None:
     """Nobody else was left out; and if the liar was, everything is as if it had not answered, and the reason is one short line."""
     assert {one.node for one in found.left_out} <= {LIAR}
     assert all(np.isfinite(array).all() or kind != "evaluate" for array in found.model.values())

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from evenly.algorithms import algorithm
 from evenly.cli import app
 from evenly.data.splits import SPLITS
-from evenly.experiment.comparison import Comparison, final_by_seed, tidy
-from evenly.experiment.deployment import Flag, Flagged, LeftOut, read_left_out, read_rounds
+from evenly.experiment.comparison import Comparison, final_by_seed, tidy_rows
+from evenly.experiment.deployment import Exclusion, Flag, RoundFlag, read_exclusions, read_rounds
 from evenly.experiment.reopen import open_results, open_study
 from evenly.flower.caps import Caps
 from evenly.flower.recorder import comparable_evaluations, deployment_of
@@ -100,7 +100,7 @@ def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
 def test_rows_beyond_a_cap_are_whole_numbers_and_those_of_the_census_are_said_to_be(folder):
     comparison = open_results(folder)
     assert comparison.incidents is not None
-    claims = tuple(Flagged(t, Flag(1, "examples", 45_000.0, 675.0)) for t in (0, 1, 2))
+    claims = tuple(RoundFlag(t, Flag(1, "examples", 45_000.0, 675.0)) for t in (0, 1, 2))
     section = section_of(comparison._replace(incidents=comparison.incidents._replace(flagged=claims)))
     assert "census, 1–2" in section
     assert "45,000" in section
@@ -187,7 +187,7 @@ def test_a_server_that_goes_on_forgets_what_it_will_do_again(tmp_path):
     for t in range(1, 5):
         one_round(whole, t)
     np.testing.assert_array_equal(second.trace().tables, whole.trace().tables)
-    left, flagged = read_left_out(tmp_path / "run")
+    left, flagged = read_exclusions(tmp_path / "run")
     assert left == whole.left_out
     assert flagged == whole.flagged
 
@@ -255,7 +255,7 @@ def test_one_table_does_not_decide_for_those_who_send_an_accuracy():
 
 def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
     kept = recorder(tmp_path / "run")
-    kept.record_census([LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")])
+    kept.record_census([Exclusion(999, -1, 0, "did not answer the census", "no answer", "census")])
     one_round(kept, 1)
     section = section_of(open_results(tmp_path / "run"))
     assert "node 999" in section
@@ -265,7 +265,7 @@ def test_what_was_wrong_before_the_first_round_is_kept(tmp_path):
 def test_what_clients_say_cannot_change_the_page(tmp_path):
     kept = recorder(tmp_path / "run")
     one_round(kept, 1)
-    kept.record_left_out([LeftOut(101, 1, 2, "crashed: <script>alert(1)</script>", "an error")])
+    kept.record_left_out([Exclusion(101, 1, 2, "crashed: <script>alert(1)</script>", "an error")])
     kept.write()
     section = section_of(open_results(tmp_path / "run"))
     assert "<script>" not in section
@@ -275,7 +275,7 @@ def test_what_clients_say_cannot_change_the_page(tmp_path):
 def test_updates_that_are_not_finite_are_counted_as_in_a_simulation():
     kept = recorder(None)
     one_round(kept, 1)
-    kept.record_round(2, [0, 1], [1.0, 0.0], left_out=[LeftOut(101, 1, 2, "sent NaN or infinity in array 'w'", "unusable arrays")])
+    kept.record_round(2, [0, 1], [1.0, 0.0], left_out=[Exclusion(101, 1, 2, "sent NaN or infinity in array 'w'", "unusable arrays")])
     assert kept.trace().excluded.tolist() == [0, 1, 0, 0, 0]
 
 
@@ -289,7 +289,7 @@ def test_a_damaged_round_is_named(tmp_path):
 
 
 def test_rows_are_tidy(folder):
-    rows = list(tidy(open_results(folder)))
+    rows = list(tidy_rows(open_results(folder)))
     assert {row["label"] for row in rows} == {"q-fedavg(q=1)"}
     assert any(row["level"] == "client" and row["name"] == "hospital 3" and row["metric"] == "accuracy" for row in rows)
 
@@ -313,7 +313,7 @@ def test_a_round_keeps_what_clients_said_and_the_time_of_both_halves(tmp_path):
 
 
 def test_a_server_that_begins_again_forgets_who_was_left_out_before(tmp_path):
-    wrong = LeftOut(999, -1, 0, "did not answer the census", "no answer", "census")
+    wrong = Exclusion(999, -1, 0, "did not answer the census", "no answer", "census")
     recorder(tmp_path / "run").record_census([wrong])
     first = recorder(tmp_path / "run")
     first.record_census([wrong])

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import Strategy
 
 from evenly.algorithms import METHODS, algorithm, variants
 from evenly.algorithms.q_fedavg import QFedAvg
-from evenly.experiment.deployment import LeftOut
+from evenly.experiment.deployment import Exclusion
 from evenly.experiment.reopen import open_results
 from evenly.flower import Caps, strategy, wire
 from evenly.flower.messages import quote_reasons
@@ -250,7 +250,7 @@ def test_reasons_that_clients_share_are_quoted_once_and_without_where_in_their_c
 
 
 def test_of_many_reasons_the_most_frequent_are_quoted():
-    left_out = [LeftOut(k, k, 1, f"reason {max(k, 3)}", "an error", "train") for k in range(10)]
+    left_out = [Exclusion(k, k, 1, f"reason {max(k, 3)}", "an error", "train") for k in range(10)]
     assert quote_reasons(left_out) == (
         "Node 0 (client 0), like 3 others, reason 3. Node 4 (client 4) reason 4. Node 5 (client 5) reason 5. Node 6 (client 6) reason 6. "
         "Node 7 (client 7) reason 7. 2 more were left out for other reasons."

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evenly.experiment.config import read_packaged
-from evenly.experiment.study import rows_of
+from evenly.experiment.study import method_rows
 from evenly.metrics.runs import effective_clients
 from evenly.papers.findings import findings
 from evenly.papers.influence import unprivileged_share
@@ -18,16 +18,16 @@ from evenly.papers.thesis import (
     Place,
     Tally,
     figures,
-    lead,
-    named,
-    on_average,
+    mean_change,
+    opening_words,
     place,
     rank_correlation,
     ranks,
     study_rows,
+    study_views,
     tally,
+    thesis_method,
     tidy_study,
-    views,
 )
 from tests.studies import METHODS, federation, people, study, trace
 
@@ -41,7 +41,7 @@ def reference() -> list[dict[str, str]]:
 
 def test_our_48_methods_are_the_thesis_48():
     plan = read_packaged("thesis/adult-dirichlet").study_plan("thesis/adult-dirichlet")
-    ours = [str(named(label)) for label in rows_of(plan)]
+    ours = [str(thesis_method(label)) for label in method_rows(plan)]
     for table in ("A.1", "A.5"):
         assert sorted(ours) == sorted(row["method"] for row in reference() if row["table"] == table)
 
@@ -62,7 +62,7 @@ def test_every_partition_of_adult_by_dirichlet_has_the_papers_figures_and_no_oth
 
 
 def test_figures_come_in_our_units():
-    found = figures(Place("A.1", "adult", "dirichlet", "0.1"))[named("fedavg+reweigh+full")]
+    found = figures(Place("A.1", "adult", "dirichlet", "0.1"))[thesis_method("fedavg+reweigh+full")]
     assert found["accuracy"] == pytest.approx(84.6)
     assert found["eod_abs"] == 0.065
     assert found["fas_thesis"] == pytest.approx(0.846 * (1 - (0.065 + 0.142 + 0.044 + 0.115) / 4))
@@ -102,7 +102,7 @@ def test_ranks_and_their_correlation_are_scipys(values, random):
 def test_a_change_counts_only_if_its_interval_leaves_out_0():
     clear, noisy = np.array([-0.2, -0.21, -0.19]), np.array([-0.2, 0.2, -0.1])
     assert tally([clear, -clear, noisy, np.array([0.5]), np.zeros(3)]) == Tally(1, 3, 1)
-    assert on_average([clear, np.array([np.nan, -0.01, -0.01])]).mean == pytest.approx((-0.2 - 0.11 - 0.10) / 3)
+    assert mean_change([clear, np.array([np.nan, -0.01, -0.01])]).mean == pytest.approx((-0.2 - 0.11 - 0.10) / 3)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_a_change_counts_only_if_its_interval_leaves_out_0():
      ((6, 1, 2), "Mostly, but not always"), ((2, 1, 6), "Mostly not")],
 )  # fmt: skip
 def test_the_first_words_are_no_stronger_than_the_counts(counts, words):
-    assert lead(Tally(*counts)) == words
+    assert opening_words(Tally(*counts)) == words
 
 
 def test_weights_are_read_off_the_trace():
     one = trace(people(0.8, 0.1), people(0.8, 0.1), (0.5, 0.5))
     assert effective_clients(one) == pytest.approx(2)
-    assert effective_clients(one._replace(weights=np.tile(np.float32([1, 0]), (3, 1)))) == pytest.approx(1)
-    assert effective_clients(one._replace(weights=np.tile(np.float32([0.25, 0.75]), (3, 1)))) == pytest.approx(1.6)
+    assert effective_clients(one._replace(weights=np.tile(np.array([1, 0], np.float32), (3, 1)))) == pytest.approx(1)
+    assert effective_clients(one._replace(weights=np.tile(np.array([0.25, 0.75], np.float32), (3, 1)))) == pytest.approx(1.6)
     assert unprivileged_share(one, federation()) == pytest.approx((20 / 100 + 60 / 200) / 2)
 
 
@@ -174,7 +174,7 @@ def test_memories_are_compared_by_counts_where_models_were_not_kept():
 
 def test_studies_are_read_together():
     both = [study(), study(data="compas", name="thesis/compas-dirichlet")]
-    assert len(views(both)) == 4
+    assert len(study_views(both)) == 4
     found = {one.key: one for one in findings(both)}
     assert "in 12 of 12 pairs" in found["debias"].answer
     assert len(found["order"].rows) == 4  # two tables of Adult under two protocols; COMPAS has no figures

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from evenly.cli import app
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import RunRecord, Store, begin, finish, timed
+from evenly.experiment.folder import RunRecord, Store, begin, finish, training_timer
 from evenly.experiment.plan import Plan
 from evenly.report.html import file_name, write_figures
 from evenly.report.page import build, write_report
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("results") / "out"
     store = Store(found, PLAN)
     begin(found, RunRecord(command="evenly run test.toml", title="A test"))
-    with timed(found, found / "traces"):
+    with training_timer(found, found / "traces"):
         execute(PLAN, store)
     finish(found)
     from evenly.experiment.reopen import open_results

@@ -42,7 +42,7 @@ def test_the_first_sentences_say_what_was_chosen_and_why(even, front):
 def test_settings_that_are_equally_good_are_counted(even):
     assert "equally good" not in rule(even)
     other = next(tried for tried in even.trials if even.choice.allowed[tried.label] and tried.label != even.choice.chosen)
-    twin = other._replace(seen={**other.seen, "variance": even.chosen.seen["variance"]})
+    twin = other._replace(values={**other.values, "variance": even.chosen.values["variance"]})
     trials = [twin if tried.label == twin.label else tried for tried in even.trials]
     assert "2 of these are equally good; the first of them is taken." in rule(even._replace(trials=trials))
 
@@ -51,7 +51,7 @@ def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
     assert caution(even) == ""  # seeds shift all accuracies alike, so the variance changes by the same in each
     single, _ = searched(monkeypatch, "q-fedavg(q=[0.5])", seeds=1)
     assert caution(single) == "One seed was tried, so nothing is known of chance."
-    unsure = even.chosen._replace(seen={**even.chosen.seen, "variance": [0.0, 500.0, 100.0]})
+    unsure = even.chosen._replace(values={**even.chosen.values, "variance": [0.0, 500.0, 100.0]})
     trials = [unsure if tried.label == unsure.label else tried for tried in even.trials]
     assert caution(even._replace(trials=trials)).startswith("Over these seeds the change of variance is not clear")
     stays, _ = searched(monkeypatch, "q-fedavg(q=[50])")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evenly.experiment.observe import NAME, Live
+from evenly.experiment.observe import LIVE_FILE, Live
 from evenly.watch.state import Tail, WatchState
 
 ABOUT = {"name": "test", "data": "tiny", "rounds": 20, "every": 10, "splits": ["test", "central"]}
@@ -59,8 +59,9 @@ def test_a_running_experiment_is_told_in_numbers(tmp_path: Path):
 
 def test_a_killed_experiment_says_how_to_go_on(tmp_path: Path):
     file = begun(tmp_path)
+    assert file._file is not None
     os.close(file._file)  # as the kernel does
-    with open(tmp_path / NAME, "a") as torn:
+    with open(tmp_path / LIVE_FILE, "a") as torn:
         torn.write('{"time": 1, "label": "fedavg", "se')
     found = told(tmp_path)
     assert found["status"] == "gone"
@@ -119,12 +120,12 @@ def test_what_runs_further_down_is_found(tmp_path: Path):
 def test_the_time_left_follows_the_pace_of_late(tmp_path: Path):
     head = {"live": 1, "time": 100.0, "pid": 1, "host": "elsewhere", **ABOUT, "runs": RUNS}
     notes = [{"time": 100.0 + t, "done": done, "total": 1000} for t, done in ((0, 0), (60, 10), (80, 110), (100, 210))]
-    (tmp_path / NAME).write_text("".join(json.dumps(line) + "\n" for line in [head, *notes]))
+    (tmp_path / LIVE_FILE).write_text("".join(json.dumps(line) + "\n" for line in [head, *notes]))
     assert told(tmp_path)["progress"]["left"] == pytest.approx(790 / 5, rel=0.5)
 
 
 def test_only_whole_lines_are_read_and_only_once(tmp_path: Path):
-    path = tmp_path / NAME
+    path = tmp_path / LIVE_FILE
     tail = Tail(tmp_path, path)
     assert tail.read() == []
     head = {"live": 1, "time": 1.0, "pid": 1, "host": "h", **ABOUT, "runs": [["fedavg", 0]]}

@@ -13,7 +13,7 @@ def list_all(plugin: Plugins = None) -> None:
     """List methods, samplings, models, data sets and metrics. The experiments of papers are listed, too."""
     from evenly.cli.terminal_tables import methods_table
     from evenly.datasets import DATASETS
-    from evenly.experiment.config import packaged
+    from evenly.experiment.config import packaged_experiments
     from evenly.experiment.plan import ALL_MODELS
     from evenly.metrics import EVERY_METRIC
     from evenly.parts.optimisers import optimiser_parts
@@ -29,7 +29,7 @@ def list_all(plugin: Plugins = None) -> None:
         "models": ALL_MODELS,
         "data sets": [*DATASETS, "any .csv or .parquet file"],
         "metrics": EVERY_METRIC,
-        "experiments": packaged(),
+        "experiments": packaged_experiments(),
     }
     for title, names in parts.items():
         console.print(f"[bold]{title}[/bold]: {', '.join(names)}")

@@ -135,7 +135,7 @@ def resume(
     from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
     from evenly.experiment.deployment import Deployment
     from evenly.experiment.folder import RunRecord, read_record
-    from evenly.experiment.reopen import read_plan, where_it_began
+    from evenly.experiment.reopen import read_plan, starting_directory
     from evenly.experiment.study import StudyPlan
     from evenly.plugins import load_planned
 
@@ -144,7 +144,7 @@ def resume(
         raise ValueError(f"{str(folder)!r} holds a deployment. Start its server again with the same folder to resume it.")
     plans = list(plan.cells.values()) if isinstance(plan, StudyPlan) else [plan]
     out = folder.resolve() if any(one.has_files for one in plans) else folder
-    with execution.open() as where, where_it_began(folder, *plans):
+    with execution.open() as where, starting_directory(folder, *plans):
         load_planned(plugin for one in plans for plugin in one.plugins)
         result = run_experiment(plan, record, RunOptions(out, execution=where))
     show_result(result._replace(folder=folder), as_json=as_json)
@@ -160,11 +160,11 @@ def reproduce(
 ) -> None:
     """Run a paper's experiments and print its figures beside ours. Name one experiment, or a paper to run all of them."""
     from evenly.cli.experiment_runs import RunOptions, run_paper, show_result
-    from evenly.experiment.config import of_paper
+    from evenly.experiment.config import paper_experiments
 
     with execution.open() as where:
         options = RunOptions(output.out, output.force, where)
-        if names := of_paper(name):
+        if names := paper_experiments(name):
             # The settings are part of the name, so that the same command finds its finished experiments again.
             settings = [key if value is True else f"{key}{value}" for key, value in short.arguments().items() if value]
             out = output.out or Path("results") / "-".join([name, *settings])

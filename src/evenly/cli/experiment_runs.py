@@ -32,15 +32,15 @@ from evenly.experiment.folder import (
     begin,
     finish,
     read_record,
-    timed,
+    training_timer,
     with_record,
     write_csv,
     write_rows,
     write_tidy,
 )
-from evenly.experiment.paper import lines_of
+from evenly.experiment.paper import paper_lines
 from evenly.experiment.plan import Plan
-from evenly.experiment.study import Study, StudyPlan, execute_study, rows_of
+from evenly.experiment.study import Study, StudyPlan, execute_study, method_rows
 from evenly.papers.findings import Finding, findings
 from evenly.papers.study_page import write_study_report
 from evenly.papers.thesis import study_rows, tidy_study
@@ -93,11 +93,11 @@ def run_plan(plan: Plan, options: RunOptions, about: RunRecord | None = None) ->
         show_plan(console, {"": plan}, folder, first)
         task = f"training {len(plan.variants())} methods on {len(plan.seeds)} seeds"
         arguments = options.execution.arguments(folder)
-        with progress(console, task) as report, timed(folder, folder / "traces"), arguments as where_and_log:
+        with progress(console, task) as report, training_timer(folder, folder / "traces"), arguments as where_and_log:
             comparison = execute(plan, store, progress=report, first=first, **where_and_log)
         comparison = with_record(comparison, folder)
         rows = write_rows(store, comparison)
-        write_report(comparison, folder / "report.html", lines_of(comparison, folder))
+        write_report(comparison, folder / "report.html", paper_lines(comparison, folder))
         finish(folder)
     return comparison, folder, rows
 
@@ -114,7 +114,7 @@ def run_study(plan: StudyPlan, about: RunRecord, options: RunOptions) -> RunResu
         store = Store(folder, plan, force=options.force)
         record = begin(folder, about)
         show_plan(console, plan.cells, folder, first)
-        task = f"{plan.name}: {len(rows_of(plan))} methods on {len(plan.cells)} partitions"
+        task = f"{plan.name}: {len(method_rows(plan))} methods on {len(plan.cells)} partitions"
         with progress(console, task) as report, options.execution.arguments(folder) as where_and_log:
             study = execute_study(plan, folder, progress=report, command=record.command, **where_and_log)
         rows = write_tidy(store, list(tidy_study(study)))
@@ -132,7 +132,7 @@ def run_experiment(plan: Plan | StudyPlan, about: RunRecord, options: RunOptions
         return run_study(plan, about, options)
     comparison, folder, rows = run_plan(plan, options, about)
     tables = [results_table(comparison), *opening_of(comparison)]
-    if lines := lines_of(comparison, folder):
+    if lines := paper_lines(comparison, folder):
         quick = " (not comparable)" if about.short else ""
         tables.append(reproduction_table(lines, f"{about.title}{quick}. {SPREADS}"))
     return RunResult(folder, rows, [*tables, *warnings_of(comparison)])

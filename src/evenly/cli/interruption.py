@@ -27,10 +27,10 @@ def working_in(folder: Path, same_command_out: Path | None = None) -> Iterator[N
     `evenly resume` continues the folder. Where a command has more to do than this folder's run, `same_command_out` is the `--out` with
     which the same command continues.
     """
-    from evenly.experiment.folder import held, sweep
+    from evenly.experiment.folder import folder_lock, sweep
 
     remedy = f"the same command with --out {same_command_out}" if same_command_out else f"`evenly resume {shlex.quote(str(folder))}`"
-    with held(folder), prompt_stop():
+    with folder_lock(folder), prompt_stop():
         sweep(folder)
         try:
             yield

@@ -10,7 +10,7 @@ import typer
 from evenly.cli.terminal import one_line_errors
 
 if TYPE_CHECKING:
-    from evenly.experiment.execute import Where
+    from evenly.experiment.execute import Executor
 
 Data = Annotated[str, typer.Option(help="A data set such as synthetic or synthetic(kind=hybrid), or a .csv or .parquet file.")]
 Favourable = Annotated[str | None, typer.Option(help="The label that people want to get. Detected for yes/no and for two numbers.")]
@@ -111,7 +111,7 @@ class ExecutionOptions(NamedTuple):
 class Execution(NamedTuple):
     """Where a plan is executed, and which loggers follow it."""
 
-    where: "Where | None" = None  # None: on this machine
+    where: "Executor | None" = None  # None: on this machine
     loggers: tuple[str, ...] = ()
 
     @contextmanager

@@ -56,12 +56,12 @@ def report(
 def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], list[Text]]:
     """Write the report of one comparison, and return its charts and warnings."""
     from evenly.cli.terminal_tables import warnings_of
-    from evenly.experiment.paper import lines_of
+    from evenly.experiment.paper import paper_lines
     from evenly.experiment.reopen import open_results
     from evenly.report.page import build, write_page
 
     comparison = open_results(folder)
-    built = build(comparison, lines_of(comparison, folder), least=least)
+    built = build(comparison, paper_lines(comparison, folder), least=least)
     write_page(comparison, built, path)
     return built.specs, warnings_of(comparison)
 
@@ -73,7 +73,7 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dic
     from evenly.experiment.reopen import open_study
     from evenly.papers.study_charts import study_charts
     from evenly.papers.study_page import write_study_report
-    from evenly.papers.thesis import views
+    from evenly.papers.thesis import study_views
 
     if least > 1:
         raise ValueError(
@@ -82,7 +82,7 @@ def _study(folder: Path, path: Path, plan: "StudyPlan", least: int) -> tuple[dic
         )
     study, record = open_study(folder), read_record(folder) or RunRecord()
     write_study_report([study], path, record.title or plan.name, record.notes)
-    return study_charts(views([study])).specs, [words for name, cell in study.cells.items() for words in warnings_of(cell, name)]
+    return study_charts(study_views([study])).specs, [words for name, cell in study.cells.items() for words in warnings_of(cell, name)]
 
 
 class Format(StrEnum):
@@ -146,14 +146,14 @@ def _rows(folder: Path, form: Format) -> bytes:
 
 
 def _tidy(folder: Path) -> list[dict[str, Any]]:
-    from evenly.experiment.comparison import tidy
+    from evenly.experiment.comparison import tidy_rows
     from evenly.experiment.reopen import open_results, open_study, read_plan
     from evenly.experiment.study import StudyPlan
     from evenly.papers.thesis import tidy_study
 
     if isinstance(read_plan(folder), StudyPlan):
         return list(tidy_study(open_study(folder)))
-    return list(tidy(open_results(folder)))
+    return list(tidy_rows(open_results(folder)))
 
 
 MAIN = ("average", "average_devices", "worst10", "variance", "accuracy", "eod_abs", "spd_abs")

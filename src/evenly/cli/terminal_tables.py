@@ -25,13 +25,13 @@ from evenly.experiment.estimate import PlanEstimate, estimate
 from evenly.experiment.execute import Progress as Report
 from evenly.experiment.execute import SeedSetting
 from evenly.experiment.folder import read_record, slug
-from evenly.experiment.paper import PaperLine, as_rows
+from evenly.experiment.paper import PaperLine, paper_rows
 from evenly.experiment.plan import Plan
 from evenly.experiment.study import Study
 from evenly.metrics import METRICS
 from evenly.notation import unknown
-from evenly.papers.findings import Finding, best, best_in_paper
-from evenly.papers.thesis import score, views
+from evenly.papers.findings import Finding, best_in_paper, best_methods
+from evenly.papers.thesis import score, study_views
 from evenly.report import values as results
 from evenly.report.focus import choose_focus
 from evenly.report.group_values import group_split, with_groups
@@ -145,7 +145,7 @@ def _client_count(comparison: Comparison) -> str:
 def reproduction_table(lines: list[PaperLine], title: str) -> Table:
     """Return the paper's figures, ours and the difference: three rows per method and split, one column per main metric."""
     main = [line for line in lines if line.metric in MAIN or line.metric.startswith("client:")]
-    metrics, rows = as_rows(main or lines)
+    metrics, rows = paper_rows(main or lines)
     table = titled_table(title, "method", "", numbers=[title_of(name) for name in metrics])
     for row in rows:
         cells = [paper_figures(line) for line in row.lines]
@@ -159,10 +159,10 @@ def reproduction_table(lines: list[PaperLine], title: str) -> Table:
 
 def best_table(study: Study) -> Table:
     """Return the best methods by FAS, averaged over partitions: honest protocol, study's protocol, and the paper."""
-    partitions = views([study])
+    partitions = study_views([study])
     seeds = len(next(iter(study.plan.cells.values())).seeds)
     title = f"{study.plan.name}: the best by FAS over {len(partitions)} partitions; {spread_words(seeds)}"
-    honest, chosen = best(partitions, "honest", "fas_abs")[:TOP], best(partitions, "study", "fas_thesis")[:TOP]
+    honest, chosen = best_methods(partitions, "honest", "fas_abs")[:TOP], best_methods(partitions, "study", "fas_thesis")[:TOP]
     columns = {
         "honest protocol, FAS": [f"{m} {score(s)}" for m, s in honest],
         "study's protocol, FAS (thesis)": [f"{m} {score(s)}" for m, s in chosen],

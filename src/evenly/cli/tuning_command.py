@@ -63,10 +63,10 @@ def tune(
     Without further options, q is chosen as in the q-FFL paper: the least variance whose average stays within a point of q = 0.
     """
     from evenly.cli.experiment_runs import default_folder
-    from evenly.experiment.tuning_space import planned
+    from evenly.experiment.tuning_space import plan_tuning
     from evenly.report.tuning_page import write_tuning
 
-    plan, number = planned(
+    plan, number = plan_tuning(
         method or Q_METHOD,
         data_source(data, columns),
         searches=_searches(method, search.searches or [], search.grid),

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from evenly.experiment import worker
-from evenly.experiment.execute import Ledger, Result, Where
+from evenly.experiment.execute import Executor, Ledger, Result
 from evenly.experiment.folder import versions
 from evenly.experiment.plan import Plan, Program
 from evenly.plugins import sources_of
@@ -80,7 +80,7 @@ def _unreachable(address: str, why: str) -> str:
 
 
 @contextmanager
-def connected(address: str | None, cores: int | None = None) -> Iterator[Any]:
+def connection(address: str | None, cores: int | None = None) -> Iterator[Any]:
     """The module `ray`, connected: as this process is already, to an address (or RAY_ADDRESS), or to a cluster of its own."""
     alone = address is None and "RAY_ADDRESS" not in os.environ
     early = "ray" in sys.modules and not _token.cache_info().currsize
@@ -95,12 +95,12 @@ def connected(address: str | None, cores: int | None = None) -> Iterator[Any]:
             raise ValueError("Ray was imported before evenly could start a cluster of its own. Call ray.init() first; that one is used.")
         elif alone:
             with _cluster_here(cores) as own:
-                yield from _joined(ray, own)
+                yield from _join(ray, own)
         else:
-            yield from _joined(ray, address)
+            yield from _join(ray, address)
 
 
-def _joined(ray: Any, address: str | None) -> Iterator[Any]:
+def _join(ray: Any, address: str | None) -> Iterator[Any]:
     try:
         ray.init(address, **QUIET)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -166,18 +166,18 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[Where]:
+def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[Executor]:
     """A Ray cluster as a place for jobs: the one this process is connected to, the one at an address, or one that is started on
     this machine, with all or some of its cores, and ends when the work is done."""
     check_installed()
     check_reachable(address)
     with ExitStack() as stack:
-        connection: list[Any] = []
+        clusters: list[Any] = []
 
         def where(plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
-            if not connection:  # only now: where everything is finished, nothing need be started
-                connection.append(stack.enter_context(connected(address, cores)))
-            _Driver(connection[0], plan, programs, ledger).run()
+            if not clusters:  # only now: where everything is finished, nothing need be started
+                clusters.append(stack.enter_context(connection(address, cores)))
+            _Driver(clusters[0], plan, programs, ledger).run()
 
         yield where
 
@@ -188,10 +188,10 @@ class _Driver:
     def __init__(self, ray: Any, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
         self._ray, self._plan, self._programs, self._ledger = ray, plan, programs, ledger
         self._table, self._plugins = _table(ray, plan), sources_of(plan.plugins)
-        self._board = ray.remote(worker.Board).options(num_cpus=0, max_restarts=-1).remote()
+        self._board = ray.remote(worker.ProgressBoard).options(num_cpus=0, max_restarts=-1).remote()
         self._train = _remote(ray, len(programs))
         self._reports = [ledger.begin() for _ in programs]
-        self._begun: dict[int, Observe | None] = {}  # by place among the programs: what its evaluations are told to
+        self._observers: dict[int, Observe | None] = {}  # by place among the programs: what its evaluations are told to
         self._running: dict[Any, tuple[int, int]] = {}  # what Ray calls a job -> its place among the programs, and the attempt
 
     def run(self) -> None:
@@ -211,7 +211,7 @@ class _Driver:
 
     def _start(self, number: int, attempt: int) -> None:
         job = worker.Job(
-            self._plan.to_json(), self._programs[number], self._ledger.models, self._ledger.followed, versions(), self._plugins
+            self._plan.to_json(), self._programs[number], self._ledger.models, self._ledger.has_followers, versions(), self._plugins
         )
         self._running[self._train.remote(job, self._table, number, self._board)] = number, attempt
 
@@ -226,14 +226,14 @@ class _Driver:
             self._again(number, attempt, error)
         except errors.RayTaskError as error:
             own = self._own_error(program, error)
-            self._ledger.failed(program, own)
+            self._ledger.report_failure(program, own)
             raise own from None
         else:
-            self._ledger.keep(program, _owned(result))
+            self._ledger.save(program, _copy_arrays(result))
             self._reports[number](self._plan.rounds, self._plan.rounds)
 
     def _again(self, number: int, attempt: int, error: Exception) -> None:
-        what, why = _called(self._programs[number]), str(error).splitlines()[0]
+        what, why = _describe(self._programs[number]), str(error).splitlines()[0]
         if attempt == ATTEMPTS:
             raise ChildProcessError(
                 f"{what} was started {ATTEMPTS} times, and its worker died each time ({why}). What else was finished is kept. "
@@ -247,18 +247,18 @@ class _Driver:
         if not isinstance(error.cause, ValueError):
             return error.cause if isinstance(error.cause, Exception) else error
         *_, machine = getattr(error.cause, "__notes__", None) or [platform.node()]
-        said = "" if machine == platform.node() else f" (So says the worker on {machine} of {_called(program)}.)"
+        said = "" if machine == platform.node() else f" (So says the worker on {machine} of {_describe(program)}.)"
         return ValueError(f"{error.cause}{said}")
 
     def _read_board(self) -> None:
-        with suppress(self._ray.exceptions.RayActorError):  # lost with its machine, it starts again and is told the next news
-            for number, news in self._ray.get(self._board.read.remote()).items():
-                if number not in self._begun:
-                    self._begun[number] = self._ledger.follow(self._programs[number])
-                for seen in news.seen:
-                    if observe := self._begun[number]:
-                        observe(pickle.loads(seen))
-                self._reports[number](news.done, self._plan.rounds)
+        with suppress(self._ray.exceptions.RayActorError):  # lost with its machine, it starts again and is told the next update
+            for number, update in self._ray.get(self._board.read.remote()).items():
+                if number not in self._observers:
+                    self._observers[number] = self._ledger.follow(self._programs[number])
+                for traces in update.evaluations:
+                    if observe := self._observers[number]:
+                        observe(pickle.loads(traces))
+                self._reports[number](update.done, self._plan.rounds)
 
     def _stop(self) -> None:
         """Let those who have begun save themselves, but not for long, and keep what is whole; the others never begin."""
@@ -266,7 +266,7 @@ class _Driver:
         with suppress(self._ray.exceptions.RayError):  # what stopped us is what should be told
             self._board.stop.remote()
             for one in left:
-                if self._running[one][0] not in self._begun:
+                if self._running[one][0] not in self._observers:
                     self._ray.cancel(one)
             while left and time.monotonic() < until:
                 done, left = self._ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)
@@ -278,7 +278,7 @@ class _Driver:
     def _rescue(self, one: Any) -> None:
         """Keep what a job left that came to its end meanwhile: its worker has no checkpoint of it any more."""
         with suppress(self._ray.exceptions.RayError, OSError):  # it was stopped, too; or the disk is what stopped us
-            self._ledger.keep(self._programs[self._running[one][0]], _owned(self._ray.get(one)))
+            self._ledger.save(self._programs[self._running[one][0]], _copy_arrays(self._ray.get(one)))
 
 
 def _remote(ray: Any, jobs: int) -> Any:
@@ -291,11 +291,11 @@ def _remote(ray: Any, jobs: int) -> Any:
     cores = [own for own in cores if own] or [1]
     cpus = 1 if gpus else max(1, min(sum(cores) // jobs, *cores))
     return ray.remote(worker.train_program).options(
-        num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": settings_of_workers()}
+        num_cpus=cpus, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": worker_environment()}
     )
 
 
-def settings_of_workers() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
     """The environment of a worker: JAX's flags as they are here, and as many threads of XLA and NumPy, whatever its own cores.
 
     Both share out large products to their threads, and other shares have other last bits.
@@ -323,12 +323,12 @@ def _table(ray: Any, plan: Plan) -> Any:
     return ray.put(np.frombuffer(Path(plan.data["path"]).read_bytes(), np.uint8))
 
 
-def _owned(result: Result) -> Result:
+def _copy_arrays(result: Result) -> Result:
     """Copies: what Ray hands out cannot be written to and would fill its memory for as long as it is looked at."""
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, result)
 
 
-def _called(program: Program) -> str:
+def _describe(program: Program) -> str:
     labels = [key.split("#")[0] for key in program.keys]
     shown = ", ".join(labels[:MOST_NAMED]) + (f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else "")
     return f"The program of {shown} on seed {program.seed}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.deployment import Flagged, InForce, LeftOut
+from evenly.experiment.deployment import Exclusion, RoundFlag, ServerOptions
 from evenly.metrics import (
     GROUP_METRICS,
     Spread,
@@ -48,16 +48,16 @@ class Run(NamedTuple):
 class Incidents(NamedTuple):
     """What went wrong in a deployment: who did not count in which round and why, and who claimed more than the caps allow."""
 
-    left_out: tuple[LeftOut, ...] = ()
-    flagged: tuple[Flagged, ...] = ()
+    left_out: tuple[Exclusion, ...] = ()
+    flagged: tuple[RoundFlag, ...] = ()
     asked: int = 0  # updates that were asked for in all rounds
 
 
-class Deployed(NamedTuple):
+class DeploymentSetup(NamedTuple):
     """How a deployment was run, and what its clients told the server besides what the method needs."""
 
     caps: dict[str, Any]
-    options: tuple[InForce, ...] = ()  # in the order of rounds; none: its folder does not say
+    options: tuple[ServerOptions, ...] = ()  # in the order of rounds; none: its folder does not say
     census: bool = False  # whether clients were asked for one
     evaluated: tuple[str, ...] = ()  # the splits that clients evaluated on
     tables: bool = False  # whether evaluations hold tables
@@ -80,7 +80,7 @@ class Comparison(NamedTuple):
     title: str = ""  # of the experiment in words, where it has one
     notes: str = ""  # what its file says about it; an empty line ends a paragraph
     incidents: Incidents | None = None  # of a deployment; a simulation has none
-    deployed: Deployed | None = None
+    deployed: DeploymentSetup | None = None
     registered: Federation | None = None  # with all clients, where only a panel of them was evaluated
 
     @property
@@ -99,7 +99,7 @@ class Comparison(NamedTuple):
         return [run for run in self.runs if run.label == label]
 
 
-def over_seeds(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
+def final_spreads(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
     """Every metric of one method at the end, with its spread over seeds; in small federations also each client's accuracy.
 
     Group metrics are there where there are at least two groups, and equity where clients belong to groups. On the split
@@ -150,7 +150,7 @@ def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]
     return dict(zip((f"client:{n}" for n in names), (100 * accuracy(run.trace.tables[-1, SPLITS.index(split)])).tolist(), strict=True))
 
 
-def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
+def tidy_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """One row per metric: of the whole model at every evaluation, and of every client and every group at the last one.
 
     Of very many clients there are quantiles instead, with the level "clients": a trace holds every single one.
@@ -172,7 +172,7 @@ def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
             last = i == len(run.trace.rounds) - 1
             for split in (*SPLITS, CENTRAL):
                 where = {**common, "round": int(done), "split": split}
-                model = {} if split == CENTRAL else _measured(comparison.federation, run.trace.tables[i, SPLITS.index(split)])
+                model = {} if split == CENTRAL else _client_metrics(comparison.federation, run.trace.tables[i, SPLITS.index(split)])
                 model |= {name: float(values[i]) for name, values in by_group[split].items()}
                 yield from ({**where, "level": "model", "name": "", "metric": m, "value": v} for m, v in model.items())
                 if last and split != CENTRAL:
@@ -181,7 +181,7 @@ def tidy(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     yield from ({**where, **row} for row in _group_rows(comparison.federation, run.trace, split))
 
 
-def _measured(federation: Federation, tables: np.ndarray) -> dict[str, float]:
+def _client_metrics(federation: Federation, tables: np.ndarray) -> dict[str, float]:
     return measure(accuracy(tables), examples(tables)) | _equity(federation, tables)
 
 
@@ -216,12 +216,12 @@ def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[di
 
 # The few metrics that a running experiment is followed by.
 
-OF_GROUPS = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff_abs")
+LIVE_GROUP_METRICS = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff_abs")
 
 
-def measured(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
+def live_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
     """Metrics in one split, or on the central test set, at every evaluation: [evaluations] each; none where nobody has rows."""
-    by_group = _of_groups(federation, trace, split)
+    by_group = _live_group_metrics(federation, trace, split)
     if split == CENTRAL:
         return by_group
     tables, losses = trace.tables[:, SPLITS.index(split)], trace.losses[:, SPLITS.index(split)]
@@ -238,15 +238,15 @@ def measured(federation: Federation, trace: Trace, split: str) -> dict[str, np.n
     return by_client | {"loss": (losses[:, known] * n).sum(1) / n.sum(1)} | by_group
 
 
-def _of_groups(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
+def _live_group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
     """Where there are groups; of a central test set without any, the accuracy."""
     several = len(federation.groups) > 1
     if not (several or split == CENTRAL) or (split == CENTRAL and not len(federation.central)):
         return {}
     seen = view(pooled(trace, split), favourable=federation.favourable, unprivileged=federation.unprivileged)
-    return {name: GROUP_METRICS[name].function(seen) for name in (OF_GROUPS if several else OF_GROUPS[:1])}
+    return {name: GROUP_METRICS[name].function(seen) for name in (LIVE_GROUP_METRICS if several else LIVE_GROUP_METRICS[:1])}
 
 
-def shown_split(federation: Federation) -> str:
+def compared_split(federation: Federation) -> str:
     """The rows that clients are compared on: their test rows or, where nobody has any, their validation rows."""
     return "valid" if federation.valid.counts.any() and not federation.test.counts.any() else "test"

@@ -15,7 +15,7 @@ from evenly.algorithms import METHODS
 from evenly.datasets.load import table_source
 from evenly.experiment.paper import STRICT, Paper
 from evenly.experiment.plan import Plan, check_seeds
-from evenly.experiment.study import StudyPlan, swept
+from evenly.experiment.study import StudyPlan, add_sweep
 from evenly.notation import unknown
 from evenly.outside import MOST_NESTED, check_nesting, fits, shortened
 from evenly.plugins import load_files
@@ -66,7 +66,7 @@ class Experiment(BaseModel):
         """The plans of a study, one for each partition."""
         assert self.study is not None
         whole = self.plan(name, quick=quick, seeds=seeds, rounds=rounds)
-        whole = dataclasses.replace(whole, methods=swept(self.methods, self.study.choose))
+        whole = dataclasses.replace(whole, methods=add_sweep(self.methods, self.study.choose))
         wanted = self.quick.cells if quick and self.quick and self.quick.cells else range(len(self.study.cells))
         cells = [self.study.cells[i] for i in wanted]
         names = [", ".join(map(str, cell.values())) for cell in cells]
@@ -129,7 +129,7 @@ def read(path: Path) -> Experiment:
         raise ValueError(f"{path.name} is not valid TOML: {error}.") from None
     except RecursionError:
         raise ValueError(f"{path.name}: lists and tables may be nested {MOST_NESTED} levels deep; these are deeper.") from None
-    experiment = _checked(fields, path.name, path.parent)
+    experiment = _validate(fields, path.name, path.parent)
     data = experiment.data
     if ("name" in data) == ("path" in data):
         given = shortened(list(data))
@@ -148,7 +148,7 @@ def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
     return table_source(str(path.parent / table.path), **table.model_dump(exclude={"path"}))
 
 
-def packaged() -> list[str]:
+def packaged_experiments() -> list[str]:
     """Names of the experiments that come with the package, such as qffl/synthetic."""
     root = resources.files("evenly") / "papers" / "experiments"
     return sorted(
@@ -160,19 +160,19 @@ def packaged() -> list[str]:
     )
 
 
-def of_paper(paper: str) -> list[str]:
+def paper_experiments(paper: str) -> list[str]:
     """Names of a paper's experiments; none if there is no such paper."""
-    return [name for name in packaged() if name.startswith(f"{paper}/")]
+    return [name for name in packaged_experiments() if name.startswith(f"{paper}/")]
 
 
 def read_packaged(name: str) -> Experiment:
-    if name not in packaged():
-        raise unknown("experiment", name, packaged())
+    if name not in packaged_experiments():
+        raise unknown("experiment", name, packaged_experiments())
     text = (resources.files("evenly") / "papers" / "experiments" / f"{name}.toml").read_text()
-    return _checked(tomllib.loads(text), f"{name}.toml")
+    return _validate(tomllib.loads(text), f"{name}.toml")
 
 
-def _checked(fields: dict[str, Any], where: str, folder: Path = Path()) -> Experiment:
+def _validate(fields: dict[str, Any], where: str, folder: Path = Path()) -> Experiment:
     try:
         check_nesting(fields)
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import SPLITS
-from evenly.experiment.plan import SCHEMA, plain
+from evenly.experiment.plan import SCHEMA, read_fields
 from evenly.outside import check_kinds, kinds_of, shortened
 from evenly.saving import Archive, DamagedError, read_archive, write_archive
 from evenly.writing import write_whole
@@ -29,7 +29,7 @@ HISTORY, FEDERATION, LEFT_OUT = "history", "federation.json", "left_out.json"
 UNKNOWN = -1
 
 
-class LeftOut(NamedTuple):
+class Exclusion(NamedTuple):
     """A client whose reply did not count, or did not come."""
 
     node: int
@@ -49,7 +49,7 @@ class Flag(NamedTuple):
     counted: float  # what it was cut to
 
 
-class Flagged(NamedTuple):
+class RoundFlag(NamedTuple):
     """A flag, and when it was raised. Round 0: before the first."""
 
     round: int
@@ -76,7 +76,7 @@ class Deployment:
 
     @staticmethod
     def from_json(text: str) -> "Deployment":
-        fields = plain(text)
+        fields = read_fields(text)
         try:
             check_kinds(fields, {"deployment": dict[str, Any]})
             check_kinds(fields["deployment"], kinds_of(Deployment))
@@ -162,40 +162,40 @@ def _round(archive: Archive) -> Round:
     return Round(**header, **arrays, evaluation=Evaluation(**evaluation) if evaluation else None)
 
 
-def write_about(folder: Path, about: DeploymentFacts) -> Path:
+def write_facts(folder: Path, about: DeploymentFacts) -> Path:
     text = json.dumps({"schema": SCHEMA, **about._asdict()}, indent=1)
     return write_whole(folder / FEDERATION, lambda file: file.write(text.encode()))
 
 
-def read_about(folder: Path) -> DeploymentFacts:
+def read_facts(folder: Path) -> DeploymentFacts:
     path = folder / FEDERATION
     try:
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain(path.read_text()).items()}
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read_fields(path.read_text()).items()}
         check_kinds(fields, kinds_of(DeploymentFacts))
         return DeploymentFacts(**fields)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"{str(path)!r} is missing or damaged, so it is not known who the clients are: {error}") from None
 
 
-def write_left_out(folder: Path, left_out: Iterable[LeftOut], flagged: Iterable[Flagged]) -> Path:
+def write_exclusions(folder: Path, left_out: Iterable[Exclusion], flagged: Iterable[RoundFlag]) -> Path:
     told = [{"round": one.round, **one.flag._asdict()} for one in flagged]
     text = json.dumps({"schema": SCHEMA, "left_out": [one._asdict() for one in left_out], "flagged": told}, indent=1)
     return write_whole(folder / LEFT_OUT, lambda file: file.write(text.encode()))
 
 
-def read_left_out(folder: Path, until: int | None = None) -> tuple[list[LeftOut], list[Flagged]]:
+def read_exclusions(folder: Path, until: int | None = None) -> tuple[list[Exclusion], list[RoundFlag]]:
     """Who was left out and who was flagged, up to a round; nobody where the file is not there."""
     path = folder / LEFT_OUT
     if not path.exists():
         return [], []
     try:
-        fields = plain(path.read_text())
-        for name, kind in (("left_out", LeftOut), ("flagged", Flag)):
+        fields = read_fields(path.read_text())
+        for name, kind in (("left_out", Exclusion), ("flagged", Flag)):
             check_kinds(fields, {name: list[dict[str, Any]]})
             for one in fields[name]:
                 check_kinds(one, kinds_of(kind) | {"round": int})
-        left = [LeftOut(**one) for one in fields["left_out"]]
-        flagged = [Flagged(one["round"], Flag(*(one[name] for name in Flag._fields))) for one in fields["flagged"]]
+        left = [Exclusion(**one) for one in fields["left_out"]]
+        flagged = [RoundFlag(one["round"], Flag(*(one[name] for name in Flag._fields))) for one in fields["flagged"]]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not say who was left out: {error}") from None
     kept = [one for one in left if until is None or one.round <= until]
@@ -204,10 +204,10 @@ def read_left_out(folder: Path, until: int | None = None) -> tuple[list[LeftOut]
 
 def no_evaluation() -> Evaluation:
     """Nobody answered."""
-    return gathered([], [])
+    return gather_evaluation([], [])
 
 
-def gathered(clients: Sequence[int], found: Sequence[dict[str, Any]]) -> Evaluation:
+def gather_evaluation(clients: Sequence[int], found: Sequence[dict[str, Any]]) -> Evaluation:
     """One evaluation from what every client said: by split its `examples`, `loss`, `correct` and `table`, and its `choice`."""
     shape = next((each[s]["table"].shape for each in found for s in SPLITS if each.get(s, {}).get("table") is not None), (0, 0, 0))
     n, splits = len(clients), len(SPLITS)
@@ -237,7 +237,7 @@ def gathered(clients: Sequence[int], found: Sequence[dict[str, Any]]) -> Evaluat
 OPTIONS = "options.json"
 
 
-class InForce(NamedTuple):
+class ServerOptions(NamedTuple):
     """Options, and since when."""
 
     since: int  # a round
@@ -250,34 +250,34 @@ class InForce(NamedTuple):
     given_sum: bool = False  # in two phases: whether a function of the user's made the sum, of masked updates say
 
 
-def from_now(before: Sequence[InForce], now: InForce) -> tuple[InForce, ...]:
+def update_options(before: Sequence[ServerOptions], now: ServerOptions) -> tuple[ServerOptions, ...]:
     """With what is in force from a round on; what was to be in force later never was.
 
-    >>> before = InForce(since=1), InForce(since=5, min_train_nodes=3)
-    >>> [one.since for one in from_now(before, InForce(since=4, two_phase=True))]
+    >>> before = ServerOptions(since=1), ServerOptions(since=5, min_train_nodes=3)
+    >>> [one.since for one in update_options(before, ServerOptions(since=4, two_phase=True))]
     [1, 4]
-    >>> [one.since for one in from_now(before, InForce(since=4))]  # as it was
+    >>> [one.since for one in update_options(before, ServerOptions(since=4))]  # as it was
     [1]
     """
     kept = tuple(one for one in before if one.since < now.since)
     return kept if kept and kept[-1]._replace(since=now.since) == now else (*kept, now)
 
 
-def write_options(folder: Path, options: Sequence[InForce]) -> Path:
+def write_options(folder: Path, options: Sequence[ServerOptions]) -> Path:
     text = json.dumps({"schema": SCHEMA, "options": [one._asdict() for one in options]}, indent=1)
     return write_whole(folder / OPTIONS, lambda file: file.write(text.encode()))
 
 
-def read_options(folder: Path) -> tuple[InForce, ...]:
+def read_options(folder: Path) -> tuple[ServerOptions, ...]:
     """In the order of rounds; nothing where the folder is older than this file."""
     path = folder / OPTIONS
     if not path.exists():
         return ()
     try:
-        fields = plain(path.read_text())
+        fields = read_fields(path.read_text())
         check_kinds(fields, {"options": list[dict[str, Any]]})
         for one in fields["options"]:
-            check_kinds(one, kinds_of(InForce))
-        return tuple(InForce(**one) for one in fields["options"])
+            check_kinds(one, kinds_of(ServerOptions))
+        return tuple(ServerOptions(**one) for one in fields["options"])
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not say what the server was told: {error}") from None

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evenly.datasets.load import refuse_large
-from evenly.experiment.execute import SeedSetting, as_trained
+from evenly.experiment.execute import SeedSetting, adapt_member
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan, Program, members_of, programs
 from evenly.models.task import skeleton
@@ -46,7 +46,7 @@ def estimate(plan: Plan, first: SeedSetting, folder: Path | None = None) -> Plan
     """Of a plan whose first seed is loaded; what is in the folder already counts as finished."""
     every = list(programs(plan, first.task, folder))
     left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
-    members = [as_trained(member, first.federation) for member in members_of(plan)]
+    members = [adapt_member(member, first.federation) for member in members_of(plan)]
     return PlanEstimate(
         methods=len(plan.variants()),
         seeds=len(plan.seeds),

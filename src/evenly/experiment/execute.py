@@ -25,9 +25,9 @@ from evenly.algorithms.e2fl import E2FL
 from evenly.data.federation import Federation
 from evenly.datasets.load import load
 from evenly.experiment.comparison import Comparison, Run
-from evenly.experiment.folder import Store, held, sweep, timed, versions
+from evenly.experiment.folder import Store, folder_lock, sweep, training_timer, versions
 from evenly.experiment.observe import Followers, Log
-from evenly.experiment.plan import ALL_MODELS, Plan, Program, keep, members_of, plain, programs
+from evenly.experiment.plan import ALL_MODELS, Plan, Program, members_of, programs, read_fields, write_grouping
 from evenly.notation import parse_one, unknown
 from evenly.outside import check_kinds, kinds_of
 from evenly.plugins import load_planned
@@ -47,7 +47,7 @@ from evenly.types import Algorithm, Seeds, Task, Trace
 MOST_EVALUATED = 10_000
 
 
-def panel_of(federation: Federation) -> np.ndarray | None:
+def evaluated_clients(federation: Federation) -> np.ndarray | None:
     """The numbers of the clients to evaluate, the same for every seed; None: all, where there are few enough."""
     if federation.clients <= MOST_EVALUATED:
         return None
@@ -84,10 +84,10 @@ def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
     census = setting.federation.census()
     for member in {(type(member.rule), member.rule.needs): member for member in members_of(plan)}.values():  # settings were checked before
         refuse_without_validation(member, setting.federation)
-        as_trained(member, setting.federation).rule.init(census)
+        adapt_member(member, setting.federation).rule.init(census)
 
 
-def as_trained(member: Algorithm, federation: Federation) -> Algorithm:
+def adapt_member(member: Algorithm, federation: Federation) -> Algorithm:
     """As it will be trained: where groups of people vote, they are clients of their own."""
     if isinstance(member.rule, E2FL) and member.rule.people:
         federation, _ = by_group(federation, [member])
@@ -123,7 +123,7 @@ def run_job(
         checkpoint=checkpoint,
         devices=devices,
         # Where people are told apart, each of them becomes a client of its own: a panel cannot stand for those.
-        panel=None if any(getattr(one.rule, "people", False) for one in own) else panel_of(setting.federation),
+        panel=None if any(getattr(one.rule, "people", False) for one in own) else evaluated_clients(setting.federation),
         advance=advance,
         leave=leave,
     )
@@ -182,7 +182,7 @@ class Ledger:
         self._rounds, self._total, self._done = plan.rounds, plan.rounds * programs, 0
         self._lock, self._stopped = threading.Lock(), False
 
-    def find(self, program: Program) -> bool:
+    def restore(self, program: Program) -> bool:
         """Whether a program was finished earlier; if so, it counts as done."""
         found = self._store.load_traces(program.keys, self.first.task) if self._store else None
         if found is None:
@@ -211,43 +211,43 @@ class Ledger:
         return self._store.checkpoint("|".join(program.keys)) if self._store else None
 
     @contextmanager
-    def following(self, program: Program) -> Iterator[Observe | None]:
+    def observing(self, program: Program) -> Iterator[Observe | None]:
         """While a job on this machine runs: what it tells its evaluations to, if anybody follows."""
         try:
             yield self.follow(program)
         except StoppedError:
             raise  # it did nothing wrong
         except Exception as error:
-            self.failed(program, error)
+            self.report_failure(program, error)
             raise
 
     @property
-    def followed(self) -> bool:
+    def has_followers(self) -> bool:
         """Whether anybody wants to know of evaluations before a job is done."""
-        return self._followers.anybody
+        return self._followers.active
 
     def follow(self, program: Program) -> Observe | None:
         """A job begins: what it tells its evaluations to, if anybody follows."""
         return self._followers.begin(program)
 
-    def failed(self, program: Program, error: Exception) -> None:
-        self._followers.failed(program, error)
+    def report_failure(self, program: Program, error: Exception) -> None:
+        self._followers.report_failure(program, error)
 
-    def keep(self, program: Program, result: Result) -> None:
+    def save(self, program: Program, result: Result) -> None:
         """Models first: where there is a file of traces, everything is there."""
         if self._store:
             for name, model in result.models.items():
                 self._store.save_model(name, model)
             self._store.save_traces(program.keys, result.traces, models=self.models)
         self.traces[program] = result.traces
-        self._followers.finished(program, result.traces)
+        self._followers.report_traces(program, result.traces)
 
     def stop(self) -> None:
         """Make every job on this machine stop where it next reports."""
         self._stopped = True
 
 
-class Where(Protocol):
+class Executor(Protocol):
     """A place where jobs run: it does all of them, tells the ledger, and raises when one cannot be done."""
 
     def __call__(self, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None: ...
@@ -256,42 +256,42 @@ class Where(Protocol):
 # Jobs on this machine: seeds side by side, each seed's programs one after another.
 
 
-class Seats(NamedTuple):
+class BatchShare(NamedTuple):
     """Seats of a meeting that are kept for the seeds of one plan."""
 
     meeting: Meeting
     first: int
 
-    def of(self, seed: int, plan: Plan) -> int:
+    def position(self, seed: int, plan: Plan) -> int:
         return self.first + plan.seeds.index(seed)
 
 
-def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: Seats | None = None) -> None:
-    """Threads, not processes: the compiled programs run outside Python's lock and are shared. With `places` other plans'
+def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: BatchShare | None = None) -> None:
+    """Threads, not processes: the compiled programs run outside Python's lock and are shared. With `share` other plans'
     programs advance in the same meeting."""
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
     apart = worth_streaming(ledger.first.federation, most)  # seeds whose tables differ in size could not share a program
-    if places is None and len(seeds) > 1 and not apart and worth_meeting(ledger.first.task, most):
-        places = Seats(Meeting(len(plan.seeds)), 0)
-    if places:  # seeds that were finished earlier do not come
-        places.meeting.leave(places.of(seed, plan) for seed in plan.seeds if seed not in seeds)
+    if share is None and len(seeds) > 1 and not apart and worth_meeting(ledger.first.task, most):
+        share = BatchShare(Meeting(len(plan.seeds)), 0)
+    if share:  # seeds that were finished earlier do not come
+        share.meeting.leave(share.position(seed, plan) for seed in plan.seeds if seed not in seeds)
 
     def one_seed(seed: int) -> None:
-        seat = places.meeting.seat(places.of(seed, plan)) if places else nullcontext(advance)
-        with _own_device(plan, seed), seat as go:  # before anything that may fail: the others wait for whoever has a seat
+        seat = share.meeting.seat(share.position(seed, plan)) if share else nullcontext(advance)
+        with _device_of(plan, seed), seat as go:  # before anything that may fail: the others wait for whoever has a seat
             setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
             own = [one for one in programs if one.seed == seed]
             for program in own:
-                with ledger.following(program) as observe:
+                with ledger.observing(program) as observe:
                     result = run_job(
                         plan, program, setting, progress=ledger.begin(), observe=observe, checkpoint=ledger.checkpoint(program),
                         devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models, advance=go,
-                        leave=partial(places.meeting.leave, [places.of(seed, plan)]) if places and program is own[-1] else None,
+                        leave=partial(share.meeting.leave, [share.position(seed, plan)]) if share and program is own[-1] else None,
                     )  # fmt: skip
-                ledger.keep(program, result)
+                ledger.save(program, result)
 
-    side_by_side = len(seeds) if places else max(1, min(len(seeds), os.cpu_count() or 1))
+    side_by_side = len(seeds) if share else max(1, min(len(seeds), os.cpu_count() or 1))
     with ThreadPoolExecutor(max_workers=side_by_side) as pool:
         futures = [pool.submit(one_seed, seed) for seed in seeds]
         try:
@@ -303,7 +303,7 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, places: 
             raise
 
 
-def _own_device(plan: Plan, seed: int) -> AbstractContextManager[Any]:
+def _device_of(plan: Plan, seed: int) -> AbstractContextManager[Any]:
     """Seeds take turns on the devices. A seed does not use several while others run: programs that wait for each other's devices
     would wait for ever."""
     devices = jax.devices()
@@ -325,7 +325,7 @@ def execute(
     progress: Progress | None = None,
     command: str = "",
     models: bool = True,
-    where: Where = on_threads,
+    where: Executor = on_threads,
     log: Log | None = None,
     first: SeedSetting | None = None,
 ) -> Comparison:
@@ -336,15 +336,15 @@ def execute(
     load_planned(plan.plugins)
     variants = plan.variants()
     first = first or setting_of(plan, plan.seeds[0])
-    _check(first.federation)
+    _check_training_rows(first.federation)
     every = list(programs(plan, first.task, store.folder if store else None))
     followers = Followers(plan, variants, first.federation, store.folder if store else None, log)
     ledger = Ledger(plan, len(every), first, store, progress, models, followers)
-    left = [program for program in every if not ledger.find(program)]
-    with followers.told(ledger.traces, len(left)):
+    left = [program for program in every if not ledger.restore(program)]
+    with followers.session(ledger.traces, len(left)):
         if left:
             if store:
-                keep(every, store.folder)
+                write_grouping(every, store.folder)
             where(plan, left, ledger)
     by_seed: dict[int, dict[int, Trace]] = {seed: {} for seed in plan.seeds}
     for program, traces in ledger.traces.items():
@@ -377,7 +377,7 @@ def _runs(variants: list[Variant], traces: dict[int, Trace], seed: int) -> list[
     return runs
 
 
-def _check(federation: Federation) -> None:
+def _check_training_rows(federation: Federation) -> None:
     empty = np.flatnonzero(federation.train.counts == 0)
     if len(empty):
         raise ValueError(f"Every client needs training rows, but {federation.names[empty[0]]!r} has none. Drop it or give it rows.")
@@ -389,9 +389,9 @@ def main() -> None:
         sys.exit("usage: python -m evenly.experiment.execute plan.json OUT [--no-models]")
     text, folder = Path(sys.argv[1]).read_text(), Path(sys.argv[2])
     report = lambda done, total: print(f"{done}/{total} rounds", file=sys.stderr)  # noqa: E731
-    with held(folder):
+    with folder_lock(folder):
         sweep(folder)
-        if "cells" in plain(text):
+        if "cells" in read_fields(text):
             from evenly.experiment.study import StudyPlan, execute_study  # a study is made of what is here
 
             study = StudyPlan.from_json(text)
@@ -402,7 +402,7 @@ def main() -> None:
             plan = Plan.from_json(text)
             load_planned(plan.plugins)
             store = Store(folder, plan)
-            with timed(folder, folder / "traces", command=f"python -m evenly.experiment.execute {' '.join(sys.argv[1:])}"):
+            with training_timer(folder, folder / "traces", command=f"python -m evenly.experiment.execute {' '.join(sys.argv[1:])}"):
                 execute(plan, store, progress=report, models=not sys.argv[3:])
 
 

@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 from evenly import __version__
-from evenly.experiment.comparison import Comparison, tidy
-from evenly.experiment.plan import NewerError, plain
+from evenly.experiment.comparison import Comparison, tidy_rows
+from evenly.experiment.plan import NewerError, read_fields
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
 from evenly.saving import Archive, DamagedError, Model, read_archive, save, write_archive
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # A folder of results. Every file is written beside its place and renamed into it, so nothing half-made is ever read.
 
-OWN = (
+FILES = (
     "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json",
     "live.jsonl", "logs", "programs.json", "study.db-journal", "study.db", "tuning.csv", "batches", "chosen", "history", "federation.json",
     "left_out.json", "options.json", "state.npz", "metrics.json",
@@ -66,11 +66,11 @@ class Store:
     def _claim(self, plan: Settings, force: bool) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"The output {str(self.folder)!r} must be a folder, but it is a file. Choose another --out.")
-        held = self.folder / "plan.json"
-        if not held.exists():
+        path = self.folder / "plan.json"
+        if not path.exists():
             if self.folder.exists() and any(path.name != LOCK for path in self.folder.iterdir()):
                 raise ValueError(f"The folder {str(self.folder)!r} holds files that are not evenly's. Choose another --out.")
-        elif other := self._other(held, plan):
+        elif other := self._conflict(path, plan):
             if not force:
                 raise ValueError(f"{other} Choose another --out, or replace them with --force.")
             self._clear()
@@ -78,26 +78,26 @@ class Store:
             return
         self.write("plan.json", lambda file: file.write(plan.to_json().encode()))
 
-    def _other(self, held: Path, plan: Settings) -> str:
+    def _conflict(self, path: Path, plan: Settings) -> str:
         """What is wrong with going on here; nothing where the results are of this very plan."""
         try:
-            there = plain(held.read_text())
+            there = read_fields(path.read_text())
         except NewerError as error:  # not even with --force: whoever made them can still read them
             raise ValueError(f"The folder {str(self.folder)!r} {error}, or choose another --out; nothing was touched.") from None
         except ValueError:
             return f"The plan.json in {str(self.folder)!r} is damaged, so it is not known what the results there are of."
         other = f"The folder {str(self.folder)!r} holds the results of other settings"
         try:
-            if plan.from_json(held.read_text()).fingerprint() == plan.fingerprint():
+            if plan.from_json(path.read_text()).fingerprint() == plan.fingerprint():
                 return ""
         except ValueError:  # a comparison where a study is wanted, or the other way round
             return f"{other}."
-        here = plain(plan.to_json())
+        here = read_fields(plan.to_json())
         differ = [name for name in here if here[name] != there.get(name)]
         return f"{other}: not the same {'is' if len(differ) == 1 else 'are'} {' and '.join(differ)}." if differ else f"{other}."
 
     def _clear(self) -> None:
-        for name in reversed(OWN):  # the plan last: without it, what is left would be nobody's
+        for name in reversed(FILES):  # the plan last: without it, what is left would be nobody's
             path = self.folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
@@ -180,7 +180,7 @@ def sweep(folder: Path) -> None:
     ours = (folder / "plan.json").exists()  # without it, a folder called models may be anybody's
     for path in folder.rglob(".*"):
         inside, found = path.relative_to(folder).parts, begun.fullmatch(path.name)
-        if found and path.is_file() and (found["name"] in OWN if len(inside) == 1 else ours and inside[0] in OWN):
+        if found and path.is_file() and (found["name"] in FILES if len(inside) == 1 else ours and inside[0] in FILES):
             path.unlink(missing_ok=True)
     for path in folder.rglob("checkpoints/*.npz") if ours else ():
         if (path.parents[1] / "traces" / path.name).exists():
@@ -192,7 +192,7 @@ def sweep(folder: Path) -> None:
 
 def write_rows(store: Store, comparison: Comparison) -> list[dict[str, Any]]:
     """Write results.csv and results.parquet, and return their rows."""
-    return write_tidy(store, list(tidy(comparison)))
+    return write_tidy(store, list(tidy_rows(comparison)))
 
 
 def write_tidy(store: Store, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -233,14 +233,14 @@ WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # some file systems
 
 
 @contextmanager
-def held(folder: Path, other: str = "--out") -> Iterator[None]:
+def folder_lock(folder: Path, other: str = "--out") -> Iterator[None]:
     """Keep the folder for this process; whoever else wants it is refused with a sentence, and told to choose an `other`.
 
     The kernel lets go of the lock when the process ends, however it ends, so a lock file that a killed process left behind
     is no obstacle. A folder that was made only for the lock does not stay.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    file = _taken(folder, other)
+    file = _acquire_lock(folder, other)
     try:
         yield
     finally:
@@ -251,7 +251,7 @@ def held(folder: Path, other: str = "--out") -> Iterator[None]:
                 path.rmdir()
 
 
-def _taken(folder: Path, other: str) -> int:
+def _acquire_lock(folder: Path, other: str) -> int:
     path = folder / LOCK
     while True:
         try:
@@ -323,7 +323,7 @@ def read_record(folder: Path) -> RunRecord | None:
     if not path.exists():
         return None
     try:
-        fields = plain(path.read_text(), RECORD_SCHEMA)
+        fields = read_fields(path.read_text(), RECORD_SCHEMA)
         check_kinds(fields, kinds_of(RunRecord))
         return RunRecord(**{field.name: fields[field.name] for field in dataclasses.fields(RunRecord) if field.name in fields})
     except NewerError as error:
@@ -339,17 +339,17 @@ def begin(folder: Path, record: RunRecord) -> RunRecord:
         kept = {name: getattr(known, name) for name in ("started_in", "seconds", "compiling", "device", "date", "versions")}
         record = dataclasses.replace(record, **kept, command=known.command or record.command)
     else:
-        record = dataclasses.replace(record, started_in=_from(folder))
+        record = dataclasses.replace(record, started_in=_working_directory(folder))
     return _write(folder, record)
 
 
-def _from(folder: Path) -> str:
+def _working_directory(folder: Path) -> str:
     """Where we are, seen from a folder; not from a link to it, whose parent is another."""
     return os.path.relpath(Path.cwd(), folder.resolve())
 
 
 @contextmanager
-def timed(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
+def training_timer(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
     """Add the time of what is done inside to the folder's record, unless all of its traces were there before."""
     there = lambda: sum(len(list(of.glob("*"))) for of in traces)  # noqa: E731
     began, before = time.monotonic(), there()
@@ -366,14 +366,14 @@ def timed(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
 
 def add_training(folder: Path, seconds: float, command: str = "", *, compiling: float = 0.0, also: Mapping[str, str] | None = None) -> None:
     """Add the time of a session, and say where it was; `also` are versions of further packages."""
-    known = read_record(folder) or RunRecord(command=command, started_in=_from(folder))
+    known = read_record(folder) or RunRecord(command=command, started_in=_working_directory(folder))
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
-    every = {name: _also(known.versions.get(name, ""), version) for name, version in {**versions(), **(also or {})}.items()}
-    where = {"device": _also(known.device, device), "date": date.today().isoformat(), "versions": every}
+    every = {name: _add_distinct(known.versions.get(name, ""), version) for name, version in {**versions(), **(also or {})}.items()}
+    where = {"device": _add_distinct(known.device, device), "date": date.today().isoformat(), "versions": every}
     _write(folder, dataclasses.replace(known, seconds=known.seconds + seconds, compiling=known.compiling + compiling, **where))
 
 
-def _also(before: str, now: str) -> str:
+def _add_distinct(before: str, now: str) -> str:
     """What was used in any session, in order: results of several versions or devices say so."""
     return ", ".join(dict.fromkeys([*filter(None, before.split(", ")), now]))
 

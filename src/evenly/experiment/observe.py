@@ -18,7 +18,7 @@ import numpy as np
 from evenly.algorithms import Variant
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.comparison import measured, shown_split
+from evenly.experiment.comparison import compared_split, live_metrics
 from evenly.experiment.plan import Plan, Program
 from evenly.simulate.traces import Observe
 from evenly.types import Several, Trace
@@ -34,8 +34,8 @@ from evenly.types import Several, Trace
 # Lines are appended whole, so after a kill at most the last one is torn, and it is not read. Every execution begins the file anew with
 # what was found before. While its process lives, the file is locked; the kernel lets go of it however that ends.
 
-NAME = "live.jsonl"
-FORMAT = 1
+LIVE_FILE = "live.jsonl"
+LIVE_FORMAT = 1
 MOST_EVALUATIONS = 200  # of one run that are written down: a screen shows no more
 MOST_LINES = 20_000  # about; where there are very many runs, fewer evaluations of each are written down
 PAUSE, SHARE = 0.5, 400  # seconds between two notes of progress; of a long run, at most about one in so many parts of its time
@@ -51,10 +51,10 @@ class Live:
         self._rounds, self._splits = about["rounds"], about["splits"]
         most = min(MOST_EVALUATIONS, max(4, MOST_LINES // len(runs)))
         self._stride = about["every"] * -(-about["rounds"] // (about["every"] * most))
-        head = {"live": FORMAT, "time": time.time(), "pid": os.getpid(), "host": socket.gethostname(), **about, "runs": runs}
+        head = {"live": LIVE_FORMAT, "time": time.time(), "pid": os.getpid(), "host": socket.gethostname(), **about, "runs": runs}
         self._file: int | None = None
         with suppress(OSError):
-            self._file = _begun(folder / NAME, _line(head))
+            self._file = _create_live_file(folder / LIVE_FILE, _line(head))
 
     def wants(self, done: int) -> bool:
         """Whether the evaluation after so many rounds is one to write down; the first and the last always are."""
@@ -113,7 +113,7 @@ def _line(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
-def _begun(path: Path, head: bytes) -> int:
+def _create_live_file(path: Path, head: bytes) -> int:
     """A new file in place of an older one, locked before anybody can see it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -170,15 +170,15 @@ class Followers:
     ) -> None:
         self._plan, self._variants, self._federation, self._folder = plan, variants, federation, folder
         self._logs, self._live = [log] if log else [], None
-        self._lock, self._far, self._blind = threading.Lock(), (0, 0), False
-        self._told: dict[Program, int] = {}  # the last round told of each program
+        self._lock, self._progress, self._disabled = threading.Lock(), (0, 0), False
+        self._reported: dict[Program, int] = {}  # the last round told of each program
         ends = np.cumsum([len(v.members) for v in variants]).tolist()
         self._members = [range(end - len(v.members), end) for v, end in zip(variants, ends, strict=True)]
-        self._shown = [shown_split(federation), CENTRAL]
+        self._shown = [compared_split(federation), CENTRAL]
         self._splits = [*SPLITS, CENTRAL] if log else self._shown
 
     @contextmanager
-    def told(self, found: Mapping[Program, list[Trace]], left: int) -> Iterator[None]:
+    def session(self, finished: Mapping[Program, list[Trace]], left: int) -> Iterator[None]:
         """While jobs run: the live file begins anew, with what earlier processes `found`, and says how it ended."""
         if self._folder and left:
             runs = [(v.label, seed) for v in self._variants for seed in self._plan.seeds]
@@ -190,9 +190,9 @@ class Followers:
                 "splits": self._shown,
             }
             self._live = Live(self._folder, about, runs)
-            self._live.progress(*self._far)
-        for program, traces in found.items():
-            self.finished(program, traces)
+            self._live.progress(*self._progress)
+        for program, traces in finished.items():
+            self.report_traces(program, traces)
         try:
             yield
         except Exception as error:
@@ -205,10 +205,10 @@ class Followers:
 
     def progress(self, further: Progress | None, total: int) -> Progress:
         """Note how far everything is, of so many rounds, and pass it on."""
-        self._far = (0, total)
+        self._progress = (0, total)
 
         def report(done: int, total: int) -> None:
-            self._far = (done, total)
+            self._progress = (done, total)
             if self._live:
                 self._live.progress(done, total)
             if further:
@@ -220,44 +220,44 @@ class Followers:
         """A program begins: what to call with its evaluations, if anybody follows."""
         if self._live:
             self._live.mark("started", self._runs(program))
-        return (lambda seen: self._tell(program, seen)) if self.anybody else None
+        return (lambda traces: self._report(program, traces)) if self.active else None
 
     @property
-    def anybody(self) -> bool:
+    def active(self) -> bool:
         return bool(self._live or self._logs)
 
-    def failed(self, program: Program, error: Exception) -> None:
+    def report_failure(self, program: Program, error: Exception) -> None:
         if self._live:
             self._live.mark("failed", self._runs(program), str(error))
 
-    def finished(self, program: Program, traces: Sequence[Trace]) -> None:
+    def report_traces(self, program: Program, traces: Sequence[Trace]) -> None:
         """Tell what is not told yet of a finished program: everything where it ran in another process."""
-        if self.anybody:
-            self._tell(program, traces)
+        if self.active:
+            self._report(program, traces)
 
-    def _tell(self, program: Program, seen: Sequence[Trace]) -> None:
+    def _report(self, program: Program, traces: Sequence[Trace]) -> None:
         """Pass evaluations on; what cannot be measured must not end the training that it is a measure of."""
-        if self._blind:
+        if self._disabled:
             return
         try:
-            self._pass_on(program, seen)
+            self._pass_on(program, traces)
         except Exception as error:
-            self._blind = True
-            complain(f"The experiment cannot be followed ({type(error).__name__}: {error}). Training goes on.")
+            self._disabled = True
+            warn(f"The experiment cannot be followed ({type(error).__name__}: {error}). Training goes on.")
 
-    def _pass_on(self, program: Program, seen: Sequence[Trace]) -> None:
+    def _pass_on(self, program: Program, traces: Sequence[Trace]) -> None:
         """A method whose members are trained in several programs is not followed: it is known only when all of them are done."""
-        rounds, last = seen[0].rounds.tolist(), self._told.get(program, -1)
-        self._told[program] = max(last, rounds[-1])  # one that starts again tells nothing twice
+        rounds, last = traces[0].rounds.tolist(), self._reported.get(program, -1)
+        self._reported[program] = max(last, rounds[-1])  # one that starts again tells nothing twice
         wanted = [i for i, done in enumerate(rounds) if done > last and (self._logs or (self._live and self._live.wants(done)))]
         if not wanted:
             return
-        by_member = dict(zip(program.members, (_only(trace, wanted) for trace in seen), strict=True))
+        by_member = dict(zip(program.members, (_select(trace, wanted) for trace in traces), strict=True))
         for point in self._points(program, by_member):
             with self._lock:
                 if self._live:
                     self._live.point(point.run.label, point.run.seed, point.round, point.values)
-                self._logs = [log for log in self._logs if _listens(log, point)]
+                self._logs = [log for log in self._logs if _accepts(log, point)]
 
     def _points(self, program: Program, by_member: dict[int, Trace]) -> Iterator[Point]:
         """The evaluations of all runs of a program are measured together: one by one, many runs would take longer than training."""
@@ -268,7 +268,7 @@ class Followers:
         if not traces:
             return
         every = traces[0]._replace(**{name: np.concatenate([getattr(trace, name) for trace in traces]) for name in EVALUATED})
-        found = {split: {m: v.tolist() for m, v in measured(self._federation, every, split).items()} for split in self._splits}
+        found = {split: {m: v.tolist() for m, v in live_metrics(self._federation, every, split).items()} for split in self._splits}
         owners = [(variant, params_of(self._plan, variant, program.seed)) for variant in variants]
         of = np.repeat(np.arange(len(variants)), [len(trace.rounds) for trace in traces])
         for i, (done, number) in enumerate(zip(every.rounds.tolist(), of, strict=True)):
@@ -290,7 +290,7 @@ class Followers:
             self._live = None
 
 
-def within(log: Log, part: str) -> Log:
+def log_part(log: Log, part: str) -> Log:
     """The same log for one part of a larger experiment, whose runs would have the same names in every part."""
     return lambda point: log(point._replace(run=point.run._replace(experiment=f"{point.run.experiment}/{part}")))
 
@@ -315,20 +315,20 @@ def _one_more(variant: Variant) -> bool:
     return isinstance(rule, Several) and rule.final_pass
 
 
-def _only(trace: Trace, evaluations: list[int]) -> Trace:
+def _select(trace: Trace, evaluations: list[int]) -> Trace:
     """Some of a trace's evaluations, with what they are measured by."""
     return trace._replace(**{name: getattr(trace, name)[evaluations] for name in EVALUATED})
 
 
-def _listens(log: Log, point: Point) -> bool:
+def _accepts(log: Log, point: Point) -> bool:
     try:
         log(point)
     except Exception as error:  # whatever a follower does wrong, training goes on
-        complain(f"Logging stopped ({type(error).__name__}: {error}). Training goes on.")
+        warn(f"Logging stopped ({type(error).__name__}: {error}). Training goes on.")
         return False
     return True
 
 
-def complain(sentence: str) -> None:
+def warn(sentence: str) -> None:
     """Say something on stderr without a chance to raise: users may have made errors of warnings."""
     logging.getLogger("evenly").warning(sentence)

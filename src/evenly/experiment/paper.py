@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.comparison import Comparison, over_seeds
+from evenly.experiment.comparison import Comparison, final_spreads
 from evenly.experiment.folder import read_record
 from evenly.metrics import Spread
 
@@ -55,7 +55,7 @@ def side_by_side(comparison: Comparison, paper: Paper) -> list[PaperLine]:
     """Every figure the paper gives for these methods, once, with ours; a comparison may hold only some of the methods."""
     rows = {label: entry for label, entry in paper.rows.items() if label in comparison.labels}
     lines: dict[tuple[str, str, str], PaperLine] = {}
-    ours = {(label, split): over_seeds(comparison, label, split) for label in rows for split in (*SPLITS, CENTRAL)}
+    ours = {(label, split): final_spreads(comparison, label, split) for label in rows for split in (*SPLITS, CENTRAL)}
     for row in _figures(paper):
         split, metric = row.get("split") or paper.split, paper.metrics.get(_name(row), _name(row))
         scale = paper.scale.get(metric, 1.0)
@@ -70,7 +70,7 @@ def side_by_side(comparison: Comparison, paper: Paper) -> list[PaperLine]:
     return list(lines.values())
 
 
-def lines_of(comparison: Comparison, folder: Path) -> list[PaperLine]:
+def paper_lines(comparison: Comparison, folder: Path) -> list[PaperLine]:
     """The same with the figures that a folder's run stands beside; none where it is no experiment of a paper."""
     known = read_record(folder)
     return side_by_side(comparison, Paper.model_validate(known.paper)) if known and known.paper else []
@@ -99,7 +99,7 @@ class PaperRow(NamedTuple):
     lines: tuple[PaperLine | None, ...]
 
 
-def as_rows(lines: list[PaperLine]) -> tuple[tuple[str, ...], list[PaperRow]]:
+def paper_rows(lines: list[PaperLine]) -> tuple[tuple[str, ...], list[PaperRow]]:
     """The metrics that occur, and one row per split and method: test rows first, as the papers do."""
     metrics = tuple(dict.fromkeys(line.metric for line in lines))
     found = {(line.split, line.label, line.metric): line for line in lines}

@@ -101,7 +101,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> "Plan":
-        fields = plain(text)
+        fields = read_fields(text)
         try:
             check_kinds(fields, kinds_of(Plan))
             plugins = tuple({"path": str(one["path"]), "sha256": str(one["sha256"])} for one in fields.get("plugins", ()))
@@ -119,7 +119,7 @@ def check_seeds(count: int) -> None:
         raise ValueError(f"There may be at most {MOST_SEEDS:,} seeds, got {shortened(count)}. Five to thirty are usual.")
 
 
-def plain(text: str, known: int = SCHEMA) -> dict[str, Any]:
+def read_fields(text: str, known: int = SCHEMA) -> dict[str, Any]:
     """The fields of one of evenly's JSON files, if this version can read them."""
     fields = plain_json(text)
     if not isinstance(fields, dict) or not fits(schema := fields.pop("schema", None), int):
@@ -135,7 +135,7 @@ def plain(text: str, known: int = SCHEMA) -> dict[str, Any]:
 # A folder keeps who is together from when its training began. Other machines would group otherwise (a GPU joins samplings that a CPU
 # keeps apart), and would neither find what is finished nor go on to the same bits.
 
-NAME = "programs.json"
+GROUPING_FILE = "programs.json"
 
 
 class Program(NamedTuple):
@@ -154,22 +154,22 @@ def members_of(plan: Plan) -> list[Algorithm]:
 def programs(plan: Plan, task: Task, folder: Path | None = None) -> Iterator[Program]:
     """Seed by seed, in the order in which they are trained: as the folder keeps them, or as suits this machine."""
     members = members_of(plan)
-    groups = _kept(folder, len(members)) or companions(members, task)
+    groups = _read_grouping(folder, len(members)) or companions(members, task)
     for seed in plan.seeds:
         for group in groups:
             yield Program(seed, tuple(group), tuple(f"{members[i].label}#{i}#{seed}" for i in group))
 
 
-def keep(every: Sequence[Program], folder: Path) -> None:
+def write_grouping(every: Sequence[Program], folder: Path) -> None:
     """Write down who is together, before any of them is trained."""
-    path = folder / NAME
+    path = folder / GROUPING_FILE
     if not path.exists():
         groups = dict.fromkeys(program.members for program in every)
         write_whole(path, lambda file: file.write(json.dumps(list(groups)).encode()))
 
 
-def _kept(folder: Path | None, members: int) -> list[list[int]] | None:
-    path = folder / NAME if folder else None
+def _read_grouping(folder: Path | None, members: int) -> list[list[int]] | None:
+    path = folder / GROUPING_FILE if folder else None
     if path is None or not path.exists():
         return None
     try:

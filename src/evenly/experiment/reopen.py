@@ -11,22 +11,22 @@ import numpy as np
 
 from evenly.data.federation import Federation
 from evenly.data.splits import CENTRAL, SPLITS, Ragged
-from evenly.experiment.comparison import Comparison, Deployed, Incidents, Run, final_by_seed
+from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run, final_by_seed
 from evenly.experiment.deployment import (
     UNKNOWN,
     Deployment,
     DeploymentFacts,
     Evaluation,
-    InForce,
     Round,
-    read_about,
-    read_left_out,
+    ServerOptions,
+    read_exclusions,
+    read_facts,
     read_options,
     read_rounds,
 )
 from evenly.experiment.execute import SeedSetting, execute, setting_of
 from evenly.experiment.folder import RunRecord, Store, read_record, slug, with_record
-from evenly.experiment.plan import NewerError, Plan, plain, programs
+from evenly.experiment.plan import NewerError, Plan, programs, read_fields
 from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.plugins import refuse_unloaded
 from evenly.types import NO_CHOICE, Trace
@@ -42,19 +42,19 @@ NOT_FINITE = "NaN or infinity"
 
 def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
     """What is there so far; a deployment that still runs, or was stopped, is shown up to its last evaluation."""
-    rounds, about = read_rounds(folder), read_about(folder)
+    rounds, about = read_rounds(folder), read_facts(folder)
     if not any(done.evaluation for done in rounds):
         raise ValueError(
             f"{str(folder)!r} holds no evaluation yet: {len(rounds)} rounds, and no client has said how the model serves it. "
             "Let clients evaluate (fraction_evaluate above 0) and wait for the first round."
         )
-    left, flagged = read_left_out(folder)
+    left, flagged = read_exclusions(folder)
     told = Incidents(tuple(left), tuple(flagged), sum(len(done.cohort) for done in rounds))
     return with_record(comparison_of(deployment, about, rounds, told, read_options(folder)), folder)
 
 
 def comparison_of(
-    deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], told: Incidents, options: Sequence[InForce] = ()
+    deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], told: Incidents, options: Sequence[ServerOptions] = ()
 ) -> Comparison:
     trace = trace_of(about, rounds, told)
     federation = federation_of(deployment, about, rounds, trace)
@@ -71,14 +71,14 @@ def comparison_of(
         versions={},
         sampling=deployment.sampling,
         incidents=told,
-        deployed=_deployed(deployment, about, rounds, options),
+        deployed=_setup(deployment, about, rounds, options),
     )  # fmt: skip
 
 
-def _deployed(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], options: Sequence[InForce]) -> Deployed:
+def _setup(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], options: Sequence[ServerOptions]) -> DeploymentSetup:
     found = [done.evaluation for done in rounds if done.evaluation]
     last = max((done.number for done in rounds), default=0)
-    return Deployed(
+    return DeploymentSetup(
         caps=deployment.caps,
         options=tuple(one for one in options if one.since <= max(last, 1)),  # a server that found all rounds done decided nothing
         census=bool(about.examples),
@@ -91,7 +91,7 @@ def _deployed(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[R
 def trace_of(about: DeploymentFacts, rounds: Sequence[Round], told: Incidents | None = None) -> Trace:
     """The rounds of a deployment, stacked as a simulation's are. The model itself is not in it."""
     seen = [done for done in rounds if done.evaluation]
-    tables, losses, choice = _stacked(about, [done.evaluation for done in seen if done.evaluation])
+    tables, losses, choice = _stack_evaluations(about, [done.evaluation for done in seen if done.evaluation])
     trained = [done for done in rounds if done.number]
     cohort, weights = _cohorts(trained)
     counted = [done for done in trained if done.upload or done.download]
@@ -160,7 +160,7 @@ def _model(deployment: Deployment) -> str:
     return f"{numbers:,} numbers in {len(deployment.arrays):,} arrays"
 
 
-def _stacked(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _stack_evaluations(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tables, losses and chosen models of every client at every evaluation, as each said last."""
     shape = _shape(about, evaluations)
     clients, count = len(about.names), len(evaluations)
@@ -183,7 +183,7 @@ def _shape(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[i
     return groups, labels, labels
 
 
-def latest(before: Evaluation | None, now: Evaluation) -> Evaluation:
+def merge_evaluations(before: Evaluation | None, now: Evaluation) -> Evaluation:
     """What every client said last, where some did not answer now; older tables of another shape are left."""
     if before is None or before.tables.shape[1:] != now.tables.shape[1:]:
         return now
@@ -226,7 +226,7 @@ def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
         raise ValueError(f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it.")
     try:
         text = path.read_text()
-        fields = plain(text)
+        fields = read_fields(text)
         if "deployment" in fields:
             return Deployment.from_json(text)
         if "shared" not in fields:
@@ -249,7 +249,7 @@ def open_results(folder: Path) -> Comparison:
         raise ValueError(f"The folder {str(folder)!r} holds a study of {len(plan.cells)} partitions, not one comparison.")
     results = folder.resolve()
     refuse_unloaded(plan.plugins, folder)
-    with where_it_began(folder, plan):
+    with starting_directory(folder, plan):
         first = setting_of(plan, plan.seeds[0])
         _refuse_unfinished(folder, *progress(plan, results, first))
         return with_record(execute(plan, Store(results, plan), models=False, first=first), results)
@@ -262,14 +262,14 @@ def open_study(folder: Path) -> Study:
         raise ValueError(f"The folder {str(folder)!r} holds one comparison, not a study.")
     results = folder.resolve()
     refuse_unloaded((record for own in plan.cells.values() for record in own.plugins), folder)
-    with where_it_began(folder, *plan.cells.values()):
+    with starting_directory(folder, *plan.cells.values()):
         counts = [progress(own, results / "cells" / slug(name), setting_of(own, own.seeds[0])) for name, own in plan.cells.items()]
         _refuse_unfinished(folder, sum(done for done, _ in counts), sum(total for _, total in counts))
         known = read_record(folder) or RunRecord()
         return execute_study(plan, results)._replace(seconds=known.seconds)
 
 
-def where_it_began(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
+def starting_directory(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
     """Inside, relative paths mean what they meant to whoever began the run: only files of the user's own have any."""
     known = read_record(folder)
     return chdir(folder / known.started_in) if known and any(plan.has_files for plan in plans) else nullcontext()
@@ -350,7 +350,7 @@ def diff(first: Path, second: Path, *, tolerance: float = 0.0) -> Difference:
         settings=list(_settings(*(json.loads(plan.to_json()) for plan in plans))),
         only_first=[label for label in methods[0] if label not in methods[1]],
         only_second=[label for label in methods[1] if label not in methods[0]],
-        figures=[_figure(place, a[place], b[place]) for place in shared if not _same(a[place], b[place], tolerance)],
+        figures=[_figure(place, a[place], b[place]) for place in shared if not _equal(a[place], b[place], tolerance)],
         compared=len(shared),
     )
 
@@ -364,24 +364,24 @@ def _settings(first: Any, second: Any, at: str = "") -> Iterator[SettingDifferen
 
 
 def _values(folder: Path, plan: Plan | StudyPlan | Deployment) -> Values:
-    return dict(_of_study(open_study(folder)) if isinstance(plan, StudyPlan) else _of_comparison(open_results(folder)))
+    return dict(_study_values(open_study(folder)) if isinstance(plan, StudyPlan) else _comparison_values(open_results(folder)))
 
 
-def _of_comparison(comparison: Comparison) -> Iterator[tuple[_Place, dict[int, float]]]:
+def _comparison_values(comparison: Comparison) -> Iterator[tuple[_Place, dict[int, float]]]:
     for label in comparison.labels:
         for split in (*SPLITS, CENTRAL):
             for metric, values in final_by_seed(comparison, label, split).items():
                 yield _Place("", label, split, metric), values
 
 
-def _of_study(study: Study) -> Iterator[tuple[_Place, dict[int, float]]]:
+def _study_values(study: Study) -> Iterator[tuple[_Place, dict[int, float]]]:
     for outcome in study.outcomes:
         seeds = study.plan.cells[outcome.cell].seeds
         for metric, values in outcome.values.items():
             yield _Place(outcome.cell, outcome.method, outcome.protocol, metric), dict(zip(seeds, values.tolist(), strict=True))
 
 
-def _same(first: Mapping[int, float], second: Mapping[int, float], tolerance: float) -> bool:
+def _equal(first: Mapping[int, float], second: Mapping[int, float], tolerance: float) -> bool:
     if first.keys() != second.keys():
         return _close(_mean(first), _mean(second), tolerance)
     return all(_close(first[seed], second[seed], tolerance) for seed in first)

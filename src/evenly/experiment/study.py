@@ -16,10 +16,10 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.execute import Seats, SeedSetting, StoppedError, Where, execute, on_threads, setting_of
-from evenly.experiment.folder import Store, read_record, slug, timed
-from evenly.experiment.observe import Log, within
-from evenly.experiment.plan import SCHEMA, Plan, members_of, plain
+from evenly.experiment.execute import BatchShare, Executor, SeedSetting, StoppedError, execute, on_threads, setting_of
+from evenly.experiment.folder import Store, read_record, slug, training_timer
+from evenly.experiment.observe import Log, log_part
+from evenly.experiment.plan import SCHEMA, Plan, members_of, read_fields
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
 from evenly.outside import check_kinds, shortened
@@ -46,7 +46,7 @@ def execute_cells(
     *,
     progress: Progress | None,
     command: str,
-    where: Where,
+    where: Executor,
     log: Log | None,
 ) -> dict[str, Comparison]:
     """Train everything that is not in the folder yet."""
@@ -54,25 +54,25 @@ def execute_cells(
     rounds = _Rounds(len(cells), progress)
     first = setting_of(cells[0].plan, cells[0].plan.seeds[0])
 
-    def one(cell: StudyCell, where: Where) -> Comparison:
+    def one(cell: StudyCell, where: Executor) -> Comparison:
         own = first if cell is cells[0] else None
-        followed = log and within(log, cell.name)
+        followed = log and log_part(log, cell.name)
         return execute(
             cell.plan, cell.store, progress=rounds.of(cell.name), command=command, models=False, where=where, log=followed, first=own
         )  # fmt: skip
 
     found: dict[str, Comparison] = {}
-    at_once = _at_once(cells, first) if where is on_threads and log is None else 1
+    at_once = _cells_per_batch(cells, first) if where is on_threads and log is None else 1
     for start in range(0, len(cells), at_once):
         few = cells[start : start + at_once]
         traces = [cell.store.folder / "traces" for cell in few if cell.store]
-        with timed(folder, *traces, command=command) if folder else nullcontext():
-            made = [one(few[0], where)] if len(few) == 1 else _together(few, one, rounds.stop)
+        with training_timer(folder, *traces, command=command) if folder else nullcontext():
+            made = [one(few[0], where)] if len(few) == 1 else _run_together(few, one, rounds.stop)
         found.update(zip((cell.name for cell in few), made, strict=True))
     return found
 
 
-def _at_once(cells: Sequence[StudyCell], first: SeedSetting) -> int:
+def _cells_per_batch(cells: Sequence[StudyCell], first: SeedSetting) -> int:
     """How many partitions advance together: one, unless it would leave most of a GPU idle."""
     plan = cells[0].plan
     runs = len(members_of(plan))
@@ -81,14 +81,16 @@ def _at_once(cells: Sequence[StudyCell], first: SeedSetting) -> int:
     return max(1, min(MOST_SEATS, MOST_BYTES // first.federation.x.nbytes) // len(plan.seeds))
 
 
-def _together(cells: Sequence[StudyCell], one: Callable[[StudyCell, Where], Comparison], stop: Callable[[], None]) -> list[Comparison]:
+def _run_together(
+    cells: Sequence[StudyCell], one: Callable[[StudyCell, Executor], Comparison], stop: Callable[[], None]
+) -> list[Comparison]:
     """Every partition in a thread of its own, all seeds of all of them in one meeting."""
     *firsts, seats = accumulate((len(cell.plan.seeds) for cell in cells), initial=0)
     meeting = Meeting(seats)
 
     def seated(cell: StudyCell, first: int) -> Comparison:
         try:
-            return one(cell, partial(on_threads, places=Seats(meeting, first)))
+            return one(cell, partial(on_threads, share=BatchShare(meeting, first)))
         finally:  # what failed before it sat down, or was finished earlier, is not waited for
             meeting.leave(range(first, first + len(cell.plan.seeds)))
 
@@ -151,7 +153,7 @@ class StudyPlan:
 
     @staticmethod
     def from_json(text: str) -> "StudyPlan":
-        fields = plain(text)
+        fields = read_fields(text)
         try:
             check_kinds(fields, {"name": str, "chosen": list[str], "cells": dict[str, dict[str, Any]]})
             cells = {name: Plan.from_json(json.dumps(plan)) for name, plan in fields["cells"].items()}
@@ -191,24 +193,24 @@ class Study(NamedTuple):
         return next(o for o in self.of(protocol, cell) if o.method == method)
 
 
-def swept(methods: Sequence[str], settings: dict[str, list[Any]]) -> tuple[str, ...]:
+def add_sweep(methods: Sequence[str], settings: dict[str, list[Any]]) -> tuple[str, ...]:
     """The same methods with a sweep over these settings."""
     return tuple(
         show((Part(head.name, {**head.settings, **settings}), *rest)) for text in methods for head, *rest in parse_list(text)
     )  # fmt: skip
 
 
-def without(label: str, settings: Sequence[str]) -> str:
+def drop_settings(label: str, settings: Sequence[str]) -> str:
     """A label without the settings that are chosen: what a row of the study is called."""
     head, *rest = parse(label)
     return show((Part(head.name, {k: v for k, v in head.settings.items() if k not in settings}), *rest))
 
 
-def rows_of(plan: StudyPlan) -> list[str]:
+def method_rows(plan: StudyPlan) -> list[str]:
     """The methods of a study, in order."""
     methods = next(iter(plan.cells.values())).methods
     every = (one for text in methods for part in parse_list(text) for one in expand(part))
-    return list(dict.fromkeys(without(show(one), plan.chosen) for one in every))
+    return list(dict.fromkeys(drop_settings(show(one), plan.chosen) for one in every))
 
 
 def execute_study(
@@ -217,7 +219,7 @@ def execute_study(
     *,
     progress: Progress | None = None,
     command: str = "",
-    where: Where = on_threads,
+    where: Executor = on_threads,
     log: Log | None = None,
 ) -> Study:
     """Train everything and choose. With a folder, each partition's finished runs are kept there and never made again."""
@@ -231,10 +233,10 @@ def execute_study(
 
 def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: float = MARGIN) -> Iterator[Outcome]:
     """Both protocols' choices for every method of one partition."""
-    seen = {split: _measured(comparison, split) for split in ("valid", CENTRAL)}
+    seen = {split: _final_metrics(comparison, split) for split in ("valid", CENTRAL)}
     rows: dict[str, list[str]] = {}
     for label in comparison.labels:
-        rows.setdefault(without(label, settings), []).append(label)
+        rows.setdefault(drop_settings(label, settings), []).append(label)
     for method, labels in rows.items():
         for protocol in PROTOCOLS:
             label = _best_on_test(labels, seen[CENTRAL]) if protocol == "study" else _best_on_validation(labels, seen["valid"], margin)
@@ -242,7 +244,7 @@ def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: f
             yield Outcome(cell, method, protocol, taken, seen[CENTRAL][label])
 
 
-def _measured(comparison: Comparison, split: str) -> dict[str, dict[str, np.ndarray]]:
+def _final_metrics(comparison: Comparison, split: str) -> dict[str, dict[str, np.ndarray]]:
     """label -> metric -> [seeds]"""
     where = comparison.federation
     tables = np.stack([pooled(run.trace, split)[-1] for run in comparison.runs])

@@ -22,10 +22,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from evenly.data.federation import Federation
 from evenly.datasets.load import HIDE_TEST, load
-from evenly.experiment.comparison import Comparison, Run, over_seeds
+from evenly.experiment.comparison import Comparison, Run, final_spreads
 from evenly.experiment.execute import execute
-from evenly.experiment.folder import RunRecord, Store, begin, held, sweep, timed, with_record
-from evenly.experiment.tuning_space import Range, TuningPlan, planned, source_of
+from evenly.experiment.folder import RunRecord, Store, begin, folder_lock, sweep, training_timer, with_record
+from evenly.experiment.tuning_space import Range, TuningPlan, plan_tuning, source_of
 from evenly.metrics import EQUITY_METRICS, EVERY_METRIC, GROUP_METRICS, Spread, spread
 from evenly.metrics.statistics import on_front
 from evenly.notation import Value
@@ -38,7 +38,7 @@ from evenly.writing import csv_row, write_whole
 # measured from the worst (0) to the best (1) of the front and the baseline. The front is made of the candidates that no other beats in
 # the objectives and in what is kept.
 
-Seen = Mapping[str, Mapping[str, float]]  # candidate -> metric -> mean over seeds, on validation rows
+Means = Mapping[str, Mapping[str, float]]  # candidate -> metric -> mean over seeds, on validation rows
 
 
 class TuningChoice(NamedTuple):
@@ -51,44 +51,44 @@ class TuningChoice(NamedTuple):
 
 
 def choose(
-    seen: Seen, baseline: str, *, objectives: Sequence[str] = ("variance",), keep: str = "average", within: float | None = 1.0
+    means: Means, baseline: str, *, objectives: Sequence[str] = ("variance",), keep: str = "average", within: float | None = 1.0
 ) -> TuningChoice:
     """The best candidate that keeps `keep` within a margin of the baseline's (None: no margin). The baseline is a candidate itself."""
-    if baseline not in seen:
-        raise ValueError(f"The baseline must be one of {', '.join(seen)}, got {baseline!r}.")
+    if baseline not in means:
+        raise ValueError(f"The baseline must be one of {', '.join(means)}, got {baseline!r}.")
     if within is not None and within < 0:
         raise ValueError(f"within must be at least 0 points, got {within:g}.")
-    allowed = {name: within is None or shortfall(seen, name, baseline, keep, within) <= 0 for name in seen}
-    known = [name for name in seen if all(isfinite(seen[name][metric]) for metric in objectives)]
-    known.sort(key=lambda name: name != baseline)  # the baseline wins ties
-    unbeaten = on_front(_better(seen, known, judged_by(objectives, keep, within)))
-    front = [name for name, kept in zip(known, unbeaten.tolist(), strict=True) if kept]
-    possible = [name for name in (known if len(objectives) == 1 else front) if allowed[name]]
+    allowed = {name: within is None or shortfall(means, name, baseline, keep, within) <= 0 for name in means}
+    candidates = [name for name in means if all(isfinite(means[name][metric]) for metric in objectives)]
+    candidates.sort(key=lambda name: name != baseline)  # the baseline wins ties
+    unbeaten = on_front(_better(means, candidates, front_metrics(objectives, keep, within)))
+    front = [name for name, is_best in zip(candidates, unbeaten.tolist(), strict=True) if is_best]
+    possible = [name for name in (candidates if len(objectives) == 1 else front) if allowed[name]]
     if not possible:
         raise ValueError(
             f"Nothing can be chosen: on validation rows no candidate within the margin has a value of {' and '.join(objectives)}."
         )
-    better = _better(seen, possible, objectives)
-    start = _better(seen, [baseline], objectives)
+    better = _better(means, possible, objectives)
+    start = _better(means, [baseline], objectives)
     best = int(np.argmax(better[:, 0]) if len(objectives) == 1 else np.argmin(_unbalance(better, start)))
-    return TuningChoice(possible[best], baseline, tuple(name for name in seen if name in front), allowed)
+    return TuningChoice(possible[best], baseline, tuple(name for name in means if name in front), allowed)
 
 
-def judged_by(objectives: Sequence[str], keep: str, within: float | None) -> tuple[str, ...]:
-    """What spans the front: a single objective is seen against what is to be kept, and so are several where there is a margin."""
+def front_metrics(objectives: Sequence[str], keep: str, within: float | None) -> tuple[str, ...]:
+    """What spans the front: a single objective is means against what is to be kept, and so are several where there is a margin."""
     return tuple(dict.fromkeys((*objectives, keep))) if len(objectives) == 1 or within is not None else tuple(objectives)
 
 
-def shortfall(seen: Seen, name: str, baseline: str, keep: str, within: float) -> float:
+def shortfall(means: Means, name: str, baseline: str, keep: str, within: float) -> float:
     """How far a candidate is below the margin in what is to be kept: at most 0 where it is allowed, infinite where undefined."""
     side = EVERY_METRIC[keep].better
-    missing = (side * seen[baseline][keep] - within) - side * seen[name][keep]
+    missing = (side * means[baseline][keep] - within) - side * means[name][keep]
     return missing if isfinite(missing) else float("inf")
 
 
-def _better(seen: Seen, names: Sequence[str], metrics: Sequence[str]) -> np.ndarray:
+def _better(means: Means, names: Sequence[str], metrics: Sequence[str]) -> np.ndarray:
     """[names, metrics], larger is better in every column."""
-    values = [[EVERY_METRIC[m].better * seen[name][m] for m in metrics] for name in names]
+    values = [[EVERY_METRIC[m].better * means[name][m] for m in metrics] for name in names]
     return np.array(values, np.float64).reshape(len(names), len(metrics))
 
 
@@ -107,24 +107,24 @@ def _unbalance(better: np.ndarray, baseline: np.ndarray) -> np.ndarray:
 
 STUDY_NAME = "evenly"
 BASELINE = "baseline"
-BY_SEED = Mapping[str, Sequence[float]]  # metric -> one value for each seed, on validation rows
+SeedValues = Mapping[str, Sequence[float]]  # metric -> one value for each seed, on validation rows
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every study on stderr
 
 
-class Tried(NamedTuple):
+class Trial(NamedTuple):
     """A trial that is finished: the method, its searched settings, and what was seen of it on validation rows."""
 
     label: str
     settings: dict[str, Value]
-    seen: BY_SEED
+    values: SeedValues
 
     def spread(self, metric: str) -> Spread:
-        return spread(np.array(self.seen[metric]))
+        return spread(np.array(self.values[metric]))
 
     @property
     def means(self) -> dict[str, float]:
-        return {metric: self.spread(metric).mean for metric in self.seen}
+        return {metric: self.spread(metric).mean for metric in self.values}
 
 
 class TrialDatabase:
@@ -132,35 +132,35 @@ class TrialDatabase:
 
     def __init__(self, plan: TuningPlan, path: Path | None) -> None:
         self._plan, self._space = plan, plan.space
-        self._distributions = {name: _distribution(search) for name, search in self._space.searched.items()}
+        self._distributions = {name: _distribution(search) for name, search in self._space.dimensions.items()}
         if path is not None and not path.exists():
-            _create(plan, path)
-        self._study = _blank(plan) if path is None else _opened(path)
+            _create_database(plan, path)
+        self._study = _new_study(plan) if path is None else _open_database(path)
 
     @property
-    def baseline(self) -> Tried | None:
-        kept = self._study.user_attrs.get(BASELINE)
-        return None if kept is None else Tried(self._plan.baseline, {}, _read(kept))
+    def baseline(self) -> Trial | None:
+        values = self._study.user_attrs.get(BASELINE)
+        return None if values is None else Trial(self._plan.baseline, {}, _from_json(values))
 
-    def tried(self) -> list[Tried]:
+    def trials(self) -> list[Trial]:
         """Every finished trial in the order of its number."""
-        return [Tried(self._space.method(trial.params), trial.params, _read(trial.user_attrs)) for trial in self._study.trials]
+        return [Trial(self._space.method(trial.params), trial.params, _from_json(trial.user_attrs)) for trial in self._study.trials]
 
-    def keep_baseline(self, seen: BY_SEED) -> None:
-        with _kept():
-            self._study.set_user_attr(BASELINE, _plain(seen))
+    def add_baseline(self, values: SeedValues) -> None:
+        with _storage_errors():
+            self._study.set_user_attr(BASELINE, _to_json(values))
 
-    def keep(self, settings: dict[str, Value], seen: BY_SEED) -> None:
+    def add(self, settings: dict[str, Value], values: SeedValues) -> None:
         """Add a finished trial. One with an undefined objective counts as failed, so that the sampler does not learn from it."""
         assert self.baseline is not None
-        plan, means = self._plan, {"trial": Tried("", {}, seen).means, BASELINE: self.baseline.means}
-        values = [means["trial"][metric] for metric in plan.objectives]
+        plan, means = self._plan, {"trial": Trial("", {}, values).means, BASELINE: self.baseline.means}
+        objectives = [means["trial"][metric] for metric in plan.objectives]
         limit = {} if plan.within is None else {plan.keep: shortfall(means, "trial", BASELINE, plan.keep, plan.within)}
-        known: dict[str, Any] = {"state": TrialState.FAIL}
-        if all(map(isfinite, [*values, *limit.values()])):
-            known = {"values": values, "constraints": limit}
-        with _kept():
-            self._study.add_trial(create_trial(params=settings, distributions=self._distributions, user_attrs=_plain(seen), **known))
+        outcome: dict[str, Any] = {"state": TrialState.FAIL}
+        if all(map(isfinite, [*objectives, *limit.values()])):
+            outcome = {"values": objectives, "constraints": limit}
+        with _storage_errors():
+            self._study.add_trial(create_trial(params=settings, distributions=self._distributions, user_attrs=_to_json(values), **outcome))
 
     def proposals(self, start: int, stop: int) -> list[dict[str, Value]]:
         """What trials `start` to `stop` of one batch should try, from what was seen in the batches before."""
@@ -168,35 +168,33 @@ class TrialDatabase:
             return self._space.grid()[start:stop]
         batch = start // self._plan.batch
         first = batch * self._plan.batch
-        scratch = _blank(self._plan, TPESampler(seed=batch))
+        scratch = _new_study(self._plan, TPESampler(seed=batch))
         scratch.add_trials(self._study.trials[:first])
-        return [self._asked(scratch) for _ in range(first, stop)][start - first :]
+        return [self._propose(scratch) for _ in range(first, stop)][start - first :]
 
-    def _asked(self, scratch: optuna.Study) -> dict[str, Value]:
-        asked = scratch.ask(self._distributions).params
-        return {
-            name: search.near(asked[name]) if isinstance(search, Range) else asked[name] for name, search in self._space.searched.items()
-        }
+    def _propose(self, scratch: optuna.Study) -> dict[str, Value]:
+        params, dimensions = scratch.ask(self._distributions).params, self._space.dimensions
+        return {name: search.near(params[name]) if isinstance(search, Range) else params[name] for name, search in dimensions.items()}
 
 
-def _blank(plan: TuningPlan, sampler: TPESampler | None = None, storage: optuna.storages.BaseStorage | None = None) -> optuna.Study:
+def _new_study(plan: TuningPlan, sampler: TPESampler | None = None, storage: optuna.storages.BaseStorage | None = None) -> optuna.Study:
     sides = [StudyDirection.MAXIMIZE if EVERY_METRIC[metric].better > 0 else StudyDirection.MINIMIZE for metric in plan.objectives]
     return optuna.create_study(directions=sides, study_name=STUDY_NAME, sampler=sampler, storage=storage)
 
 
-def _create(plan: TuningPlan, path: Path) -> None:
+def _create_database(plan: TuningPlan, path: Path) -> None:
     """A new database, made beside its place: a kill while its tables are laid out leaves none."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     for left in (beside, *(own.with_name(f"{own.name}-journal") for own in (beside, path))):
         left.unlink(missing_ok=True)  # SQLite would play the journal of an older database into a new one of its name
     storage = optuna.storages.RDBStorage(_address(beside))
-    _blank(plan, storage=storage).set_user_attr("objectives", list(plan.objectives))
+    _new_study(plan, storage=storage).set_user_attr("objectives", list(plan.objectives))
     storage.remove_session()
     storage.engine.dispose()
     os.replace(beside, path)
 
 
-def _opened(path: Path) -> optuna.Study:
+def _open_database(path: Path) -> optuna.Study:
     try:
         study = optuna.load_study(study_name=STUDY_NAME, storage=_address(path))
         study.get_trials()
@@ -206,7 +204,7 @@ def _opened(path: Path) -> optuna.Study:
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     """Around whatever is written to the database: a full disk in one sentence."""
     try:
         yield
@@ -227,13 +225,13 @@ def _distribution(search: Any) -> BaseDistribution:
     return FloatDistribution(search.low, search.high, log=search.log)
 
 
-def _plain(seen: BY_SEED) -> dict[str, list[float | None]]:
+def _to_json(values: SeedValues) -> dict[str, list[float | None]]:
     """Undefined numbers as null: JSON has no NaN."""
-    return {metric: [value if isfinite(value) else None for value in values] for metric, values in seen.items()}
+    return {metric: [value if isfinite(value) else None for value in each] for metric, each in values.items()}
 
 
-def _read(kept: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
-    return {metric: [float("nan") if value is None else value for value in values] for metric, values in kept.items()}
+def _from_json(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
+    return {metric: [float("nan") if value is None else value for value in each] for metric, each in values.items()}
 
 
 # Search a method's settings on validation rows, and read the test rows once, of what was chosen and of the baseline.
@@ -253,14 +251,14 @@ class Tuning(NamedTuple):
     """A search that is finished."""
 
     plan: TuningPlan
-    baseline: Tried
-    trials: list[Tried]
+    baseline: Trial
+    trials: list[Trial]
     choice: TuningChoice
     final: Comparison  # the baseline and what was chosen, trained with all rows
 
     @property
-    def chosen(self) -> Tried:
-        return next(tried for tried in (self.baseline, *self.trials) if tried.label == self.choice.chosen)
+    def chosen(self) -> Trial:
+        return next(trial for trial in (self.baseline, *self.trials) if trial.label == self.choice.chosen)
 
 
 def tune(
@@ -278,10 +276,10 @@ def tune(
     With a folder `out`, the search is kept there, and the same call goes on where it was stopped. `finish` is called with what was found
     while the folder is held: `evenly.tune` writes its pages then.
     """
-    plan, number = planned(method, source_of(data), trials=trials, **settings)
+    plan, number = plan_tuning(method, source_of(data), trials=trials, **settings)
     if out is None:
         return search(plan, number, progress=progress)
-    with held(Path(out)):
+    with folder_lock(Path(out)):
         sweep(Path(out))
         tuning = search(plan, number, Path(out), progress=progress)
         if finish:
@@ -299,54 +297,57 @@ def search(
         Store(folder, plan, force=force)
         begin(folder, RunRecord(command=command))
     study = TrialDatabase(plan, folder and folder / STUDY)
-    meter = _Meter(progress)
-    while (done := len(study.tried())) < trials:
-        start, stop = _unfinished(folder, done) or (done, min((done // plan.batch + 1) * plan.batch, trials))
+    meter = _StageProgress(progress)
+    while (done := len(study.trials())) < trials:
+        start, stop = _interrupted_batch(folder, done) or (done, min((done // plan.batch + 1) * plan.batch, trials))
         left = -(-trials // plan.batch) - start // plan.batch + 1
-        _train(plan, study, (start, stop), folder, meter.stage(left), metrics)
-    baseline, tried = study.baseline, study.tried()[:trials]
+        _train(plan, study, (start, stop), folder=folder, progress=meter.stage(left), metrics=metrics)
+    baseline, finished = study.baseline, study.trials()[:trials]
     assert baseline is not None
-    seen = {one.label: one.means for one in (baseline, *tried)}
-    choice = choose(seen, plan.baseline, objectives=plan.objectives, keep=plan.keep, within=plan.within)
-    return Tuning(plan, baseline, tried, choice, _final(plan, choice, folder, meter.stage(1), command))
+    means = {trial.label: trial.means for trial in (baseline, *finished)}
+    choice = choose(means, plan.baseline, objectives=plan.objectives, keep=plan.keep, within=plan.within)
+    return Tuning(plan, baseline, finished, choice, _final(plan, choice, folder, meter.stage(1), command))
 
 
 def _train(
-    plan: TuningPlan, study: TrialDatabase, span: tuple[int, int], folder: Path | None, progress: Progress, metrics: Sequence[str]
+    plan: TuningPlan, study: TrialDatabase, batch: tuple[int, int], *, folder: Path | None, progress: Progress, metrics: Sequence[str]
 ) -> None:
-    """Train trials `start` to `stop` together and add them to the study; settings that were tried before are not trained again."""
-    start, stop = span
-    wanted = study.proposals(start, stop)
-    labels = [plan.space.method(settings) for settings in wanted]
-    before = [*([study.baseline] if start and study.baseline else []), *study.tried()[:start]]
-    seen = {tried.label: tried.seen for tried in before}
-    new = [label for label in dict.fromkeys([plan.baseline, *labels]) if label not in seen]
-    own = folder and folder / BATCHES / f"{start}-{stop}"
+    """Train the trials of a batch, numbers `start` to `stop`, together and add them to the database.
+
+    Settings that were tried before are not trained again.
+    """
+    start, stop = batch
+    settings = study.proposals(start, stop)
+    labels = [plan.space.method(one) for one in settings]
+    finished = [*([study.baseline] if start and study.baseline else []), *study.trials()[:start]]
+    values = {trial.label: trial.values for trial in finished}
+    new = [label for label in dict.fromkeys([plan.baseline, *labels]) if label not in values]
+    path = folder and folder / BATCHES / f"{start}-{stop}"
     if new:
         together = plan.trials_together(new)
-        comparison = execute(together, own and Store(own, together, force=True), progress=progress, models=False)
-        seen |= {label: _seen(comparison, comparison.of(label), metrics) for label in comparison.labels}
+        comparison = execute(together, path and Store(path, together, force=True), progress=progress, models=False)
+        values |= {label: _validation_values(comparison, comparison.of(label), metrics) for label in comparison.labels}
     if study.baseline is None:
-        study.keep_baseline(seen[plan.baseline])
-    for number in range(len(study.tried()), stop):
-        study.keep(wanted[number - start], seen[labels[number - start]])
-    if own:
-        shutil.rmtree(own, ignore_errors=True)  # what was seen is in the study
+        study.add_baseline(values[plan.baseline])
+    for number in range(len(study.trials()), stop):
+        study.add(settings[number - start], values[labels[number - start]])
+    if path:
+        shutil.rmtree(path, ignore_errors=True)  # the database holds the values
 
 
-def _unfinished(folder: Path | None, done: int) -> tuple[int, int] | None:
+def _interrupted_batch(folder: Path | None, done: int) -> tuple[int, int] | None:
     """The batch that was begun before the search was stopped, and holds the next trial: it goes on as it was planned."""
     for path in (folder / BATCHES).glob("*-*") if folder else ():
-        if found := re.fullmatch(r"(\d+)-(\d+)", path.name):
-            start, stop = map(int, found.groups())
+        if match := re.fullmatch(r"(\d+)-(\d+)", path.name):
+            start, stop = map(int, match.groups())
             if start <= done < stop:
                 return start, stop
     return None
 
 
-def _seen(comparison: Comparison, runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, list[float]]:
+def _validation_values(comparison: Comparison, runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, list[float]]:
     """Each seed's figures on validation rows."""
-    each = [over_seeds(comparison._replace(runs=[run]), run.label, "valid") for run in runs]
+    each = [final_spreads(comparison._replace(runs=[run]), run.label, "valid") for run in runs]
     return {metric: [values[metric].mean if metric in values else float("nan") for values in each] for metric in metrics}
 
 
@@ -375,13 +376,13 @@ def _final(plan: TuningPlan, choice: TuningChoice, folder: Path | None, progress
     own = folder / CHOSEN
     store = Store(own, final, force=True)  # a longer search may choose otherwise
     begin(own, RunRecord(command=command, title=f"{choice.chosen} beside {choice.baseline}"))
-    with timed(own, own / "traces"):
+    with training_timer(own, own / "traces"):
         comparison = execute(final, store, progress=progress)
     shutil.rmtree(folder / BATCHES, ignore_errors=True)
     return with_record(comparison, own)
 
 
-class _Meter:
+class _StageProgress:
     """Adds up the progress of one stage after another; how long later stages are is guessed from the present one."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -405,7 +406,7 @@ TABLE_FILE = "tuning.csv"
 
 def trial_rows(tuning: Tuning) -> list[dict[str, Any]]:
     """One row for the baseline and one for each trial: for every metric the mean over seeds, the deviation and each seed's value."""
-    settings = list(tuning.plan.space.searched)
+    settings = list(tuning.plan.space.dimensions)
     return [_row(tuning, "baseline", tuning.baseline, settings), *(_row(tuning, i, one, settings) for i, one in enumerate(tuning.trials))]
 
 
@@ -417,23 +418,23 @@ def write_trials(tuning: Tuning, folder: Path) -> Path:
     return write_whole(folder / TABLE_FILE, lambda file: file.write(text.getvalue().encode()))
 
 
-def _row(tuning: Tuning, number: int | str, tried: Tried, settings: list[str]) -> dict[str, Any]:
+def _row(tuning: Tuning, number: int | str, trial: Trial, settings: list[str]) -> dict[str, Any]:
     choice = tuning.choice
     row: dict[str, Any] = {
         "trial": number,
-        "method": tried.label,
-        **{name: tried.settings.get(name, "") for name in settings},
-        "allowed": choice.allowed[tried.label],
-        "front": tried.label in choice.front,
-        "chosen": tried.label == choice.chosen,
+        "method": trial.label,
+        **{name: trial.settings.get(name, "") for name in settings},
+        "allowed": choice.allowed[trial.label],
+        "front": trial.label in choice.front,
+        "chosen": trial.label == choice.chosen,
     }
-    for metric in tried.seen:
-        found = tried.spread(metric)
-        each = " ".join(map(_shown, tried.seen[metric]))
-        row |= {metric: _shown(found.mean), f"{metric}_deviation": _shown(found.deviation), f"{metric}_seeds": each}
+    for metric in trial.values:
+        spread_of = trial.spread(metric)
+        each = " ".join(map(_number, trial.values[metric]))
+        row |= {metric: _number(spread_of.mean), f"{metric}_deviation": _number(spread_of.deviation), f"{metric}_seeds": each}
     return row
 
 
-def _shown(value: float) -> str:
+def _number(value: float) -> str:
     """A number in as many digits as it has; empty where undefined."""
     return repr(value) if isfinite(value) else ""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from evenly.algorithms import METHODS, settings_of
 from evenly.datasets.load import HIDE_TEST, is_table
-from evenly.experiment.plan import SCHEMA, Plan, plain
+from evenly.experiment.plan import SCHEMA, Plan, read_fields
 from evenly.metrics import EVERY_METRIC
 from evenly.notation import Composition, Part, Value, parse, parse_list, parse_one, show, unknown
 from evenly.parts.sampling import SAMPLINGS
@@ -53,7 +53,7 @@ class Space(NamedTuple):
     """A method, some of whose settings are searched."""
 
     composition: Composition
-    searched: dict[str, Range | Choices]
+    dimensions: dict[str, Range | Choices]
 
     def method(self, values: Mapping[str, Value]) -> str:
         """The method with these values, as it is written down."""
@@ -66,16 +66,16 @@ class Space(NamedTuple):
 
     def corners(self) -> Iterator[dict[str, Value]]:
         """Values that between them try every end of a range and every choice: what is wrong with one is wrong with the space."""
-        ends = [(s.low, s.high) if isinstance(s, Range) else s.values for s in self.searched.values()]
+        ends = [(s.low, s.high) if isinstance(s, Range) else s.values for s in self.dimensions.values()]
         for at in range(max(map(len, ends))):
-            yield {name: own[min(at, len(own) - 1)] for name, own in zip(self.searched, ends, strict=True)}
+            yield {name: own[min(at, len(own) - 1)] for name, own in zip(self.dimensions, ends, strict=True)}
 
     def grid(self) -> list[dict[str, Value]]:
         """Every combination, where all settings are choices; else none."""
-        lists = [s.values for s in self.searched.values() if isinstance(s, Choices)]
-        if len(lists) < len(self.searched):
+        lists = [s.values for s in self.dimensions.values() if isinstance(s, Choices)]
+        if len(lists) < len(self.dimensions):
             return []
-        return [dict(zip(self.searched, chosen, strict=True)) for chosen in itertools.product(*lists)]
+        return [dict(zip(self.dimensions, chosen, strict=True)) for chosen in itertools.product(*lists)]
 
 
 def space_of(method: str, searches: Sequence[str] = ()) -> Space:
@@ -84,22 +84,22 @@ def space_of(method: str, searches: Sequence[str] = ()) -> Space:
     require(len(wanted) == 1, f"One method is tuned at a time, got {len(wanted)} in {method!r}.")
     composition = wanted[0]
     for text in searches:
-        composition = _with(composition, text)
-    searched = {
+        composition = _add_search(composition, text)
+    dimensions = {
         _name(at, part, key): found
         for at, part in enumerate(composition)
         for key, value in part.settings.items()
         if (found := _search(at, part, key, value)) is not None
     }
-    require(bool(searched), f"{show(composition)} has nothing to search. {FORM}; several values are a list, such as q=[0, 1, 5].")
-    return Space(composition, searched)
+    require(bool(dimensions), f"{show(composition)} has nothing to search. {FORM}; several values are a list, such as q=[0, 1, 5].")
+    return Space(composition, dimensions)
 
 
 def _name(at: int, part: Part, key: str) -> str:
     return key if at == 0 else f"{part.name}.{key}"
 
 
-def _with(composition: Composition, text: str) -> Composition:
+def _add_search(composition: Composition, text: str) -> Composition:
     """A composition with one more setting to search, or another search of one it has."""
     name, equals, value = (piece.strip() for piece in text.partition("="))
     require(bool(name and equals and value), f"--search is written NAME=VALUES, such as q=0.001..10:log or q=0,1,5, got {text!r}.")
@@ -117,14 +117,14 @@ def _with(composition: Composition, text: str) -> Composition:
 def _search(at: int, part: Part, key: str, value: Value) -> Range | Choices | None:
     where = f"{part.name}: {key}"
     ranged = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str) and ".." in v]
-    if isinstance(value, list) and not _own_list(at, part, key):
+    if isinstance(value, list) and not _is_list_setting(at, part, key):
         require(not ranged, f"{where} must be a range or a list of values, got both in {value}.")
         require(bool(value), f"{where} has no values to choose from.")
         return Choices(tuple(dict.fromkeys(value)))
     return _range(where, str(value), _default(at, part, key)) if ranged else None
 
 
-def _own_list(at: int, part: Part, key: str) -> bool:
+def _is_list_setting(at: int, part: Part, key: str) -> bool:
     """Whether a list is the setting's own value and no choice, as multi-q's is."""
     method = METHODS.get(part.name) if at == 0 else None
     return bool(method and method.combine and key in method.settings and isinstance(method.settings[key].default, list))
@@ -220,7 +220,7 @@ class TuningPlan:
 
     @staticmethod
     def from_json(text: str) -> "TuningPlan":
-        fields = plain(text)
+        fields = read_fields(text)
         try:
             shared = Plan.from_json(json.dumps(fields.pop("shared")))
             return TuningPlan(**{**fields, "objectives": tuple(fields["objectives"])}, shared=shared)
@@ -231,7 +231,7 @@ class TuningPlan:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
-def planned(
+def plan_tuning(
     method: str,
     data: dict[str, Any],
     *,
@@ -278,10 +278,10 @@ def source_of(data: str | dict[str, Any]) -> dict[str, Any]:
 def baseline_of(space: Space) -> str:
     """What a method is compared with, unless the user says: itself with q = 0 where it has a q to search, else plain FedAvg."""
     head, *rest = space.composition
-    if "q" not in space.searched:
+    if "q" not in space.dimensions:
         return "fedavg"
-    fixed = {key: value for key, value in head.settings.items() if key not in space.searched}
-    parts = (Part(part.name, {k: v for k, v in part.settings.items() if f"{part.name}.{k}" not in space.searched}) for part in rest)
+    fixed = {key: value for key, value in head.settings.items() if key not in space.dimensions}
+    parts = (Part(part.name, {k: v for k, v in part.settings.items() if f"{part.name}.{k}" not in space.dimensions}) for part in rest)
     return show((Part(head.name, {"q": 0, **fixed}), *parts))
 
 

@@ -35,35 +35,35 @@ class Job(NamedTuple):
     plan: str  # as JSON
     program: "Program"
     models: bool
-    followed: bool  # whether evaluations are to be told on the way
+    observed: bool  # whether evaluations are to be told on the way
     versions: dict[str, str]  # of the machine that sent it
     plugins: dict[str, bytes]  # files of the user's own by hash: workers may not have them
 
 
-class News(NamedTuple):
+class JobUpdate(NamedTuple):
     """What a job tells: its rounds, and what it evaluated since the last time."""
 
     done: int
-    seen: list[bytes]  # pickled, so that the board needs not know what it is
+    evaluations: list[bytes]  # pickled, so that the board needs not know what it is
 
 
-class Board:
+class ProgressBoard:
     """What every job told, until somebody reads it."""
 
     def __init__(self) -> None:
-        self._news: dict[int, News] = {}
+        self._updates: dict[int, JobUpdate] = {}
         self._stopped = False
 
-    def tell(self, number: int, news: News) -> bool:
-        """Write down a job's news; whether it should stop."""
-        before = self._news[number].seen if number in self._news else []
-        self._news[number] = News(news.done, before + news.seen)
+    def tell(self, number: int, update: JobUpdate) -> bool:
+        """Write down a job's update; whether it should stop."""
+        before = self._updates[number].evaluations if number in self._updates else []
+        self._updates[number] = JobUpdate(update.done, before + update.evaluations)
         return self._stopped
 
-    def read(self) -> dict[int, News]:
+    def read(self) -> dict[int, JobUpdate]:
         """What is new since the last time, by the number of the job."""
-        news, self._news = self._news, {}
-        return news
+        update, self._updates = self._updates, {}
+        return update
 
     def stop(self) -> None:
         self._stopped = True
@@ -75,14 +75,14 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
     from evenly.experiment.plan import Plan
     from evenly.plugins import load_planned
 
-    told, followed = 0.0, job.followed
+    told, followed = 0.0, job.observed
     seen: list[bytes] = []
 
     def progress(done: int, of: int) -> None:
         nonlocal told, seen
         if done in (0, of) or time.monotonic() - told > TELL_SECONDS:
-            told, news, seen = time.monotonic(), News(done, seen), []
-            if _told(board, number, news):
+            told, update, seen = time.monotonic(), JobUpdate(done, seen), []
+            if _send(board, number, update):
                 raise WorkerStoppedError
 
     def observe(traces: "list[Trace]") -> None:
@@ -109,12 +109,12 @@ def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any)
     return result
 
 
-def _told(board: Any, number: int, news: News) -> bool:
+def _send(board: Any, number: int, update: JobUpdate) -> bool:
     import ray
     from ray.exceptions import RayActorError
 
     with suppress(RayActorError):  # training goes on without a board
-        return ray.get(board.tell.remote(number, news))
+        return ray.get(board.tell.remote(number, update))
     return False
 
 

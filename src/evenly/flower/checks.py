@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from evenly.experiment.deployment import LeftOut
+from evenly.experiment.deployment import Exclusion
 from evenly.flower import wire
 
 # What a reply must hold, and how it is said that it does not.
@@ -52,11 +52,11 @@ class ReplySpec(NamedTuple):
     largest_loss: float = LARGEST_LOSS
     most_bytes: int | None = None  # of the whole reply; None: any
 
-    def left_out(self, reason: str, kind: str) -> LeftOut:
-        return LeftOut(self.node, self.client, self.round, printable(reason, 2 * LONGEST_REASON), kind, self.phase)
+    def left_out(self, reason: str, kind: str) -> Exclusion:
+        return Exclusion(self.node, self.client, self.round, printable(reason, 2 * LONGEST_REASON), kind, self.phase)
 
 
-def read_or_left_out(expected: ReplySpec, reading: Callable[[], Read]) -> Read | LeftOut:
+def read_or_left_out(expected: ReplySpec, reading: Callable[[], Read]) -> Read | Exclusion:
     """What the reading of one reply returns. Whatever it raises leaves that client out, with a reason, and nobody else.
 
     Every reading of a reply goes through here: of training, measuring, evaluations and the census.

@@ -13,8 +13,8 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from evenly.experiment.deployment import Deployment, DeploymentFacts, Flag, InForce, LeftOut, write_about
-from evenly.experiment.folder import held, sweep
+from evenly.experiment.deployment import Deployment, DeploymentFacts, Exclusion, Flag, ServerOptions, write_facts
+from evenly.experiment.folder import folder_lock, sweep
 from evenly.experiment.plan import NewerError
 from evenly.flower import aggregation, messages, roster, two_phase, wire
 from evenly.flower.aggregation import RoundResult
@@ -60,7 +60,7 @@ class NewDeployment(NamedTuple):
 
     setting: DeploymentSetting
     state: DeploymentState
-    left_out: list[LeftOut]
+    left_out: list[Exclusion]
     flagged: list[Flag]
 
 
@@ -113,7 +113,7 @@ def _take_census(
     shown: dict[str, ArrayRecord],
     grid: Grid,
     timeout: float,
-) -> tuple[Roll, list[LeftOut]]:
+) -> tuple[Roll, list[Exclusion]]:
     """Ask every client for its census; those whose answer cannot be used are not part of the federation, if enough others are."""
     asked = [messages.message(wire.CENSUS, node, shown, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
     rule, most = algorithm.rule, options.max_reply_bytes or metrics_bytes(None)
@@ -133,7 +133,7 @@ def _take_census(
 
 def cluster_clients(
     setting: DeploymentSetting, standing: DeploymentState, config: ConfigRecord, grid: Grid, timeout: float
-) -> tuple[DeploymentState, list[LeftOut]]:
+) -> tuple[DeploymentState, list[Exclusion]]:
     """E2FL's rank clustering, where asked for: every client trains once from the first order, with its batches of the first round."""
     rule = setting.algorithm.rule
     if not (isinstance(rule, Several) and rule.inference == "rank-clustering"):
@@ -182,17 +182,17 @@ class SavedState(NamedTuple):
 
 def claim(folder: Path, deployment: Deployment) -> None:
     """Make a folder this deployment's, or find that it is. A folder of anything else is refused and not touched."""
-    held = folder / "plan.json"
+    path = folder / "plan.json"
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"The folder {str(folder)!r} must be a folder, but it is a file. Choose another one.")
-    if not held.exists():
+    if not path.exists():
         strange = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
         if strange:
             raise ValueError(f"The folder {str(folder)!r} holds files that are not evenly's, such as {strange[0]!r}. Choose another one.")
-        write_whole(held, lambda file: file.write(deployment.to_json().encode()))
+        write_whole(path, lambda file: file.write(deployment.to_json().encode()))
         return
     try:
-        there = Deployment.from_json(held.read_text())
+        there = Deployment.from_json(path.read_text())
     except NewerError as error:
         raise ValueError(f"The folder {str(folder)!r} {error}, or choose another one; nothing was touched.") from None
     except ValueError:
@@ -341,9 +341,9 @@ class RunningDeployment:
         self.setting = with_clients(self.setting, roll)
         self.recorder.about = facts_of(roll)
         if self._folder is not None:
-            write_about(self._folder, self.recorder.about)
+            write_facts(self._folder, self.recorder.about)
 
-    def record_start(self, standing: DeploymentState, left_out: Sequence[LeftOut]) -> None:
+    def record_start(self, standing: DeploymentState, left_out: Sequence[Exclusion]) -> None:
         """What was settled before the first round."""
         self.state = standing
         self.recorder.record_census(left_out)
@@ -384,7 +384,7 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    with held(folder, "folder"):
+    with folder_lock(folder, "folder"):
         sweep(folder)
         yield
 
@@ -404,9 +404,9 @@ def facts_of(roll: Roll) -> DeploymentFacts:
     )
 
 
-def options_record(options: Options, since: int) -> InForce:
+def options_record(options: Options, since: int) -> ServerOptions:
     """What the report says of the options."""
-    return InForce(
+    return ServerOptions(
         since,
         options.fraction_train,
         options.fraction_evaluate,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 
-from evenly.experiment.deployment import UNKNOWN, LeftOut
+from evenly.experiment.deployment import UNKNOWN, Exclusion
 from evenly.flower import aggregation, roster, wire
 from evenly.flower.aggregation import Leaves, ServerState
 from evenly.flower.checks import ARRAYS, ReplySpec
@@ -161,7 +161,7 @@ class TrainingReplies(NamedTuple):
 
     replies: dict[int, Reply]  # by client
     contents: list[RecordDict]  # of the same, for metrics
-    left_out: list[LeftOut]
+    left_out: list[Exclusion]
 
 
 class EvaluationReplies(NamedTuple):
@@ -169,7 +169,7 @@ class EvaluationReplies(NamedTuple):
 
     replies: list[ClientEvaluation]
     contents: list[RecordDict]  # of everybody who sent metrics
-    left_out: list[LeftOut]
+    left_out: list[Exclusion]
 
 
 def read_replies(setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message]) -> TrainingReplies:
@@ -177,7 +177,7 @@ def read_replies(setting: DeploymentSetting, asked: RoundRequest, replies: Itera
     found, contents, left_out = {}, [], []
     for client, message in _by_client(setting, asked, replies, left_out):
         reply = check_reply(message, reply_spec(setting, asked, client))
-        if isinstance(reply, LeftOut):
+        if isinstance(reply, Exclusion):
             left_out.append(reply)
         else:
             found[client] = reply
@@ -191,7 +191,7 @@ def read_evaluations(setting: DeploymentSetting, asked: RoundRequest, replies: I
     found, contents, left_out = [], [], []
     for client, message in _by_client(setting, asked, replies, left_out):
         reply = check_evaluation(message, reply_spec(setting, asked, client))
-        (left_out if isinstance(reply, LeftOut) else found).append(reply)
+        (left_out if isinstance(reply, Exclusion) else found).append(reply)
         if message.has_content() and message.content.metric_records and size_of(message.content) <= most_bytes(setting, asked):
             contents.append(message.content)
     _log_left_out(left_out)
@@ -217,7 +217,7 @@ def require_enough(setting: DeploymentSetting, asked: RoundRequest, came: Traini
     )
 
 
-def quote_reasons(left_out: list[LeftOut], most: int = QUOTED) -> str:
+def quote_reasons(left_out: list[Exclusion], most: int = QUOTED) -> str:
     """Every reason once, the most frequent first: who gave it, and how many others did."""
     counts = Counter(one.reason for one in left_out)
     first = {one.reason: one for one in reversed(left_out)}
@@ -283,7 +283,7 @@ def _layout(setting: DeploymentSetting, asked: RoundRequest, coefficient: np.nda
 
 
 def _by_client(
-    setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message], left_out: list[LeftOut]
+    setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message], left_out: list[Exclusion]
 ) -> Iterable[tuple[int, Message]]:
     """Every client's first answer; who did not give one is added to those left out."""
     waiting = {setting.roll.nodes[k]: k for k in asked.connected}
@@ -296,7 +296,7 @@ def _by_client(
     left_out += [no_answer(reply_spec(setting, asked, k), "is not connected") for k in away]
 
 
-def _log_left_out(left_out: list[LeftOut]) -> None:
+def _log_left_out(left_out: list[Exclusion]) -> None:
     for one in left_out:
         LOG.warning("Round %d: client %d (node %d) %s.", one.round, one.client, one.node, one.reason)
 

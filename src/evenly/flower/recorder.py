@@ -17,24 +17,24 @@ from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
 from evenly.experiment import deployment as files
-from evenly.experiment.comparison import Comparison, Incidents, measured, shown_split
+from evenly.experiment.comparison import Comparison, Incidents, compared_split, live_metrics
 from evenly.experiment.deployment import (
     Deployment,
     DeploymentFacts,
     Evaluation,
+    Exclusion,
     Flag,
-    Flagged,
-    InForce,
-    LeftOut,
     Round,
-    from_now,
+    RoundFlag,
+    ServerOptions,
     read_options,
+    update_options,
     write_options,
 )
 from evenly.experiment.folder import RunRecord, add_training, begin, finish, with_record
 from evenly.experiment.observe import Live
-from evenly.experiment.plan import SCHEMA, plain
-from evenly.experiment.reopen import comparison_of, latest, trace_of
+from evenly.experiment.plan import SCHEMA, read_fields
+from evenly.experiment.reopen import comparison_of, merge_evaluations, trace_of
 from evenly.flower.checks import SIGNALS
 from evenly.flower.replies import ClientEvaluation
 from evenly.notation import parse
@@ -88,7 +88,7 @@ class Recorder:
         *,
         rounds: int,
         done: int = 0,
-        options: InForce | None = None,
+        options: ServerOptions | None = None,
     ) -> None:
         """`rounds` are planned; `done` were kept by an earlier server, whose later files are forgotten. `options` are for the report."""
         self.deployment, self.about = deployment, about
@@ -96,8 +96,8 @@ class Recorder:
         self._planned = rounds
         self._options = () if options is None else (options,)
         self._rounds: dict[int, Round] = {}
-        self._left_out: list[LeftOut] = []
-        self._flagged: list[Flagged] = []
+        self._left_out: list[Exclusion] = []
+        self._flagged: list[RoundFlag] = []
         self._unwritten: set[int] = set()
         self._written: tuple[int, int] | None = None  # how many of both are in the file
         self._live: Live | None = None
@@ -108,24 +108,24 @@ class Recorder:
     def _begin(self, folder: Path, done: int) -> None:
         files.forget_rounds(folder, done if done else -1)
         self._rounds = {one.number: one for one in files.read_rounds(folder)}
-        left, flagged = files.read_left_out(folder, done) if done else ([], [])
+        left, flagged = files.read_exclusions(folder, done) if done else ([], [])
         self._left_out, self._flagged = left, flagged
-        files.write_about(folder, self.about)
+        files.write_facts(folder, self.about)
         if self._options:
-            self._options = from_now(read_options(folder), self._options[0])
+            self._options = update_options(read_options(folder), self._options[0])
             write_options(folder, self._options)
         begin(folder, RunRecord(title=self._title))
         self._live = self._followed(folder)
         self._report_progress(self._rounds)
 
-    def record_left_out(self, left_out: Iterable[LeftOut]) -> None:
+    def record_left_out(self, left_out: Iterable[Exclusion]) -> None:
         """Who was left out of a round that did not come about."""
         self._left_out += left_out
 
-    def record_census(self, left_out: Iterable[LeftOut] = (), flagged: Iterable[Flag] = ()) -> None:
+    def record_census(self, left_out: Iterable[Exclusion] = (), flagged: Iterable[Flag] = ()) -> None:
         """What happened before the first round."""
         self._left_out += left_out
-        self._flagged += [Flagged(0, flag) for flag in flagged]
+        self._flagged += [RoundFlag(0, flag) for flag in flagged]
 
     def record_round(
         self,
@@ -133,7 +133,7 @@ class Recorder:
         cohort: Any,
         weights: Any,
         *,
-        left_out: Iterable[LeftOut] = (),
+        left_out: Iterable[Exclusion] = (),
         flagged: Iterable[Flag] = (),
         examples: Mapping[int, int] | None = None,
         seconds: float = 0.0,
@@ -155,15 +155,15 @@ class Recorder:
             self._rounds[number].evaluation if number in self._rounds else None,
         )
         self._left_out += left_out
-        self._flagged += [Flagged(number, flag) for flag in flagged]
+        self._flagged += [RoundFlag(number, flag) for flag in flagged]
         self._unwritten.add(number)
 
     def record_evaluation(
-        self, number: int, replies: Sequence[ClientEvaluation], left_out: Iterable[LeftOut] = (), *, seconds: float = 0.0
+        self, number: int, replies: Sequence[ClientEvaluation], left_out: Iterable[Exclusion] = (), *, seconds: float = 0.0
     ) -> None:
         """Note what clients found after a round. Tables of other groups or labels than the others' cannot be counted with them."""
         usable, strange = comparable_evaluations(replies, number, dict(enumerate(self.about.nodes)))
-        found = files.gathered([reply.client for reply in usable], [reply.splits for reply in usable])
+        found = files.gather_evaluation([reply.client for reply in usable], [reply.splits for reply in usable])
         before = self._rounds.get(number) or Round(number, np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
         self._rounds[number] = before._replace(evaluation=found if usable else None, seconds=before.seconds + seconds)
         self._left_out += [*left_out, *strange]
@@ -176,7 +176,7 @@ class Recorder:
         for number in sorted(self._unwritten):
             files.write_round(self._folder, self._rounds[number])
         if self._written != (told := (len(self._left_out), len(self._flagged))):
-            files.write_left_out(self._folder, self._left_out, self._flagged)
+            files.write_exclusions(self._folder, self._left_out, self._flagged)
             self._written = told
         new = {number: self._rounds[number] for number in sorted(self._unwritten)}
         add_training(self._folder, sum(done.seconds for done in new.values()), also={"flwr": version("flwr")})
@@ -194,11 +194,11 @@ class Recorder:
             finish(self._folder)
 
     @property
-    def left_out(self) -> list[LeftOut]:
+    def left_out(self) -> list[Exclusion]:
         return list(self._left_out)
 
     @property
-    def flagged(self) -> list[Flagged]:
+    def flagged(self) -> list[RoundFlag]:
         return list(self._flagged)
 
     def trace(self) -> Trace:
@@ -239,11 +239,11 @@ class Recorder:
             if done.evaluation is None:
                 continue
             try:
-                self._latest = latest(self._latest, done.evaluation)
+                self._latest = merge_evaluations(self._latest, done.evaluation)
                 own = comparison_of(self.deployment, self.about, [done._replace(evaluation=self._latest)], Incidents())
-                split = shown_split(own.federation)
+                split = compared_split(own.federation)
                 values = {
-                    name: float(v[-1]) for name, v in measured(own.federation, own.runs[0].trace, split).items() if np.isfinite(v[-1])
+                    name: float(v[-1]) for name, v in live_metrics(own.federation, own.runs[0].trace, split).items() if np.isfinite(v[-1])
                 }
                 self._live.point(*self._run, number, {split: values})
             except Exception as error:
@@ -268,7 +268,7 @@ class Recorder:
 
 def comparable_evaluations(
     replies: Sequence[ClientEvaluation], number: int, nodes: Mapping[int, int]
-) -> tuple[list[ClientEvaluation], list[LeftOut]]:
+) -> tuple[list[ClientEvaluation], list[Exclusion]]:
     """Replies that can be counted together: all tables have the shape of most, and with groups everybody sends one."""
     shapes = [_shape(reply) for reply in replies]
     known = [shape for shape in shapes if shape]
@@ -283,7 +283,7 @@ def comparable_evaluations(
             continue
         told = f"sent a table of shape {list(shape)}" if shape else "sent an accuracy without a table"
         reason = f"{told}, where the others send {list(usual or ())} (groups, labels, outcomes)"
-        strange.append(LeftOut(nodes.get(reply.client, files.UNKNOWN), reply.client, number, reason, SIGNALS, "evaluate"))
+        strange.append(Exclusion(nodes.get(reply.client, files.UNKNOWN), reply.client, number, reason, SIGNALS, "evaluate"))
     return kept, strange
 
 
@@ -324,7 +324,7 @@ def write_metrics(folder: Path, result: Result) -> None:
 def read_metrics(folder: Path, result: Result, until: int) -> None:
     """Put back those of an earlier server, up to the round that it finished; a damaged file only costs the averages."""
     try:
-        kept = plain((folder / METRICS).read_text())
+        kept = read_fields((folder / METRICS).read_text())
         for kind, own in _metrics_by_kind(result).items():
             own |= {int(number): MetricRecord(found) for number, found in kept[kind].items() if int(number) <= until}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from evenly.data.splits import SPLITS
-from evenly.experiment.deployment import UNKNOWN, LeftOut
+from evenly.experiment.deployment import UNKNOWN, Exclusion
 from evenly.flower import checks, wire
 from evenly.flower.checks import (
     ERROR,
@@ -55,7 +55,7 @@ class Reply(NamedTuple):
     upload: int = 0  # bytes
 
 
-def check_reply(message: Message, expected: ReplySpec) -> Reply | LeftOut:
+def check_reply(message: Message, expected: ReplySpec) -> Reply | Exclusion:
     """A reply to train or to measure."""
     return read_or_left_out(expected, lambda: _read_reply(message, expected))
 
@@ -79,7 +79,7 @@ class ClientEvaluation(NamedTuple):
     metrics: Mapping[str, Any]
 
 
-def check_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation | LeftOut:
+def check_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation | Exclusion:
     """A reply to evaluate: test rows, and training and validation rows where a client tells of them."""
     return read_or_left_out(expected, lambda: _read_evaluation(message, expected))
 
@@ -98,7 +98,7 @@ def _read_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation:
     return ClientEvaluation(expected.client, found, metrics)
 
 
-def no_answer(expected: ReplySpec, reason: str = "did not answer in time") -> LeftOut:
+def no_answer(expected: ReplySpec, reason: str = "did not answer in time") -> Exclusion:
     """A client that was asked and from whom nothing came."""
     return expected.left_out(reason, SILENT)
 
@@ -244,10 +244,10 @@ COMMON: dict[str, Callable[[CensusReply], Hashable]] = {
 
 def check_censuses(
     replies: Iterable[Message], nodes: Iterable[int], *, groups: int = 0, most: int | None = None
-) -> tuple[list[CensusReply], list[LeftOut]]:
+) -> tuple[list[CensusReply], list[Exclusion]]:
     """The answers of these nodes that can be used, in the order of nodes, and why the others cannot."""
     told: list[CensusReply] = []
-    left_out: list[LeftOut] = []
+    left_out: list[Exclusion] = []
     silent = set(nodes)
     for reply in replies:
         node = reply.metadata.src_node_id
@@ -268,7 +268,7 @@ def _read(message: Message, expected: ReplySpec) -> CensusReply:
     return parse_census(Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {})))
 
 
-def consistent_censuses(told: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[LeftOut]]:
+def consistent_censuses(told: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[Exclusion]]:
     """Those who can be clients together, and why the others cannot: most decide what all must know, and every number is one client's.
 
     `groups` are those that whole clients may belong to; 0: as many as there are clients.

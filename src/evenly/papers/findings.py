@@ -15,16 +15,16 @@ from evenly.papers.thesis import (
     StudyView,
     Tally,
     ThesisMethod,
-    against,
+    aggregation_pairs,
     gap,
-    lead,
-    on_average,
+    mean_change,
+    opening_words,
     pairs,
     points,
     rank_correlation,
     ranks,
+    study_views,
     tally,
-    views,
 )
 
 # How methods stand to each other and to the paper, and what choosing on the test set does to both.
@@ -37,21 +37,21 @@ NAMES = {
 }  # fmt: skip
 
 
-def lowest_gap(seen: list[StudyView]) -> Finding | None:
+def lowest_gap(views: list[StudyView]) -> Finding | None:
     """Ranks of FedCvg-Ratio with reweighing among all methods of a partition, within each seed."""
-    found = {view.place: {p: _ranked(view, p) for p in PROTOCOLS} for view in seen if _variants(view)}
+    found = {view.place: {p: _ranked(view, p) for p in PROTOCOLS} for view in views if _variants(view)}
     if not found:
         return None
-    methods = len(seen[0].outcomes["honest"])
-    close = {p: sum(best <= FEW for best, *_ in (own[p] for own in found.values())) for p in PROTOCOLS}
-    middle = on_average([own["honest"][2] for own in found.values()])
+    methods = len(views[0].outcomes["honest"])
+    close = {p: sum(lowest <= FEW for lowest, *_ in (own[p] for own in found.values())) for p in PROTOCOLS}
+    middle = mean_change([own["honest"][2] for own in found.values()])
     answer = (
         f"In {close['honest']} of {len(found)} partitions one of its variants with reweighing is among the {FEW} lowest of {methods} "
         f"(honest protocol; {close['study']} under the study's); its middle variant ranks {_rank(middle)} on average."
     )
     columns = ("partition", *(f"{name}, {p}" for p in PROTOCOLS for name in ("ranks", "middle rank", "lowest")), "ranks, paper")
     rows = []
-    for view in (v for v in seen if v.place in found):
+    for view in (v for v in views if v.place in found):
         own = found[view.place]
         cells = [cell for p in PROTOCOLS for cell in (_span(own[p][0], own[p][1]), _rank(spread(own[p][2])), own[p][3])]
         rows.append((str(view.place), *cells, _paper_ranks(view)))
@@ -82,23 +82,23 @@ def _paper_ranks(view: StudyView) -> str:
     return _span(float(found.min()), float(found.max()))
 
 
-def sign_of_accuracy(seen: list[StudyView]) -> Finding | None:
+def sign_of_accuracy(views: list[StudyView]) -> Finding | None:
     """Whom the models are more accurate for: the sign of the accuracy difference, unprivileged minus privileged."""
-    if not seen:
+    if not views:
         return None
-    counts = {p: [tally([o.values["acc_diff"] for o in view.outcomes[p].values()]) for view in seen] for p in PROTOCOLS}
+    counts = {p: [tally([o.values["acc_diff"] for o in view.outcomes[p].values()]) for view in views] for p in PROTOCOLS}
     said = []
-    for name in dict.fromkeys(view.place.dataset for view in seen):
-        own = Tally(*np.sum([t for t, view in zip(counts["honest"], seen, strict=True) if view.place.dataset == name], axis=0).tolist())
+    for name in dict.fromkeys(view.place.dataset for view in views):
+        own = Tally(*np.sum([t for t, view in zip(counts["honest"], views, strict=True) if view.place.dataset == name], axis=0).tolist())
         said.append(
             f"on {name} clearly for the privileged in {own.lower}, for the unprivileged in {own.higher}, undecided in {own.undecided}"
         )
     answer = f"Counted over methods and partitions, models are more accurate {'; '.join(said)} (honest protocol)."
     columns = ("partition", *(f"{name}, {p}" for p in PROTOCOLS for name in ("below 0 / undecided / above 0", "mean difference")))
     rows = []
-    for i, view in enumerate(seen):
+    for i, view in enumerate(views):
         cells = [
-            c for p in PROTOCOLS for c in (str(counts[p][i]), gap(on_average([o.values["acc_diff"] for o in view.outcomes[p].values()])))
+            c for p in PROTOCOLS for c in (str(counts[p][i]), gap(mean_change([o.values["acc_diff"] for o in view.outcomes[p].values()])))
         ]
         rows.append((str(view.place), *cells))
     thesis = (
@@ -107,9 +107,9 @@ def sign_of_accuracy(seen: list[StudyView]) -> Finding | None:
     return Finding("accuracy", "Whom are the models more accurate for?", answer, thesis, columns, tuple(rows))
 
 
-def same_order(seen: list[StudyView]) -> Finding | None:
+def same_order(views: list[StudyView]) -> Finding | None:
     """Spearman's correlation of the methods' order, ours against the paper's, for each table and metric."""
-    known = [view for view in seen if len(view.paper) > 2]
+    known = [view for view in views if len(view.paper) > 2]
     if not known:
         return None
     metrics = [*COLUMNS.values(), SCORES["fas_thesis"]]
@@ -136,21 +136,21 @@ def _agreement(view: StudyView, protocol: str, metric: str) -> float:
     return rank_correlation(ours, [view.paper[method][metric] for method in common])
 
 
-def choosing_on_test(seen: list[StudyView]) -> Finding | None:
+def choosing_on_test(views: list[StudyView]) -> Finding | None:
     """What the study's protocol gains on the test set against one that never looks at it."""
-    if not seen:
+    if not views:
         return None
     columns = ("partition", "same value chosen", "|EOD|, study − honest", "accuracy (points), study − honest")
-    gains = {metric: [_gains(view, metric) for view in seen] for metric in ("eod_abs", "accuracy")}
-    same = [sum(a.chosen == b.chosen for a, b in _both(view)) for view in seen]
+    gains = {metric: [_gains(view, metric) for view in views] for metric in ("eod_abs", "accuracy")}
+    same = [sum(a.chosen == b.chosen for a, b in _both(view)) for view in views]
     rows = [
-        (str(view.place), f"{n} of {len(_both(view))}", gap(on_average(eod)), points(on_average(accuracy)))
-        for view, n, eod, accuracy in zip(seen, same, gains["eod_abs"], gains["accuracy"], strict=True)
+        (str(view.place), f"{n} of {len(_both(view))}", gap(mean_change(eod)), points(mean_change(accuracy)))
+        for view, n, eod, accuracy in zip(views, same, gains["eod_abs"], gains["accuracy"], strict=True)
     ]
-    eod, accuracy = (on_average([change for own in found for change in own]) for found in gains.values())
+    eod, accuracy = (mean_change([change for own in found for change in own]) for found in gains.values())
     answer = (
         f"Against the honest protocol |EOD| changes by {gap(eod)} and accuracy by {points(accuracy)} points, on average over all methods "
-        f"and partitions; the same value is chosen for {sum(same)} of {sum(len(_both(view)) for view in seen)} of them."
+        f"and partitions; the same value is chosen for {sum(same)} of {sum(len(_both(view)) for view in views)} of them."
     )
     thesis = "The learning rate with the best EOD on the test set is reported, as FairFed's authors do."
     return Finding("choice", "What does choosing on the test set buy?", answer, thesis, columns, tuple(rows))
@@ -172,63 +172,66 @@ def _span(low: float, high: float) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def best(seen: list[StudyView], protocol: str, metric: str) -> list[tuple[ThesisMethod, Spread]]:
+def best_methods(views: list[StudyView], protocol: str, metric: str) -> list[tuple[ThesisMethod, Spread]]:
     """The methods by a score, the highest first: averaged over partitions, with the interval over seeds."""
-    found = [(method, on_average([view.outcomes[protocol][method].values[metric] for view in seen])) for method in _everywhere(seen)]
+    found = [(method, mean_change([view.outcomes[protocol][method].values[metric] for view in views])) for method in _everywhere(views)]
     return sorted(found, key=lambda pair: -pair[1].mean)
 
 
-def best_in_paper(seen: list[StudyView], metric: str) -> list[tuple[ThesisMethod, float]]:
+def best_in_paper(views: list[StudyView], metric: str) -> list[tuple[ThesisMethod, float]]:
     """The same from the paper's figures; nothing where they are not known for every partition."""
-    methods = [method for method in _everywhere(seen) if all(method in view.paper for view in seen)]
-    found = [(method, float(np.mean([view.paper[method][metric] for view in seen]))) for method in methods]
+    methods = [method for method in _everywhere(views) if all(method in view.paper for view in views)]
+    found = [(method, float(np.mean([view.paper[method][metric] for view in views]))) for method in methods]
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def _everywhere(seen: list[StudyView]) -> list[ThesisMethod]:
-    return [method for method in seen[0].outcomes["honest"] if all(method in view.outcomes["honest"] for view in seen)] if seen else []
+def _everywhere(views: list[StudyView]) -> list[ThesisMethod]:
+    return [method for method in views[0].outcomes["honest"] if all(method in view.outcomes["honest"] for view in views)] if views else []
 
 
 # What a part of a method changes: reweighing, parity sampling, and FedCvg-Ratio's weights where clients are alike.
 
 PLAIN = "FEDAVG"
 NEAR_IID = "5000"
-CHANGED = ("change of |EOD|", "change of accuracy (points)")
+CHANGE_COLUMNS = ("change of |EOD|", "change of accuracy (points)")
 BY_CHANCE = 0.025  # of intervals around no change at all, on either side
 
 
-def reweighing(seen: list[StudyView]) -> Finding | None:
+def reweighing(views: list[StudyView]) -> Finding | None:
     return _part(
-        seen,
+        views,
         "debias",
         "Does local reweighing lower |EOD| for every method and partition, and what does it cost?",
         "Local debiasing is essential for all families of algorithms: a 37 to 50 % lower EOD at minimal cost in accuracy.",
     )
 
 
-def parity(seen: list[StudyView]) -> Finding | None:
+def parity(views: list[StudyView]) -> Finding | None:
     return _part(
-        seen,
+        views,
         "parity",
         "Does parity sampling lower |EOD|?",
         "Its effect is limited and depends on the setting: it helps mostly near IID, and FedAvg more than FedCvg.",
     )
 
 
-def _part(seen: list[StudyView], part: str, question: str, thesis: str) -> Finding | None:
-    found = {protocol: pairs(seen, protocol, part) for protocol in PROTOCOLS}
+def _part(views: list[StudyView], part: str, question: str, thesis: str) -> Finding | None:
+    found = {protocol: pairs(views, protocol, part) for protocol in PROTOCOLS}
     if not found["honest"]:
         return None
     gaps = {protocol: tally([pair.change("eod_abs") for pair in own]) for protocol, own in found.items()}
-    cost = on_average([pair.change("accuracy") for pair in found["honest"]])
-    change = on_average([pair.change("eod_abs") for pair in found["honest"]])
+    cost = mean_change([pair.change("accuracy") for pair in found["honest"]])
+    change = mean_change([pair.change("eod_abs") for pair in found["honest"]])
     answer = (
-        f"{lead(gaps['honest'])}: |EOD| is clearly lower in {gaps['honest'].lower} of {gaps['honest'].total} pairs, undecided in "
+        f"{opening_words(gaps['honest'])}: |EOD| is clearly lower in {gaps['honest'].lower} of {gaps['honest'].total} pairs, undecided in "
         f"{gaps['honest'].undecided} and clearly higher in {gaps['honest'].higher} (honest protocol; {gaps['study']} under the study's; "
         f"about {BY_CHANCE * gaps['honest'].total:.0f} on either side would come by chance alone); "
         f"on average it changes by {gap(change)} and accuracy by {points(cost)} points."
     )
-    columns = ("aggregation", *(f"{name}, {protocol}" for protocol in PROTOCOLS for name in ("lower / undecided / higher", *CHANGED)))
+    columns = (
+        "aggregation",
+        *(f"{name}, {protocol}" for protocol in PROTOCOLS for name in ("lower / undecided / higher", *CHANGE_COLUMNS)),
+    )
     names = list(dict.fromkeys(pair.method.aggregation for pair in found["honest"]))
     rows = [(name, *_changes({p: [q for q in own if q.method.aggregation == name] for p, own in found.items()})) for name in names]
     return Finding(part, question, answer, thesis, columns, (*rows, ("all", *_changes(found))))
@@ -238,18 +241,18 @@ def _changes(found: dict[str, list[Pair]]) -> list[str]:
     cells = []
     for own in found.values():
         gaps, accuracies = ([pair.change(metric) for pair in own] for metric in ("eod_abs", "accuracy"))
-        cells += [str(tally(gaps)), gap(on_average(gaps)), points(on_average(accuracies))]
+        cells += [str(tally(gaps)), gap(mean_change(gaps)), points(mean_change(accuracies))]
     return cells
 
 
-def near_iid(seen: list[StudyView]) -> Finding | None:
+def near_iid(views: list[StudyView]) -> Finding | None:
     """FedCvg-Ratio against FedAvg where clients are alike, with the same sampling and local work."""
-    alike = [view for view in seen if view.place.partition == "dirichlet" and view.place.value == NEAR_IID]
-    found = {protocol: against(alike, protocol, RATIO, PLAIN) for protocol in PROTOCOLS}
+    alike = [view for view in views if view.place.partition == "dirichlet" and view.place.value == NEAR_IID]
+    found = {protocol: aggregation_pairs(alike, protocol, RATIO, PLAIN) for protocol in PROTOCOLS}
     if not found["honest"]:
         return None
     counts = {m: tally([pair.change(m) for pair in found["honest"]]) for m in ("accuracy", "eod_abs")}
-    means = {m: on_average([pair.change(m) for pair in found["honest"]]) for m in ("accuracy", "eod_abs")}
+    means = {m: mean_change([pair.change(m) for pair in found["honest"]]) for m in ("accuracy", "eod_abs")}
     total = counts["accuracy"].total
     answer = (
         f"Of {total} comparisons at alpha {NEAR_IID} FedCvg-Ratio is clearly more accurate than FedAvg in {counts['accuracy'].higher} and "
@@ -279,7 +282,7 @@ def _paper_change(pair: Pair) -> tuple[str, str]:
     return f"{accuracy:+.1f}", f"{eod:+.3f}"
 
 
-__all__ = ["QUESTIONS", "Finding", "best", "best_in_paper", "findings"]
+__all__ = ["QUESTIONS", "Finding", "best_in_paper", "best_methods", "findings"]
 
 QUESTIONS: tuple[Callable[[list[StudyView]], Finding | None], ...] = (
     reweighing, lowest_gap, near_iid, parity, equal_memories, few_clients, sign_of_accuracy, whom_weights_favour, same_order,
@@ -292,7 +295,7 @@ def findings(studies: Sequence[Study]) -> list[Finding]:
 
     What the thesis says stands beside its own studies only, not beside somebody else's.
     """
-    seen = views(studies)
-    answers = [found for question in QUESTIONS if (found := question(seen))]
+    views = study_views(studies)
+    answers = [found for question in QUESTIONS if (found := question(views))]
     its_own = any(study.plan.name.startswith("thesis/") for study in studies)
     return answers if its_own else [found._replace(thesis="") for found in answers]

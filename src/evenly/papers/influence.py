@@ -18,11 +18,11 @@ RATIO, COVERAGE, PLAIN = "FEDCVG-RATIO", "FEDCVG", "FEDAVG"
 FEW_CLIENTS = 1.5  # an effective number below this means that one client decides
 
 
-def equal_memories(seen: list[StudyView]) -> Finding | None:
+def equal_memories(views: list[StudyView]) -> Finding | None:
     """FedCvg-Ratio's memory under full participation: algebra says that it does nothing."""
     rows, equal, total = [], 0, 0
     models: float | None = 0.0
-    for view in seen:
+    for view in views:
         found = [(a, b) for one, other in _memories(view) for a, b in _same_rate(view, one, other)]
         if not found:
             continue
@@ -64,9 +64,9 @@ def _distance(a: Trace, b: Trace) -> float | None:
     return max((float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max()) for x, y in leaves if np.size(x)), default=None)
 
 
-def few_clients(seen: list[StudyView]) -> Finding | None:
+def few_clients(views: list[StudyView]) -> Finding | None:
     """FedCvg's effective number of clients, 1 / Σ a², where everyone takes part."""
-    found = {view.place: _effective(view) for view in seen}
+    found = {view.place: _effective(view) for view in views}
     strong = {
         place: own[max(coverage, key=lambda m: float(m.parameter))]
         for place, own in found.items()
@@ -83,7 +83,7 @@ def few_clients(seen: list[StudyView]) -> Finding | None:
     methods = list(dict.fromkeys(m for own in found.values() for m in own))
     rows = [
         (str(view.place), str(view.comparison.federation.clients), *(_range(own[m]) if m in own else "" for m in methods))
-        for view in seen
+        for view in views
         if (own := found[view.place])
     ]
     thesis = "A larger α strengthens the correction by coverage; that one client can take all the weight is not discussed."
@@ -97,10 +97,10 @@ def _effective(view: StudyView) -> dict[ThesisMethod, np.ndarray]:
     return {m: np.array([effective_clients(run.trace) for run in _first(view, m)]) for m in fixed}
 
 
-def whom_weights_favour(seen: list[StudyView]) -> Finding | None:
+def whom_weights_favour(views: list[StudyView]) -> Finding | None:
     """How the share of unprivileged people behind the weights moves away from FedAvg's with everyone."""
     rows, moves = [], {}
-    for view in seen:
+    for view in views:
         data = view.comparison.federation
         plain = next((m for m in view.runs if str(m) == PLAIN), None)
         others = [m for m in view.runs if not m.debias and not m.other and (_is_ratio(m) or _is_parity(m))]

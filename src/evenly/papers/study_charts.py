@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 
 from evenly.metrics import GROUP_METRICS, spread
-from evenly.papers.thesis import COLUMNS, Pair, StudyView, on_average, pairs, points
+from evenly.papers.thesis import COLUMNS, Pair, StudyView, mean_change, pairs, points
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 from evenly.report.html import ChartFigure, Charts, Html, element, figure_html, legend_of, section
 from evenly.report.values import format_spread
@@ -72,7 +72,7 @@ def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study"
         if m in view.paper
     ]
     names = [str(view.place) for view in views]
-    seen = [row[who] for row in rows for who in ("paper", "ours")]
+    figures = [row[who] for row in rows for who in ("paper", "ours")]
     title = GROUP_METRICS[metric].title
     title = title[0].upper() + title[1:]
     room = alt.Scale(zero=False, padding=12, nice=False)
@@ -85,7 +85,7 @@ def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study"
         alt.Tooltip("paper:Q", title="Paper", format=digits),
         alt.Tooltip("ours:Q", title="Ours", format=digits),
     ]
-    ends = [{"paper": end, "ours": end} for end in (min(seen), max(seen))]
+    ends = [{"paper": end, "ours": end} for end in (min(figures), max(figures))]
     layers = [
         alt.Chart(values(ends)).mark_line(style="guide-line", strokeDash=[4, 3]).encode(x=x, y=y),
         alt.Chart(values(rows))
@@ -97,7 +97,7 @@ def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study"
 
 # A metric over the partitions of a study, one line for each aggregation without reweighing and with everyone taking part.
 
-SHOWN = {
+METRIC_TITLES = {
     "accuracy": "Accuracy (%): higher is better", "eod_abs": "|EOD|: lower is fairer", "spd_abs": "|SPD|: lower is fairer",
     "aod_abs": "|AOD|: lower is fairer", "acc_diff": "Accuracy difference: closer to 0 is fairer", "precision": "Precision (%)",
 }  # fmt: skip
@@ -120,7 +120,7 @@ def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.L
                     "method": method.aggregation, "level": view.place.value, "value": found.mean,
                     "text": format_spread(found, GROUP_METRICS[metric]),
                 })  # fmt: skip
-    unit = SHOWN[metric]
+    unit = METRIC_TITLES[metric]
     where = LEVEL.get(views[0].place.partition, "Coverage: further left means more clients")
     base = alt.Chart(values(rows)).encode(
         x=alt.X("level:O", sort=[view.place.value for view in views], axis=alt.Axis(title=where, labelAngle=0)),
@@ -156,59 +156,59 @@ NOTES = {
     "parity": f"The same method with parity sampling and with everyone; no reweighing, honest protocol. {INTERVALS}",
     "paper": "Ours under the study's protocol, one mark for each method and partition. On the dashed line both would agree.",
 }
-Drawn = tuple[str, ChartFigure]  # a section and a figure in it
+SectionFigure = tuple[str, ChartFigure]  # a section and a figure in it
 
 
-def study_charts(seen: list[StudyView]) -> Charts:
+def study_charts(views: list[StudyView]) -> Charts:
     """All figures, in the order in which they are read."""
-    drawn = [*_trends(seen), *_changes(seen), *_beside_paper(seen)]
+    drawn = [*_trends(views), *_changes(views), *_beside_paper(views)]
     sections = {key: _section(key, own) for key in TITLES if (own := [figure for where, figure in drawn if where == key])}
     return Charts(sections, {figure.identifier: figure.spec for _, figure in drawn})
 
 
-def _trends(seen: list[StudyView]) -> list[Drawn]:
-    found: list[Drawn] = []
-    kinds = dict.fromkeys(view.place.partition for view in seen)
+def _trends(views: list[StudyView]) -> list[SectionFigure]:
+    found: list[SectionFigure] = []
+    kinds = dict.fromkeys(view.place.partition for view in views)
     for kind in kinds:
-        own = [view for view in seen if view.place.partition == kind]
+        own = [view for view in views if view.place.partition == kind]
         for metric in COLUMNS.values():
             chart = study_trend(own, metric, "study")
             found.append(
                 (
                     "trend",
                     ChartFigure(
-                        f"chart-trend-{kind}-{metric}", chart, kind.replace("_", " ") if len(kinds) > 1 else "", tuple(aggregations(seen))
+                        f"chart-trend-{kind}-{metric}", chart, kind.replace("_", " ") if len(kinds) > 1 else "", tuple(aggregations(views))
                     ),
                 )
             )
     return found
 
 
-def _changes(seen: list[StudyView]) -> list[Drawn]:
-    found: list[Drawn] = []
-    for key, of_view in (("debias", _reweighed), ("parity", _sampled)):
-        by_view = [of_view(view) for view in seen]
+def _changes(views: list[StudyView]) -> list[SectionFigure]:
+    found: list[SectionFigure] = []
+    for key, of_view in (("debias", _reweighing_pairs), ("parity", _parity_pairs)):
+        by_view = [of_view(view) for view in views]
         drawn = [pair for own in by_view for series in own.values() for pair in series]
-        for i, (view, own) in enumerate(zip(seen, by_view, strict=True)):
+        for i, (view, own) in enumerate(zip(views, by_view, strict=True)):
             if any(own.values()):
-                cost = on_average([pair.change("accuracy") for pair in list(own.values())[-1]])
+                cost = mean_change([pair.change("accuracy") for pair in list(own.values())[-1]])
                 caption = f"Accuracy changes by {points(cost)} points on average ({list(own)[-1]})."
                 chart = study_change(own, str(view.place).capitalize(), reach_of(drawn))
                 found.append((key, ChartFigure(f"chart-{key}-{i}", chart, caption, tuple(own))))
     return found
 
 
-def _reweighed(view: StudyView) -> dict[str, list[Pair]]:
+def _reweighing_pairs(view: StudyView) -> dict[str, list[Pair]]:
     return {f"{p} protocol": [pair for pair in pairs([view], p, "debias") if not pair.method.parity] for p in ("study", "honest")}
 
 
-def _sampled(view: StudyView) -> dict[str, list[Pair]]:
+def _parity_pairs(view: StudyView) -> dict[str, list[Pair]]:
     found = [pair for pair in pairs([view], "honest", "parity") if not pair.method.debias]
     return {f"p = {p}": [pair for pair in found if pair.method.parity == p] for p in dict.fromkeys(q.method.parity for q in found)}
 
 
-def _beside_paper(seen: list[StudyView]) -> list[Drawn]:
-    known = [view for view in seen if view.paper and any(m in view.paper for m in view.outcomes["study"])]
+def _beside_paper(views: list[StudyView]) -> list[SectionFigure]:
+    known = [view for view in views if view.paper and any(m in view.paper for m in view.outcomes["study"])]
     if not known:
         return []
     names = tuple(str(view.place) for view in known)

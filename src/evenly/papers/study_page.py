@@ -7,9 +7,9 @@ import numpy as np
 
 from evenly.experiment.study import MARGIN, Outcome, Study
 from evenly.metrics import spread
-from evenly.papers.findings import Finding, best, best_in_paper, findings
+from evenly.papers.findings import Finding, best_in_paper, best_methods, findings
 from evenly.papers.study_charts import study_charts
-from evenly.papers.thesis import FRACTIONS, StudyView, ThesisMethod, score, views
+from evenly.papers.thesis import FRACTIONS, StudyView, ThesisMethod, score, study_views
 from evenly.report.html import Charts, Column, Html, contents, definitions, document, element, grid, join, section
 from evenly.writing import write_whole
 
@@ -113,17 +113,17 @@ def write_study_report(studies: Sequence[Study], path: Path, title: str, notes: 
 
 def render_study(studies: Sequence[Study], title: str, notes: str = "") -> str:
     """The page as text. Of several studies it holds what they say together; each has its own report for the rest."""
-    seen = views(studies)
+    views = study_views(studies)
     single = len(studies) == 1
-    drawn = study_charts(seen) if single else Charts({}, {})
+    drawn = study_charts(views) if single else Charts({}, {})
     sections = {
         "findings": _findings(findings(studies)),
         "top": _top(studies),
         **drawn.sections,
-        **({"methods": _methods(seen)} if single else {}),
+        **({"methods": _methods(views)} if single else {}),
         "settings": _settings(studies, notes),
     }
-    about = f"{len(seen[0].outcomes['honest'])} methods on {len(seen)} partitions, {len(seen[0].comparison.seeds)} seeds each."
+    about = f"{len(views[0].outcomes['honest'])} methods on {len(views)} partitions, {len(views[0].comparison.seeds)} seeds each."
     opening = [element("p", {"class": "kicker"}, studies[0].plan.name if single else f"{len(studies)} studies"), element("h1", None, title)]
     body = [*opening, element("p", {"class": "lead"}, about), element("p", None, PROTOCOLS), contents({k: CONTENTS[k] for k in sections})]
     return document(title, join([*body, *sections.values()]), drawn.specs, assets=("study.css", "study.js"))
@@ -153,11 +153,11 @@ def _finding(found: Finding) -> Html:
 def _top(studies: Sequence[Study]) -> Html:
     blocks = []
     for study in studies:
-        seen = views([study])
+        views = study_views([study])
         lists = {
-            "Honest protocol, FAS": [(str(m), score(s)) for m, s in best(seen, "honest", "fas_abs")],
-            "The study's protocol, FAS of the thesis": [(str(m), score(s)) for m, s in best(seen, "study", "fas_thesis")],
-            "The paper's tables, FAS of the thesis": [(str(m), f"{mean:.3f}") for m, mean in best_in_paper(seen, "fas_thesis")],
+            "Honest protocol, FAS": [(str(m), score(s)) for m, s in best_methods(views, "honest", "fas_abs")],
+            "The study's protocol, FAS of the thesis": [(str(m), score(s)) for m, s in best_methods(views, "study", "fas_thesis")],
+            "The paper's tables, FAS of the thesis": [(str(m), f"{mean:.3f}") for m, mean in best_in_paper(views, "fas_thesis")],
         }
         shown = [element("div", None, element("h3", None, name), _ranking(own[:TOP])) for name, own in lists.items() if own]
         name = [] if len(studies) == 1 else [element("h3", None, study.plan.name)]
@@ -173,11 +173,11 @@ def _ranking(own: list[tuple[str, str]]) -> Html:
     return element("ol", None, *(element("li", None, element("strong", None, name), f" {value}") for name, value in own))
 
 
-def _methods(seen: list[StudyView]) -> Html:
+def _methods(views: list[StudyView]) -> Html:
     boxes = [
         element("label", None, element("input", {"type": "checkbox", "data-whose": who, "checked": ""}), f" {who}")
         for who in WHO
-        if who != "paper" or any(view.paper for view in seen)
+        if who != "paper" or any(view.paper for view in views)
     ]
     search = element(
         "input", {"type": "search", "id": "filter-methods", "placeholder": "e.g. RATIO LD -PS", "aria-label": "Filter methods by name"}
@@ -185,7 +185,7 @@ def _methods(seen: list[StudyView]) -> Html:
     controls = element("div", {"class": "controls"}, search, *boxes)
     tables = [
         element("details", {"open": ""} if i == 0 else None, element("summary", None, str(view.place)), study_table(view))
-        for i, view in enumerate(seen)
+        for i, view in enumerate(views)
     ]
     intro = "LD is local debiasing (reweighing), PS(p) parity sampling. Click a column to sort by the honest figure."
     return section("methods", "Every method on every partition", element("p", {"class": "soft"}, intro), controls, *tables)

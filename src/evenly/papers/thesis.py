@@ -12,7 +12,7 @@ import numpy as np
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison, Run
 from evenly.experiment.plan import SCHEMA, Plan
-from evenly.experiment.study import PROTOCOLS, Outcome, Study, without
+from evenly.experiment.study import PROTOCOLS, Outcome, Study, drop_settings
 from evenly.metrics import Spread, spread
 from evenly.notation import parse
 
@@ -76,12 +76,12 @@ class StudyView(NamedTuple):
     comparison: Comparison
 
 
-def named(label: str) -> ThesisMethod:
+def thesis_method(label: str) -> ThesisMethod:
     """The thesis' name of one of our labels.
 
-    >>> str(named("fedavg+reweigh+parity(p=0.5, share=0.7)"))
+    >>> str(thesis_method("fedavg+reweigh+parity(p=0.5, share=0.7)"))
     'FEDAVG+LD+PS(0.5)'
-    >>> str(named("fairfed(metric=accuracy)+full"))
+    >>> str(thesis_method("fairfed(metric=accuracy)+full"))
     'FAIRFED(ACCDIFF)'
     """
     head, *rest = parse(label)
@@ -113,26 +113,26 @@ def figures(where: Place) -> dict[ThesisMethod, dict[str, float]]:
     return found
 
 
-def views(studies: Sequence[Study]) -> list[StudyView]:
+def study_views(studies: Sequence[Study]) -> list[StudyView]:
     """Every partition of these studies."""
     return [_view(study, cell) for study in studies for cell in study.cells]
 
 
 def _view(study: Study, cell: str) -> StudyView:
     where, comparison = place(study.plan.cells[cell], cell), study.cells[cell]
-    outcomes = {p: {named(o.method): o for o in study.of(p, cell)} for p in PROTOCOLS}
+    outcomes = {p: {thesis_method(o.method): o for o in study.of(p, cell)} for p in PROTOCOLS}
     runs: dict[ThesisMethod, dict[str, list[Run]]] = {}
     for run in comparison.runs:
-        runs.setdefault(named(without(run.label, study.plan.chosen)), {}).setdefault(run.label, []).append(run)
+        runs.setdefault(thesis_method(drop_settings(run.label, study.plan.chosen)), {}).setdefault(run.label, []).append(run)
     return StudyView(where, cell, outcomes, runs, figures(where), comparison)
 
 
 def study_rows(study: Study) -> Iterator[dict[str, Any]]:
     """Our results in the columns of the reference file, then what only we have: one row per partition, protocol and method."""
-    for view in views([study]):
+    for view in study_views([study]):
         for protocol, outcomes in view.outcomes.items():
             for method, outcome in outcomes.items():
-                found = {column: _in_its_units(outcome, metric) for column, metric in (COLUMNS | SCORES).items()}
+                found = {column: _thesis_spread(outcome, metric) for column, metric in (COLUMNS | SCORES).items()}
                 yield {
                     "table": view.place.table,
                     "dataset": view.place.dataset,
@@ -143,12 +143,12 @@ def study_rows(study: Study) -> Iterator[dict[str, Any]]:
                     "algorithm_param": method.parameter,
                     "local_debias": int(method.debias),
                     "parity_p": method.parity,
-                    **{column: _known(found[column].mean) for column in COLUMNS},
+                    **{column: _or_none(found[column].mean) for column in COLUMNS},
                     "protocol": protocol,
                     **outcome.chosen,
-                    **{f"{column}_deviation": _known(found[column].deviation) for column in COLUMNS},
-                    **{column: _known(found[column].mean) for column in SCORES},
-                    **{f"{column}_deviation": _known(found[column].deviation) for column in SCORES},
+                    **{f"{column}_deviation": _or_none(found[column].deviation) for column in COLUMNS},
+                    **{column: _or_none(found[column].mean) for column in SCORES},
+                    **{f"{column}_deviation": _or_none(found[column].deviation) for column in SCORES},
                 }
 
 
@@ -178,11 +178,11 @@ def tidy_study(study: Study) -> Iterator[dict[str, Any]]:
             yield from ({**run, "metric": m, "value": float(outcome.values[m][i])} for m in metrics)
 
 
-def _in_its_units(outcome: Outcome, metric: str) -> Spread:
+def _thesis_spread(outcome: Outcome, metric: str) -> Spread:
     return spread(outcome.values[metric] / (100 if metric in FRACTIONS else 1))
 
 
-def _known(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return value if isfinite(value) else None  # an empty field, as in the reference files
 
 
@@ -239,7 +239,7 @@ def pairs(views: Sequence[StudyView], protocol: str, part: str) -> list[Pair]:
     return found
 
 
-def against(views: Sequence[StudyView], protocol: str, algorithm: str, other: str) -> list[Pair]:
+def aggregation_pairs(views: Sequence[StudyView], protocol: str, algorithm: str, other: str) -> list[Pair]:
     """Every variant of one aggregation beside another aggregation with the same sampling and the same local work."""
     found = []
     for view in views:
@@ -266,7 +266,7 @@ def tally(changes: Sequence[np.ndarray]) -> Tally:
     return Tally(found.count(-1), found.count(0), found.count(1))
 
 
-def on_average(changes: Sequence[np.ndarray]) -> Spread:
+def mean_change(changes: Sequence[np.ndarray]) -> Spread:
     """The mean of several changes with its interval: averaged within each seed first, because seeds are what varies."""
     if not changes:
         return spread(np.empty(0))
@@ -311,10 +311,10 @@ class Finding(NamedTuple):
     rows: tuple[tuple[str, ...], ...]  # the numbers
 
 
-def lead(counts: Tally) -> str:
+def opening_words(counts: Tally) -> str:
     """The first words of an answer to "is it lower?", no stronger than the counts.
 
-    >>> lead(Tally(lower=8, undecided=145, higher=7))
+    >>> opening_words(Tally(lower=8, undecided=145, higher=7))
     'Mostly undecided'
     """
     if counts.lower == counts.total:
@@ -334,14 +334,14 @@ def score(value: Spread) -> str:
 
 
 def gap(value: Spread) -> str:
-    return _shown(value, 3)
+    return _signed(value, 3)
 
 
 def points(value: Spread) -> str:
-    return _shown(value, 2)
+    return _signed(value, 2)
 
 
-def _shown(value: Spread, digits: int) -> str:
+def _signed(value: Spread, digits: int) -> str:
     if not np.isfinite(value.mean):
         return "n/a"
     half = f" ± {value.half_width:.{digits}f}" if np.isfinite(value.half_width) else ""

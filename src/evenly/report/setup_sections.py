@@ -7,8 +7,8 @@ import numpy as np
 from evenly.data.columns import column_facts
 from evenly.data.splits import SPLITS
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.deployment import InForce
-from evenly.experiment.paper import PaperLine, as_rows
+from evenly.experiment.deployment import ServerOptions
+from evenly.experiment.paper import PaperLine, paper_rows
 from evenly.metrics import EVERY_METRIC, examples
 from evenly.report.html import Column, Html, definitions, element, grid, section
 from evenly.report.values import SPLIT_WORDS, client_split, format_spread, format_value
@@ -28,17 +28,17 @@ def server_options(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def phases(options: InForce) -> str:
+def phases(options: ServerOptions) -> str:
     if not options.two_phase:
         return "no"
     return "yes, with a given function that makes the sum" if options.given_sum else "yes, updates in the clear"
 
 
-def _share(options: InForce) -> str:
+def _share(options: ServerOptions) -> str:
     return "not given: the sampling decides" if options.fraction_train is None else f"{options.fraction_train:g}"
 
 
-TERMS: dict[str, Callable[[InForce], str]] = {
+TERMS: dict[str, Callable[[ServerOptions], str]] = {
     "Share of clients that train in a round (fraction_train)": _share,
     "Replies without which a round stops the run (min_train_nodes)": lambda options: f"{options.min_train_nodes:,}",
     "Nodes needed to begin (min_available_nodes)": lambda options: f"{options.min_available_nodes:,}",
@@ -48,7 +48,7 @@ TERMS: dict[str, Callable[[InForce], str]] = {
 }
 
 
-def _over_rounds(options: tuple[InForce, ...], told: Callable[[InForce], str]) -> str:
+def _over_rounds(options: tuple[ServerOptions, ...], told: Callable[[ServerOptions], str]) -> str:
     """A value, and what it was changed to when another server went on."""
     text = last = told(options[0])
     if options[0].since > 1:  # an older evenly began
@@ -244,7 +244,7 @@ def paper_section(lines: list[PaperLine]) -> Html:
     """The section of the report; nothing where there is no paper."""
     if not lines:
         return Html("")
-    metrics, rows = as_rows(lines)
+    metrics, rows = paper_rows(lines)
     columns = [Column("Method"), Column("Rows", words=True), Column("Whose", words=True), *(Column(metric_title(m)) for m in metrics)]
     body = []
     for row in rows:

@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from evenly.algorithms import METHODS
-from evenly.experiment.comparison import Comparison, Deployed, Incidents, Run
-from evenly.experiment.deployment import UNKNOWN, Flagged, InForce, LeftOut
+from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run
+from evenly.experiment.deployment import UNKNOWN, Exclusion, RoundFlag, ServerOptions
 from evenly.report.disclosure import MANY, Hidden, hidden_clients, hidden_groups, hidden_words, withheld_client_metrics
 from evenly.report.focus import Focus
 from evenly.report.group_values import group_split, groupings
@@ -58,7 +58,7 @@ def _summary(comparison: Comparison, told: Incidents) -> str:
     return words + (older if silent else "")
 
 
-def _left_out_table(comparison: Comparison, focus: Focus, left_out: Sequence[LeftOut]) -> Html:
+def _left_out_table(comparison: Comparison, focus: Focus, left_out: Sequence[Exclusion]) -> Html:
     by_client = _grouped(left_out, lambda one: (one.client, one.node if one.client == UNKNOWN else UNKNOWN))
     ordered = sorted(by_client, key=lambda own: -len(own))
     rows = [[_name(comparison, focus, own[0]), f"{len(own):,}", _when(own), _why(own, focus)] for own in ordered[:MOST]]
@@ -67,7 +67,7 @@ def _left_out_table(comparison: Comparison, focus: Focus, left_out: Sequence[Lef
     return grid(caption, [Column("Client"), Column("Times"), Column("Rounds", words=True), Column("Why", words=True)], rows)
 
 
-def _name(comparison: Comparison, focus: Focus, one: LeftOut) -> str:
+def _name(comparison: Comparison, focus: Focus, one: Exclusion) -> str:
     return f"node {one.node}" if one.client == UNKNOWN else _called(comparison, focus, one.client)
 
 
@@ -75,7 +75,7 @@ def _called(comparison: Comparison, focus: Focus, client: int) -> str:
     return "a client that is not named" if client in focus.hidden else comparison.federation.names[client]
 
 
-def _when(own: Sequence[LeftOut]) -> str:
+def _when(own: Sequence[Exclusion]) -> str:
     phases = _grouped(own, lambda one: one.phase)
     if len(phases) == 1 and own[0].phase == "train":
         return spans(one.round for one in own)
@@ -83,7 +83,7 @@ def _when(own: Sequence[LeftOut]) -> str:
     return "; ".join(phase if rounds == "0" else f"{phase} {rounds}" for phase, rounds in told)
 
 
-def _why(own: Sequence[LeftOut], focus: Focus) -> str:
+def _why(own: Sequence[Exclusion], focus: Focus) -> str:
     """Every kind of reason with how often, and of the most frequent the last sentence; sentences may quote numbers of people."""
     kinds = sorted(_grouped(own, lambda one: one.kind), key=lambda same: -len(same))
     several = len(kinds) > 1
@@ -94,7 +94,7 @@ def _why(own: Sequence[LeftOut], focus: Focus) -> str:
     return "; ".join(words) + ("; and more" if len(kinds) > MOST_REASONS else "")
 
 
-def _flag_table(comparison: Comparison, focus: Focus, flagged: Sequence[Flagged]) -> Html:
+def _flag_table(comparison: Comparison, focus: Focus, flagged: Sequence[RoundFlag]) -> Html:
     by_client = _grouped(flagged, lambda one: (one.flag.client, one.flag.what))
     ordered = sorted(by_client, key=lambda own: -len(own))
     rows = []
@@ -263,7 +263,7 @@ def deployed_words(comparison: Comparison) -> list[str]:
     return [CENSUS if deployed.census else NO_CENSUS, _evaluations(deployed, grouped=grouped), _updates(deployed.options)]
 
 
-def _evaluations(deployed: Deployed, *, grouped: bool) -> str:
+def _evaluations(deployed: DeploymentSetup, *, grouped: bool) -> str:
     counts = f"counts by {'group, ' if grouped else ''}label and prediction"
     if deployed.tables:
         found = counts + (", or from some clients an accuracy only" if deployed.accuracies else "")
@@ -274,7 +274,7 @@ def _evaluations(deployed: Deployed, *, grouped: bool) -> str:
     return f"Evaluations: after each round in which a client evaluates, of its {rows} rows how many there are, its mean loss, and {found}."
 
 
-def _updates(options: tuple[InForce, ...]) -> str:
+def _updates(options: tuple[ServerOptions, ...]) -> str:
     """By the least that was hidden in any round."""
     if not options or options[0].since > 1:
         return NOT_KEPT

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evenly.experiment.folder import Store, finish, write_rows
-from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, judged_by, write_trials
+from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, front_metrics, write_trials
 from evenly.experiment.tuning import tune as searched
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
@@ -86,10 +86,10 @@ def write_tuning_report(tuning: Tuning, path: Path, results: str) -> Path:
 
 def render_tuning(tuning: Tuning, results: str) -> str:
     fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs_of_aims(tuning)]
-    settings = [_setting(tuning, name, aim) for aim in tuning.plan.objectives for name in tuning.plan.space.searched]
+    settings = [_setting(tuning, name, aim) for aim in tuning.plan.objectives for name in tuning.plan.space.dimensions]
     sections = {
         "front": _figures("front", _front_title(tuning), tuning, fronts, len(fronts)),
-        "by-setting": _figures("by-setting", "How does each setting matter?", tuning, settings, len(tuning.plan.space.searched)),
+        "by-setting": _figures("by-setting", "How does each setting matter?", tuning, settings, len(tuning.plan.space.dimensions)),
         "test": _test(tuning, results),
         "trials": _trials(tuning),
         "how": _how(tuning),
@@ -117,7 +117,7 @@ def finding(tuning: Tuning) -> str:
     plan, chosen, baseline = tuning.plan, tuning.chosen, tuning.baseline
     if chosen.label == baseline.label:
         return f"The baseline {baseline.label} stays: no setting that may be chosen is better."
-    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    aims = front_metrics(plan.objectives, plan.keep, plan.within)
     told = [
         f"{metric.title} {format_value(chosen.means[name], metric)} instead of {format_value(baseline.means[name], metric)}"
         for name in aims
@@ -155,7 +155,7 @@ def caution(tuning: Tuning) -> str:
         return ""
     if len(tuning.plan.shared.seeds) < 2:
         return "One seed was tried, so nothing is known of chance."
-    changes = {name: spread(np.subtract(chosen.seen[name], baseline.seen[name])) for name in tuning.plan.objectives}
+    changes = {name: spread(np.subtract(chosen.values[name], baseline.values[name])) for name in tuning.plan.objectives}
     unclear = [EVERY_METRIC[name].title for name, change in changes.items() if not is_clear(change)]
     if not unclear:
         return ""
@@ -184,7 +184,7 @@ def _front(tuning: Tuning, view: TuningView) -> ChartFigure:
 
 
 def _aims(tuning: Tuning) -> tuple[str, ...]:
-    return judged_by(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)
+    return front_metrics(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)
 
 
 def _setting(tuning: Tuning, setting: str, aim: str) -> ChartFigure:

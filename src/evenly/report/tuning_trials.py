@@ -6,7 +6,7 @@ The command line and the page both show this table, so it knows nothing of eithe
 from math import isfinite
 from typing import NamedTuple
 
-from evenly.experiment.tuning import Tried, Tuning, judged_by
+from evenly.experiment.tuning import Trial, Tuning, front_metrics
 from evenly.metrics import EVERY_METRIC, Metric
 from evenly.report.values import format_spread
 
@@ -34,8 +34,8 @@ class Trials(NamedTuple):
 def trials_table(tuning: Tuning, *, most: int | None = None) -> Trials:
     """The baseline, then trials in their order; with `most`, of many only the chosen one, the front and the best by the first objective."""
     plan = tuning.plan
-    metrics = tuple(EVERY_METRIC[name] for name in judged_by(plan.objectives, plan.keep, plan.within))
-    settings, numbers = tuple(plan.space.searched), {tried.label: str(i) for i, tried in reversed(list(enumerate(tuning.trials)))}
+    metrics = tuple(EVERY_METRIC[name] for name in front_metrics(plan.objectives, plan.keep, plan.within))
+    settings, numbers = tuple(plan.space.dimensions), {tried.label: str(i) for i, tried in reversed(list(enumerate(tuning.trials)))}
     lines = tuple(_line(tuning, tried, numbers.get(tried.label, BASELINE), metrics) for tried in _shown(tuning, most))
     return Trials(settings, metrics, lines)
 
@@ -48,19 +48,19 @@ def kinds_of(tuning: Tuning) -> tuple[str, str, str, str]:
 KINDS_WITH_MARGIN = ("outside the margin", "within the margin", "chosen", "baseline")
 
 
-def kind_of(tuning: Tuning, tried: Tried) -> str:
+def kind_of(tuning: Tuning, tried: Trial) -> str:
     choice, (no, yes, chosen, baseline) = tuning.choice, kinds_of(tuning)
     if tried.label in (choice.chosen, choice.baseline):
         return chosen if tried.label == choice.chosen else baseline
     return yes if (tried.label in choice.front if tuning.plan.within is None else choice.allowed[tried.label]) else no
 
 
-def every_method(tuning: Tuning) -> dict[str, Tried]:
+def every_method(tuning: Tuning) -> dict[str, Trial]:
     """The baseline and the trials by label, the same settings once. A trial with the baseline's settings stands for both."""
     return {tried.label: tried for tried in (tuning.baseline, *tuning.trials)}
 
 
-def _shown(tuning: Tuning, most: int | None) -> list[Tried]:
+def _shown(tuning: Tuning, most: int | None) -> list[Trial]:
     every = every_method(tuning)
     if most is None or len(every) <= most + 1:
         return list(every.values())
@@ -71,8 +71,8 @@ def _shown(tuning: Tuning, most: int | None) -> list[Tried]:
     return [tried for label, tried in every.items() if label in wanted]
 
 
-def _line(tuning: Tuning, tried: Tried, name: str, metrics: tuple[Metric, ...]) -> TrialLine:
-    choice, settings = tuning.choice, tuple(tuning.plan.space.searched)
+def _line(tuning: Tuning, tried: Trial, name: str, metrics: tuple[Metric, ...]) -> TrialLine:
+    choice, settings = tuning.choice, tuple(tuning.plan.space.dimensions)
     known = tried.label in (choice.chosen, choice.baseline)
     said = {"chosen": tried.label == choice.chosen, BASELINE: tried.label == choice.baseline and name != BASELINE}
     said |= {"front": tried.label in choice.front and not known, "outside": not choice.allowed[tried.label]}

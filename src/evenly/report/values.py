@@ -9,7 +9,7 @@ import numpy as np
 
 from evenly.algorithms import METHODS
 from evenly.data.splits import CENTRAL, SPLITS
-from evenly.experiment.comparison import Comparison, Run, shown_split
+from evenly.experiment.comparison import Comparison, Run, compared_split
 from evenly.metrics import (
     EVERY_METRIC,
     GROUP_METRICS,
@@ -105,7 +105,7 @@ def final_values(comparison: Comparison, split: str = "test", withheld: Collecti
 
 def client_split(comparison: Comparison) -> str:
     """The rows that clients are compared on: their test rows or, where no client has any, their validation rows."""
-    return shown_split(comparison.federation)
+    return compared_split(comparison.federation)
 
 
 def headline(values: Values) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from evenly.report.charts.theme import SHAPES, page_config
 from evenly.report.html import Html, asset, bundle, colours, data_block, element, script, section
-from evenly.watch.state import WatchState, opened
+from evenly.watch.state import WatchState, open_inside
 
 # The page that follows an experiment: no content yet, only places that its program fills. It asks for nothing but our state.
 
@@ -30,8 +30,8 @@ class Page(NamedTuple):
 
 @functools.cache
 def page() -> Page:
-    programs = [bundle(), _own("watch.js")]
-    style = colours() + asset("page.css") + _own("watch.css")
+    programs = [bundle(), _asset("watch.js")]
+    style = colours() + asset("page.css") + _asset("watch.css")
     head = [
         element("meta", {"charset": "utf-8"}),
         element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
@@ -120,7 +120,7 @@ def _policy(programs: list[str]) -> str:
     )
 
 
-def _own(name: str) -> str:
+def _asset(name: str) -> str:
     return (resources.files("evenly.watch") / name).read_text(encoding="utf-8")
 
 
@@ -202,7 +202,7 @@ class Watch:
 
     def _report(self) -> tuple[HTTPStatus, str, str, bytes]:
         try:
-            with opened(self._state.folder, self._state.folder / "report.html") as file:
+            with open_inside(self._state.folder, self._state.folder / "report.html") as file:
                 text = file.read()
         except OSError:
             return _refusal(HTTPStatus.NOT_FOUND)

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.folder import slug
-from evenly.experiment.observe import FORMAT, NAME, is_running
+from evenly.experiment.observe import LIVE_FILE, LIVE_FORMAT, is_running
 from evenly.metrics import EVERY_METRIC
 from evenly.outside import check_kinds, fits, plain_json
 from evenly.report.values import SPLIT_WORDS, format_value
@@ -31,7 +31,7 @@ class Values(NamedTuple):
     seeds: int
 
 
-class Found:
+class LiveRun:
     """One execution of one plan, as far as it is."""
 
     def __init__(self, records: Sequence[dict[str, Any]]) -> None:
@@ -47,7 +47,7 @@ class Found:
 
     def _take(self, record: dict[str, Any]) -> None:
         if "round" in record and record["label"] in self.points:
-            values = {f"{split}:{m}": v for split, each in record["values"].items() for m, v in each.items() if _is_known(split, m)}
+            values = {f"{split}:{m}": v for split, each in record["values"].items() for m, v in each.items() if _has_title(split, m)}
             self.points[record["label"]].setdefault(record["round"], {})[record["seed"]] = values
         elif "done" in record:
             self._progress.append((record["time"], record["done"], record["total"]))
@@ -84,7 +84,7 @@ class Found:
     def metrics(self) -> dict[str, str]:
         """What there is to draw: `split:metric` and its title."""
         seen = dict.fromkeys(m for rounds in self.points.values() for seeds in rounds.values() for values in seeds.values() for m in values)
-        return {name: title_of(*name.split(":")) for name in _ordered(list(seen))}
+        return {name: title_of(*name.split(":")) for name in _order(list(seen))}
 
     def values(self, label: str, metric: str) -> Iterator[tuple[int, Values]]:
         """A metric after each number of rounds, over the seeds that have come so far."""
@@ -94,7 +94,7 @@ class Found:
                 yield done, Values(sum(known) / len(known), min(known), max(known), len(known))
 
 
-def _is_known(split: str, metric: str) -> bool:
+def _has_title(split: str, metric: str) -> bool:
     """Whether there is a title for a metric: one of a later version, or of a plugin of whoever trains, cannot be shown."""
     return (metric in CLIENT_TITLES or metric in EVERY_METRIC) and (split == CENTRAL or split in SPLIT_WORDS)
 
@@ -106,13 +106,13 @@ def title_of(split: str, metric: str) -> str:
     return f"{name}, {where}"
 
 
-def shown(value: float, metric: str) -> str:
+def format_metric(value: float, metric: str) -> str:
     """A value as tables print it."""
     name = metric.partition(":")[2]
     return f"{value:.3f}" if name == "loss" else format_value(value, EVERY_METRIC[name])
 
 
-def _ordered(metrics: list[str]) -> list[str]:
+def _order(metrics: list[str]) -> list[str]:
     """Clients' metrics first, then the groups'; those of the central test set stay together."""
     order = [*CLIENT_TITLES, *EVERY_METRIC]
     return sorted(metrics, key=lambda name: (name.startswith(CENTRAL), order.index(name.partition(":")[2])))
@@ -134,7 +134,7 @@ MOST = 1e300  # a value beyond is none
 TOGETHER = ({"label", "seed", "round", "values"}, {"done", "total"}, {"started"}, {"failed"}, {"end"})  # what a note is about
 
 
-def opened(folder: Path, path: Path) -> IO[bytes]:
+def open_inside(folder: Path, path: Path) -> IO[bytes]:
     """A plain file inside a folder. A link, or a file behind one, may be anybody's: it is treated as if it were not there."""
     inside = path.resolve().is_relative_to(folder.resolve())
     if not inside or path.is_symlink() or not path.is_file():
@@ -145,7 +145,7 @@ def opened(folder: Path, path: Path) -> IO[bytes]:
 def read_object(folder: Path, name: str) -> dict[str, Any]:
     """The JSON object in a file of a folder; an empty one where there is none."""
     try:
-        with opened(folder, folder / name) as file:
+        with open_inside(folder, folder / name) as file:
             found = plain_json(file.read())
     except (OSError, ValueError):
         return {}
@@ -163,7 +163,7 @@ class Tail:
     def read(self) -> list[dict[str, Any]]:
         """Every whole line, the head first; nothing where there is no file, or one of a later version."""
         try:
-            with opened(self.folder, self.path) as file:
+            with open_inside(self.folder, self.path) as file:
                 self._continue(file.fileno())
                 file.seek(self._offset)
                 added = file.read()
@@ -173,8 +173,8 @@ class Tail:
         whole = added[: added.rfind(b"\n") + 1]
         self._offset += len(whole)
         for line in whole.splitlines():
-            self._take(_parsed(line))
-        return self._records if self._records and self._records[0].get("live") == FORMAT else []
+            self._take(_parse(line))
+        return self._records if self._records and self._records[0].get("live") == LIVE_FORMAT else []
 
     def _take(self, record: dict[str, Any] | None) -> None:
         """Keep a record that can be used. The first line must be a head; without one, nothing else can be understood."""
@@ -226,7 +226,7 @@ def _is_run(run: list[Any]) -> bool:
     return len(run) == 2 and fits(run[0], str) and fits(run[1], int) and abs(run[1]) < LARGEST
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         found = plain_json(line)
     except ValueError:
@@ -259,7 +259,7 @@ class WatchState:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._tails: dict[str, Tail] = {}
-        self._folded: dict[str, tuple[int, float, Found]] = {}
+        self._folded: dict[str, tuple[int, float, LiveRun]] = {}
 
     def look(self, part: str = "", metric: str = "", seen: str = "") -> dict[str, Any]:
         """The state as plain data. `seen` is the version of the lines that the page has already; they are not sent twice."""
@@ -278,22 +278,22 @@ class WatchState:
     def _parts(self) -> dict[str, Path]:
         cells = read_object(self.folder, "plan.json").get("cells")
         if isinstance(cells, dict) and cells:
-            return {name: self.folder / "cells" / slug(name) / NAME for name in cells}
-        inside = [] if (self.folder / NAME).exists() else [*self.folder.glob(f"*/{NAME}"), *self.folder.glob(f"*/*/{NAME}")]
-        return {path.parent.relative_to(self.folder).as_posix(): path for path in sorted(inside)} or {"": self.folder / NAME}
+            return {name: self.folder / "cells" / slug(name) / LIVE_FILE for name in cells}
+        inside = [] if (self.folder / LIVE_FILE).exists() else [*self.folder.glob(f"*/{LIVE_FILE}"), *self.folder.glob(f"*/*/{LIVE_FILE}")]
+        return {path.parent.relative_to(self.folder).as_posix(): path for path in sorted(inside)} or {"": self.folder / LIVE_FILE}
 
-    def _found(self, name: str, path: Path) -> Found | None:
+    def _found(self, name: str, path: Path) -> LiveRun | None:
         tail = self._tails.setdefault(name, Tail(self.folder, path))
         records = tail.read()
         if not records:
             return None
         size, began, found = self._folded.get(name, (0, 0.0, None))
         if found is None or size != len(records) or began != records[0]["time"]:
-            found = Found(records)
+            found = LiveRun(records)
             self._folded[name] = (len(records), records[0]["time"], found)
         return found
 
-    def _status(self, parts: dict[str, Found | None]) -> tuple[str, str]:
+    def _status(self, parts: dict[str, LiveRun | None]) -> tuple[str, str]:
         """A word and a sentence: what happens, and what the user can do."""
         again = self._again()
         begun = {name: one for name, one in parts.items() if one}
@@ -325,22 +325,22 @@ class WatchState:
     def _deployed(self) -> bool:
         return "deployment" in read_object(self.folder, "plan.json")
 
-    def _title(self, found: Found | None) -> str:
+    def _title(self, found: LiveRun | None) -> str:
         """What run.json calls the experiment, or its name in the plan, or the folder's."""
         title = read_object(self.folder, "run.json").get("title")
         return str(title if isinstance(title, str) and title else (found.head["name"] if found else self.folder.resolve().name))
 
-    def _report(self, begun: dict[str, Found]) -> bool:
+    def _report(self, begun: dict[str, LiveRun]) -> bool:
         """Whether there is a report, and of this execution."""
         try:
-            with opened(self.folder, self.folder / "report.html") as file:
+            with open_inside(self.folder, self.folder / "report.html") as file:
                 written = os.fstat(file.fileno()).st_mtime
         except OSError:
             return False
         return written >= max((one.head["time"] for one in begun.values()), default=0.0)
 
 
-def _alive(found: Found) -> bool:
+def _alive(found: LiveRun) -> bool:
     """Whether the process that wrote a file is there; another may have its number by now, which only changes a sentence."""
     if found.head["host"] != socket.gethostname():
         return False
@@ -353,16 +353,16 @@ def _alive(found: Found) -> bool:
     return True
 
 
-def _stage(found: Found | None) -> str:
+def _stage(found: LiveRun | None) -> str:
     return "waiting" if found is None else found.end or "running"
 
 
-def _latest(begun: dict[str, Found]) -> str:
+def _latest(begun: dict[str, LiveRun]) -> str:
     """The part that told something last; of two at the same moment the later one, because parts follow each other."""
     return max(reversed(begun), key=lambda name: begun[name].last, default="")
 
 
-def _progress(parts: dict[str, Found | None]) -> dict[str, Any]:
+def _progress(parts: dict[str, LiveRun | None]) -> dict[str, Any]:
     """Rounds done and in all. Partitions that have not begun are taken to be like the last that has."""
     begun = [one for one in parts.values() if one]
     done, total = (sum(counts) for counts in zip(*(one.done for one in begun), strict=True)) if begun else (0, 0)
@@ -375,12 +375,12 @@ def _progress(parts: dict[str, Found | None]) -> dict[str, Any]:
     return {"done": done, "total": total + waiting * each, "left": left, "began": began, "last": max((o.last for o in begun), default=None)}
 
 
-def _pace(found: Found) -> float | None:
+def _pace(found: LiveRun) -> float | None:
     """Seconds for a round of training in one execution, where it trained anything."""
     return (found.last - found.head["time"]) / found.done[0] if found.done[0] else None
 
 
-def _details(found: Found, metric: str, seen: str, *, over: bool) -> dict[str, Any]:
+def _details(found: LiveRun, metric: str, seen: str, *, over: bool) -> dict[str, Any]:
     metrics = found.metrics()
     metric = metric if metric in metrics else next(iter(metrics), "")
     version = f"{found.head['time']}:{found.last}:{metric}"
@@ -399,13 +399,14 @@ def _columns(metrics: dict[str, str]) -> dict[str, str]:
     return {m: title for m, title in metrics.items() if m.endswith(OF_CLIENTS) or (m.startswith(split) and m.endswith(OF_GROUPS))}
 
 
-def _method(found: Found, label: str, metrics: list[str], *, over: bool) -> dict[str, Any]:
+def _method(found: LiveRun, label: str, metrics: list[str], *, over: bool) -> dict[str, Any]:
     """A row of the table: each metric after the last rounds that any seed has reached."""
     seeds = [seed for name, seed in found.runs if name == label]
     stages = [found.state(label, seed, over=over) for seed in seeds]
     last = {m: list(found.values(label, m))[-1] for m in metrics if any(True for _ in found.values(label, m))}
     values = {
-        m: {"text": shown(v.mean, m), "seeds": v.seeds, "span": f"{shown(v.low, m)} to {shown(v.high, m)}"} for m, (_, v) in last.items()
+        m: {"text": format_metric(v.mean, m), "seeds": v.seeds, "span": f"{format_metric(v.low, m)} to {format_metric(v.high, m)}"}
+        for m, (_, v) in last.items()
     }
     at = max((done for done, _ in last.values()), default=0)
     return {
@@ -417,11 +418,11 @@ def _method(found: Found, label: str, metrics: list[str], *, over: bool) -> dict
     }
 
 
-def _line(found: Found, label: str, metric: str) -> list[dict[str, Any]]:
+def _line(found: LiveRun, label: str, metric: str) -> list[dict[str, Any]]:
     return [
         {
             "method": label, "round": done, "mean": v.mean, "low": v.low, "high": v.high,
-            "span": f"{shown(v.low, metric)} to {shown(v.high, metric)}" if v.seeds > 1 else "one",
+            "span": f"{format_metric(v.low, metric)} to {format_metric(v.high, metric)}" if v.seeds > 1 else "one",
         }
         for done, v in found.values(label, metric)
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from evenly.experiment.observe import Log, Point, complain
+from evenly.experiment.observe import Log, Point, warn
 from evenly.notation import unknown
 
 PATIENCE = 60.0  # seconds in which a logger must get something done, once nothing more is to come
@@ -54,7 +54,7 @@ class _Worker:
             self._thread.join(PATIENCE)
         if self._thread.is_alive():
             self._failed = True
-            complain(f"Logging to {self._name} does not answer; {self._points.qsize()} points were not logged. The results are whole.")
+            warn(f"Logging to {self._name} does not answer; {self._points.qsize()} points were not logged. The results are whole.")
 
     def _work(self) -> None:
         try:
@@ -64,7 +64,7 @@ class _Worker:
             self._backend.close(finished=point)
         except Exception as error:  # a server that is gone, a disk that is full: training goes on
             self._failed = True
-            complain(f"Logging to {self._name} stopped ({type(error).__name__}: {_first_line(error)}). Training goes on.")
+            warn(f"Logging to {self._name} stopped ({type(error).__name__}: {_first_line(error)}). Training goes on.")
 
 
 @contextmanager

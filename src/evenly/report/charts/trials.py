@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 
-from evenly.experiment.tuning import Tried, Tuning, judged_by
+from evenly.experiment.tuning import Trial, Tuning, front_metrics
 from evenly.experiment.tuning_space import Choices, Range
 from evenly.metrics import EVERY_METRIC
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
@@ -25,7 +25,7 @@ class TuningView(NamedTuple):
     low: np.ndarray  # [2]
     high: np.ndarray
 
-    def holds(self, tried: Tried) -> bool:
+    def holds(self, tried: Trial) -> bool:
         at = np.array([tried.means[self.x], tried.means[self.y]])
         return bool(((self.low <= at) & (at <= self.high)).all())
 
@@ -33,7 +33,7 @@ class TuningView(NamedTuple):
 def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
     """What is drawn against what. A single objective stands over what is kept; of many, all stand over the first."""
     plan = tuning.plan
-    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    aims = front_metrics(plan.objectives, plan.keep, plan.within)
     if len(plan.objectives) == 1:
         aims = aims[::-1]
     if len(aims) <= 3:
@@ -41,7 +41,7 @@ def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
     return [(aims[0], y) for y in aims[1:]]
 
 
-def candidates(tuning: Tuning) -> list[Tried]:
+def candidates(tuning: Tuning) -> list[Trial]:
     """The baseline and the trials that can be chosen: within the margin or, without one, on the front. With hardly any of them
     a chart would be empty, so all trials are shown, and how far they lie from the margin."""
     choice, every = tuning.choice, every_method(tuning)
@@ -70,7 +70,7 @@ def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
     kinds, (x, y) = kinds_of(tuning), axes_of(view)
     every = every_method(tuning)
     rows = [_row(tuning, tried, view) for tried in every.values() if view.holds(tried)]
-    two = len(judged_by(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)) == 2
+    two = len(front_metrics(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)) == 2
     base = alt.Chart(values(rows)).encode(color=colour_of(kinds))
     layers = [
         *([_line(rows, x, y)] if two else []),
@@ -136,15 +136,15 @@ def _margin(tuning: Tuning, view: TuningView) -> list[alt.Chart]:
 
 def tooltip_of(tuning: Tuning) -> list[alt.Tooltip]:
     plan = tuning.plan
-    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    aims = front_metrics(plan.objectives, plan.keep, plan.within)
     words = [alt.Tooltip("label:N", title="Method"), alt.Tooltip("method:N", title="It is"), alt.Tooltip("front:N", title="On the front")]
     return [*words, *(alt.Tooltip(f"aim{i}:N", title=EVERY_METRIC[name].title) for i, name in enumerate(aims))]
 
 
-def trial_row(tuning: Tuning, tried: Tried) -> dict[str, Any]:
+def trial_row(tuning: Tuning, tried: Trial) -> dict[str, Any]:
     """What pointing at a trial shows."""
     plan = tuning.plan
-    aims = judged_by(plan.objectives, plan.keep, plan.within)
+    aims = front_metrics(plan.objectives, plan.keep, plan.within)
     return {
         "method": kind_of(tuning, tried),
         "label": tried.label,
@@ -153,10 +153,10 @@ def trial_row(tuning: Tuning, tried: Tried) -> dict[str, Any]:
     }
 
 
-def _row(tuning: Tuning, tried: Tried, view: TuningView) -> dict[str, Any]:
+def _row(tuning: Tuning, tried: Trial, view: TuningView) -> dict[str, Any]:
     row = trial_row(tuning, tried)
     for axis, name in (("x", view.x), ("y", view.y)):
-        seeds = [value for value in tried.seen[name] if np.isfinite(value)]
+        seeds = [value for value in tried.values[name] if np.isfinite(value)]
         row |= {axis: tried.means[name], f"{axis}_low": min(seeds), f"{axis}_high": max(seeds)}
     return row
 
@@ -166,7 +166,7 @@ def _row(tuning: Tuning, tried: Tried, view: TuningView) -> dict[str, Any]:
 
 def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
     """How the aim changes with the setting, whatever the others are."""
-    kinds, search = kinds_of(tuning), tuning.plan.space.searched[setting]
+    kinds, search = kinds_of(tuning), tuning.plan.space.dimensions[setting]
     low, high = _reach(tuning, aim)
     shown = [tried for tried in tuning.trials if low <= tried.means[aim] <= high]
     rows = [{**trial_row(tuning, tried), "setting": _place(search, tried.settings[setting]), "aim": tried.means[aim]} for tried in shown]
