@@ -166,7 +166,7 @@ def test_resume_refuses_a_plugin_that_changed_or_is_gone(begun: Path, own: Path,
     own.rename("moved.py")
     assert "There is no plugin file 'own.py'. The plan needs it; pass the same file with --plugin" in sentence(call("resume", str(begun)))
     own.write_text(REGISTERED + "# another line\n")
-    assert "The plugin 'own.py' has changed since these results were begun. Put it back" in sentence(call("resume", str(begun)))
+    assert "The plugin 'own.py' has changed since these results were started. Restore it" in sentence(call("resume", str(begun)))
     assert "urgent" not in METHODS
     assert call("resume", str(begun), "--plugin", "moved.py").exit_code == 0
 
@@ -175,7 +175,7 @@ def test_resume_refuses_a_plugin_that_changed_or_is_gone(begun: Path, own: Path,
 def test_whoever_reads_results_runs_no_code_that_their_folder_names(command: tuple[str, ...], begun: Path, monkeypatch: pytest.MonkeyPatch):
     words = [command[0], *(str(begun) for _ in command)]
     text = sentence(call(*words))
-    assert "were made with the plugin 'own.py'. Load the same file with `--plugin own.py`; evenly runs no code" in text
+    assert "were computed with the plugin 'own.py'. Load the same file with `--plugin own.py`; evenly does not run code" in text
     assert "urgent" not in METHODS
 
     def opened(*_: Any) -> None:
@@ -240,10 +240,22 @@ def test_a_worker_of_a_cluster_is_sent_the_files(plan: Plan, own: Path, monkeypa
             "import evenly\nevenly.register(3)\n",
             "Line 2: TypeError: evenly.register needs a Method (evenly.algorithms),",
         ),
-        ("bad.py", "x = 1\n", "The plugin 'bad.py' registers nothing. Call evenly.register(...) in it"),
-        ("bad.py", REGISTERED.replace('"urgent"', '"fedprox"'), "There is already a method 'fedprox', which is part of evenly."),
-        ("bad.py", REGISTERED.replace('"urgent"', '"uniform"'), "There is already a method 'uniform', which is part of evenly."),
-        ("bad.py", REGISTERED.replace('"weather"', '"adult"'), "There is already a data set 'adult', which is part of evenly."),
+        ("bad.py", "x = 1\n", "The plugin 'bad.py' registers nothing. It must call evenly.register(...)"),
+        (
+            "bad.py",
+            REGISTERED.replace('"urgent"', '"fedprox"'),
+            "There is already a method 'fedprox'. It is part of evenly",
+        ),
+        (
+            "bad.py",
+            REGISTERED.replace('"urgent"', '"uniform"'),
+            "There is already a method 'uniform'. It is part of evenly",
+        ),
+        (
+            "bad.py",
+            REGISTERED.replace('"weather"', '"adult"'),
+            "There is already a data set 'adult'. It is part of evenly",
+        ),
         ("bad.py", REGISTERED.replace(', "clients")', ")"), "Metric 'below_half': rests_on must say what the value is computed from"),
         ("bad.py", REGISTERED + "1 / 0\n", "ZeroDivisionError: division by zero."),
         ("bad.txt", REGISTERED, "A plugin must be a Python file whose name ends with .py, got 'bad.txt'."),
@@ -297,7 +309,7 @@ def test_an_installed_package_is_found_from_python(installed: Path):
 def test_an_installed_package_that_fails_is_named(installed: Path, point: str, said: str):
     installed.write_text(f"[evenly.datasets]\nw = evenly_weather:CARD\n[evenly.methods]\n{point}\n")
     text = sentence(call("list"))
-    assert "The installed package evenly-weather offers " in text
+    assert "The installed package evenly-weather provides " in text
     assert said in text
     assert "Correct or uninstall the package." in text
     assert "weather" not in DATASETS
@@ -307,10 +319,10 @@ def test_a_name_belongs_to_whoever_came_first():
     mine = dataclasses.replace(METHODS["fedavg"], name="mine")
     evenly.register(mine)
     evenly.register(mine)
-    with pytest.raises(ValueError, match="already a method 'mine', which is registered before: pass replace=True"):
+    with pytest.raises(ValueError, match=r"already a method 'mine'\. Pass replace=True"):
         evenly.register(dataclasses.replace(mine, title="Other"))
     evenly.register(dataclasses.replace(mine, title="Other"), replace=True)
     assert METHODS["mine"].title == "Other"
-    with pytest.raises(ValueError, match="already a method 'fedavg', which is part of evenly"):
+    with pytest.raises(ValueError, match=r"already a method 'fedavg'\. It is part of evenly"):
         evenly.register(dataclasses.replace(mine, name="fedavg"), replace=True)
     assert METHODS["fedavg"].title == "FedAvg"

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 
 import evenly
+import evenly.types
 from evenly.algorithms import METHODS
 from evenly.algorithms.fedavg import METHOD
 from evenly.cli.terminal_tables import methods_table, reveals
@@ -28,7 +30,13 @@ PACKAGES = ["evenly", *(f"evenly.{module.name}" for module in pkgutil.iter_modul
 WITH_EXAMPLES = [
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
     for path in sorted(SOURCE.rglob("*.py"))
-    if ">>> " in path.read_text() and path.parent.name not in ("metrics", "evenly") and path.name != "__init__.py"
+    if ">>> " in path.read_text() and path.parent.name != "metrics" and path.name != "__init__.py"
+]
+PUBLIC = [("evenly", name) for name in ("algorithm", "from_trace", "load", "register", "save", "variants")] + [
+    (package.__name__, name)
+    for package in (evenly.types, evenly.models, evenly.parts)
+    for name in package.__all__
+    if getattr(getattr(package, name), "__module__", "").startswith("evenly.")
 ]
 
 
@@ -42,11 +50,23 @@ def test_code_in_the_docstring_of_a_package_is_an_example_that_holds(name: str):
     assert doctest.testmod(module).failed == 0
 
 
-@pytest.mark.parametrize("name", ["evenly.registry", *WITH_EXAMPLES])
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_of_modules_hold(name: str):
-    found = doctest.testmod(importlib.import_module(name))
+    found = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert found.attempted > 0
     assert found.failed == 0
+
+
+@pytest.mark.parametrize("module, name", PUBLIC)
+def test_public_names_document_their_parameters(module: str, name: str):
+    public = getattr(importlib.import_module(module), name)
+    text = inspect.getdoc(public) or ""
+    assert text.endswith((".", "]", ")", "'")) or ">>> " in text, "a docstring of whole sentences"
+    if inspect.isfunction(public):
+        takes = [each for each in inspect.signature(public).parameters if each != "self"]
+        assert not takes or all(f"    {each}:" in text.replace("**", "") for each in takes), "Args names every parameter"
+        returns = inspect.signature(public).return_annotation not in (None, "None")
+        assert not returns or "Returns:" in text
 
 
 @pytest.mark.parametrize("name", evenly.__all__)
@@ -136,10 +156,10 @@ NEEDS = r"The first argument must be a task: a model with init, losses, penalty,
         (
             {"task": lambda: Softmax},
             TypeError,
-            NEEDS + r"the class Softmax\. Make one of it, with the sizes of your data: .*",
+            NEEDS + r"the class Softmax\. Create one with the sizes of your data: .*",
         ),
         ({"task": Network}, TypeError, NEEDS + r"Network\. Wrap it: evenly\.models\.from_equinox\(lambda key: .*"),
-        ({"task": lambda: Softmax(features=7, classes=3)}, ValueError, r"Softmax expects 7 features, but rows of .* have 5\. Give .*"),
+        ({"task": lambda: Softmax(features=7, classes=3)}, ValueError, r"Softmax expects 7 features, but rows of .* have 5\. Pass .*"),
         (
             {"federation": lambda: FRAME},
             TypeError,

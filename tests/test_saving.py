@@ -111,9 +111,9 @@ def test_what_cannot_be_predicted_is_refused(from_table: Model):
         from_table.predict(np.ones((2, 4)))
     with pytest.raises(ValueError, match="row 0"):
         from_table.predict(np.full((1, 5), np.nan))
-    with pytest.raises(TypeError, match=r"trained on arrays, so give an array of shape \[n, 5\], not a table"):
+    with pytest.raises(TypeError, match=r"trained on arrays, so rows must be an array of shape \[n, 5\], not a table"):
         arranged("softmax").predict(table())
-    with pytest.raises(TypeError, match="LinearSVM gives no probabilities"):
+    with pytest.raises(TypeError, match="LinearSVM has no probabilities"):
         arranged("svm").probabilities(np.ones((1, 5)))
 
 
@@ -179,7 +179,7 @@ def test_a_newer_format_is_refused(tmp_path: Path):
 
 def test_an_unknown_task_or_half_a_header_is_refused(tmp_path: Path):
     save(arranged("mlp"), tmp_path / "m.npz")
-    with pytest.raises(ValueError, match="holds a 'forest' model, which this evenly does not know; it knows softmax"):
+    with pytest.raises(ValueError, match=r"holds a 'forest' model, which this version of evenly does not have\. It has softmax"):
         load(rewritten(tmp_path / "m.npz", task={"name": "forest", "settings": {}}))
     with pytest.raises(ValueError, match="labels is missing"):
         load(rewritten(tmp_path / "m.npz", labels=...))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from evenly.types import Seeds as Seeds
     from evenly.types import Trace as Trace
 
-# Names are imported when first used: the command line must set XLA's flags before JAX is imported, and --help be quick.
+# Names are imported on first use: the command line must set XLA's flags before JAX is imported, and --help must be fast.
 _HOME = {
     "Algorithm": "evenly.types", "Federation": "evenly.data.federation", "Model": "evenly.saving", "Seeds": "evenly.types",
     "Trace": "evenly.types", "algorithm": "evenly.algorithms", "audit": "evenly.auditing", "companions": "evenly.simulate",
@@ -47,7 +47,7 @@ _HOME = {
     "save": "evenly.saving", "synthetic": "evenly.datasets", "train": "evenly.simulate.train", "tune": "evenly.report.tuning_page",
     "variants": "evenly.algorithms",
 }  # fmt: skip
-_READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")  # what installed plugins add must be there by then
+_READ_REGISTRIES = ("algorithm", "audit", "final_metrics", "train", "tune", "variants")  # these load installed plugins first
 _MODULES = ("algorithms", "data", "datasets", "metrics", "models", "parts", "simulate")
 
 __all__ = [*_MODULES, *_HOME]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,7 +1,7 @@
-"""What users add to evenly: methods, metrics and data sets of their own, all with `evenly.register`. Experimental.
+"""Plugins: methods, metrics and data sets that users add with `evenly.register`. Experimental.
 
 A plugin is a Python file that calls `evenly.register`. The command line loads it with `--plugin FILE.py`, an experiment file with
-`plugins = [...]`. A plan keeps its path and hash, so that whoever continues the plan loads the same file. Installed packages offer
+`plugins = [...]`. A plan stores the path and hash of the file, so that a resumed plan uses the same code. Installed packages provide
 plugins as entry points of the groups `evenly.methods`, `evenly.metrics` and `evenly.datasets`.
 """
 
@@ -27,13 +27,27 @@ ENTRY_POINTS: dict[str, type[Any]] = {"evenly.methods": Method, "evenly.metrics"
 Record = dict[str, str]  # of a plugin file in a plan: "path" and "sha256"
 
 _loaded: dict[str, ModuleType] = {}  # by hash
-_installed: list[str] = []  # entry points that are loaded, or are being loaded, in one entry; empty: nobody has looked yet
+_installed: list[str] = []  # not empty once entry points are loaded, or are being loaded
 
 
 def register(thing: Method | Metric | DatasetCard, *, replace: bool = False) -> None:
-    """Add a method, a metric or a data set of your own, so that notation, command line, tables and reports know it. Experimental.
+    """Add a method, a metric or a data set of your own. Notation, command line, tables and reports then accept its name. Experimental.
 
-    Its name must be free. `replace=True` replaces what you registered under that name before, for example in a notebook.
+    Args:
+        thing: What to add: a `Method`, a `Metric` or a `DatasetCard`.
+        replace: Whether to replace what you registered under this name before, for example in a notebook.
+
+    Raises:
+        TypeError: If `thing` is of another type.
+        ValueError: If the name is taken or not legal.
+
+    Example:
+        >>> import dataclasses, evenly
+        >>> from evenly.algorithms import METHODS
+        >>> evenly.register(dataclasses.replace(METHODS["fedavg"], name="my-fedavg"), replace=True)
+        >>> evenly.algorithm("my-fedavg(learning_rate=0.5)").label
+        'my-fedavg(learning_rate=0.5)'
+        >>> del METHODS["my-fedavg"]
     """
     if isinstance(thing, Method):
         register_method(thing, replace=replace)
@@ -49,18 +63,21 @@ def register(thing: Method | Metric | DatasetCard, *, replace: bool = False) -> 
 
 
 def load_files(paths: Iterable[str | Path]) -> tuple[Record, ...]:
-    """Load plugin files, each once, and return what a plan keeps of them."""
-    found: dict[str, Record] = {}
+    """Load plugin files, each once, and return their records for a plan."""
+    records: dict[str, Record] = {}
     for path in map(Path, paths):
         source = _read(path)
         digest = hashlib.sha256(source).hexdigest()
         _load(str(path), source, digest)
-        found.setdefault(digest, {"path": str(path), "sha256": digest})
-    return tuple(found.values())
+        records.setdefault(digest, {"path": str(path), "sha256": digest})
+    return tuple(records.values())
 
 
 def load_planned(records: Iterable[Record], sources: Mapping[str, bytes] | None = None) -> None:
-    """Load what is installed, and a plan's plugin files as they were when it was made. `sources` has files that are not here, by hash."""
+    """Load installed plugins and the plugin files of a plan, which must not have changed since.
+
+    `sources` holds the files by hash, where they are not on this machine.
+    """
     load_installed()
     for record in records:
         path, digest = record["path"], record["sha256"]
@@ -68,28 +85,28 @@ def load_planned(records: Iterable[Record], sources: Mapping[str, bytes] | None 
             continue
         source = sources[digest] if sources is not None else _read(Path(path), f". The plan needs it; {AGAIN}")
         if hashlib.sha256(source).hexdigest() != digest:
-            raise ValueError(f"The plugin {path!r} has changed since these results were begun. Put it back, or {AGAIN}")
+            raise ValueError(f"The plugin {path!r} has changed since these results were started. Restore it, or {AGAIN}")
         _load(path, source, digest)
 
 
 def sources_of(records: Iterable[Record]) -> dict[str, bytes]:
-    """The plugin files of a plan by hash, for machines that do not have them."""
+    """Contents of a plan's plugin files by hash, for machines that do not have the files."""
     return {record["sha256"]: _read(Path(record["path"])) for record in records}
 
 
 def refuse_unloaded(records: Iterable[Record], folder: Path) -> None:
-    """Raise if results need plugins that nobody loaded. Whoever only looks at results must not run code that their folder names."""
+    """Raise if results need plugins that are not loaded. Reading results never runs code only because their folder names it."""
     absent = [record["path"] for record in records if record["sha256"] not in _loaded]
     if absent:
         named = " ".join(f"--plugin {path}" for path in absent)
         raise ValueError(
-            f"The results in {str(folder)!r} were made with the plugin {absent[0]!r}. Load the same file with `{named}`; evenly runs no "
-            "code only because a folder of results names it."
+            f"The results in {str(folder)!r} were computed with the plugin {absent[0]!r}. Load the same file with `{named}`; evenly does "
+            "not run code only because a folder of results names it."
         )
 
 
 def load_installed() -> None:
-    """Register what installed packages offer as entry points; the first call does it."""
+    """Register the entry points of installed packages. Only the first call has an effect."""
     if _installed:
         return
     _installed.append("")
@@ -103,19 +120,18 @@ def load_installed() -> None:
         raise
 
 
-AGAIN = "pass the same file with --plugin, or begin anew elsewhere."
+AGAIN = "pass the same file with --plugin, or choose another folder."
 
 
 def _register_point(point: EntryPoint, kind: type[Any]) -> None:
-    where = f"The installed package {point.dist.name if point.dist else '?'} offers {point.name!r} = {point.value!r} ({point.group})"
+    where = f"The installed package {point.dist.name if point.dist else '?'} provides {point.name!r} = {point.value!r} ({point.group})"
     try:
         thing = point.load()
         if not isinstance(thing, kind):
             raise TypeError(f"it must be a {kind.__name__}, got {type(thing).__name__}")
         register(thing)
     except Exception as error:
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"{where}, which cannot be used: {said.rstrip('.')}. Correct or uninstall the package.") from error
+        raise ValueError(f"{where}, which cannot be used: {_reason(error)}. Correct or uninstall the package.") from error
 
 
 def _read(path: Path, hint: str = ".") -> bytes:
@@ -127,11 +143,11 @@ def _read(path: Path, hint: str = ".") -> bytes:
 
 
 def _load(path: str, source: bytes, digest: str) -> None:
-    """Run a plugin's source; if it fails, nothing of it stays registered."""
+    """Run the source of a plugin; if it fails, nothing that it registered remains."""
     if digest in _loaded:
         return
     name = f"evenly_plugin_{Path(path).stem}_{digest[:8]}"
-    module = sys.modules[name] = ModuleType(name)  # records look their module up while they are made
+    module = sys.modules[name] = ModuleType(name)  # dataclasses look up their module
     module.__file__ = path
     try:
         with all_or_nothing() as names:
@@ -141,14 +157,17 @@ def _load(path: str, source: bytes, digest: str) -> None:
         raise ValueError(_sentence(path, error)) from error
     if not names:
         del sys.modules[name]
-        raise ValueError(f"The plugin {path!r} registers nothing. Call evenly.register(...) in it with a method, a metric or a data set.")
+        raise ValueError(f"The plugin {path!r} registers nothing. It must call evenly.register(...) with a method, a metric or a data set.")
     _loaded[digest] = module
 
 
 def _sentence(path: str, error: BaseException) -> str:
-    """Where a plugin failed, and why."""
+    """The error for a plugin that failed: the line and the reason."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return f"The plugin {path!r} cannot be loaded. Line {error.lineno}: SyntaxError: {error.msg}."
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    return f"The plugin {path!r} cannot be loaded. {f'Line {lines[-1]}: ' if lines else ''}{said.rstrip('.')}."
+    return f"The plugin {path!r} cannot be loaded. {f'Line {lines[-1]}: ' if lines else ''}{_reason(error)}."
+
+
+def _reason(error: BaseException) -> str:
+    return (str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}").rstrip(".")

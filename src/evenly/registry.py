@@ -1,6 +1,6 @@
-"""Registries: dictionaries from a name to what it stands for. Users add methods, metrics and data sets of their own to them.
+"""Registries: dictionaries of methods, metrics and data sets by name, to which users can add their own.
 
-`evenly.register` is the one way to do so; each registry's own `register` checks what is particular to it and comes here.
+`evenly.register` is the public function. It calls the `register` of the registry, which checks the object and calls `add`.
 """
 
 import re
@@ -12,7 +12,7 @@ NAME = re.compile(r"[A-Za-z][\w-]*")
 
 
 class Named(Protocol):
-    """What a registry holds: it knows its own name."""
+    """An entry of a registry: anything with a name."""
 
     @property
     def name(self) -> str: ...
@@ -20,48 +20,48 @@ class Named(Protocol):
 
 T = TypeVar("T", bound=Named)
 
-_own: set[tuple[str, str]] = set()  # kind and name of what users added
-_journal: list[tuple[str, MutableMapping[str, Any], str]] = []  # what was asked to be added, in order
+_own: set[tuple[str, str]] = set()  # kind and name of the entries that users added
+_journal: list[tuple[str, MutableMapping[str, Any], str]] = []  # every call of `add`, in order
 
 
 def add(kind: str, registry: MutableMapping[str, T], thing: T, *, taken: Mapping[str, Any] | None = None, replace: bool = False) -> None:
-    """Put something into a registry under its own name, which must be free there and among those `taken`.
+    """Add an entry to a registry under its name, which must be free there, or in `taken` if that is given.
 
-    The very same object may come twice. With `replace`, what a user added before is replaced; what is part of evenly never is.
+    Adding the same object twice has no effect. `replace` replaces an entry that a user added before, never a part of evenly.
 
     >>> from types import SimpleNamespace
     >>> add("method", {}, SimpleNamespace(name="2fast"))
     Traceback (most recent call last):
-    ValueError: The name of a method must begin with a letter and have only letters, digits, - and _, got '2fast'.
+    ValueError: The name of a method must begin with a letter and contain only letters, digits, - and _, got '2fast'.
     """
     name = thing.name
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ValueError(f"The name of a {kind} must begin with a letter and have only letters, digits, - and _, got {name!r}.")
+        raise ValueError(f"The name of a {kind} must begin with a letter and contain only letters, digits, - and _, got {name!r}.")
     _journal.append((kind, registry, name))
     present = (taken if taken is not None else registry).get(name)
     if present is thing:
         return
     if present is not None and not (replace and is_own(kind, name)):
-        why = "registered before: pass replace=True to replace it" if is_own(kind, name) else "part of evenly"
-        raise ValueError(f"There is already a {kind} {name!r}, which is {why}. Otherwise choose another name.")
+        remedy = "Pass replace=True to replace it, or" if is_own(kind, name) else "It is part of evenly:"
+        raise ValueError(f"There is already a {kind} {name!r}. {remedy} choose another name.")
     registry[name] = thing
     _own.add((kind, name))
 
 
 def is_own(kind: str, name: str) -> bool:
-    """Whether a user added it."""
+    """Whether a user added this entry."""
     return (kind, name) in _own
 
 
 def forget(kind: str, registry: MutableMapping[str, Any], name: str) -> None:
-    """Take away what a user added, where it is in this registry."""
+    """Remove an entry that a user added."""
     if is_own(kind, name) and registry.pop(name, None) is not None:
         _own.discard((kind, name))
 
 
 @contextmanager
 def all_or_nothing() -> Iterator[list[str]]:
-    """What is added inside is taken away again if the block fails. Filled at the end: the names that were registered."""
+    """Remove everything that was added in the block if the block fails. The list is filled with the names when the block ends."""
     start, before = len(_journal), set(_own)
     names: list[str] = []
     try:

@@ -145,54 +145,113 @@ HEADER = {
 }  # fmt: skip
 STORED = {"name": str, "settings": dict[str, Any]}  # of a task
 LEAF = {"path": str, "shape": list[int], "dtype": str}
-MOST_TOLD = 200  # characters of what is wrong with a file
-REPEATED = ("layers", "blocks")  # settings that say how often something is repeated: each time adds parameters
+REPEATED = ("layers", "blocks")  # settings that count repeated layers, each of which has parameters
 COLUMNS = {"numeric": Numeric, "categorical": Categorical}
 
 
 @record
 class Model:
-    """A trained model with what it takes to use it: how rows become numbers, and what its classes are called."""
+    """A trained model, the encoding of its features and the names of its classes. `from_trace` and `load` return models.
+
+    Args:
+        task: Model and loss.
+        params: Trained parameters of the task.
+        labels: Names of the classes, by class number.
+        shape: Shape of one example.
+        dtype: Type of the features.
+        encoder: Encoding of a table's columns as features; None if the model was trained on arrays.
+
+    Example:
+        >>> from evenly.models import Logistic
+        >>> params = {"w": np.array([1.0, -1.0], np.float32), "b": np.zeros((), np.float32)}
+        >>> model = Model(task=Logistic(features=2), params=params, labels=("no", "yes"), shape=(2,))
+        >>> model.predict([[3.0, 1.0], [1.0, 3.0]]).tolist()
+        ['yes', 'no']
+    """
 
     task: Task = static()
     params: Tree
     labels: tuple[str, ...] = static()
-    shape: tuple[int, ...] = static()  # of one example
-    dtype: str = static(default="float32")  # of the features
-    encoder: Encoder | None = static(default=None)  # None: trained on arrays
+    shape: tuple[int, ...] = static()
+    dtype: str = static(default="float32")
+    encoder: Encoder | None = static(default=None)
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features; empty where the model was trained on arrays."""
+        """Names of the features; empty if the model was trained on arrays."""
         return () if self.encoder is None else self.encoder.features
 
     def predict(self, rows: Any) -> np.ndarray:
-        """The label of each row of a table (encoded as in training) or of an array of features. [n]"""
+        """Predict the label of each row.
+
+        Args:
+            rows: A table, which is encoded as in training, or an array of features [n, ...].
+
+        Returns:
+            Labels, text [n].
+
+        Raises:
+            TypeError: If `rows` is a table and the model was trained on arrays.
+            ValueError: If columns are missing, or rows have another shape or type than in training.
+        """
         outcome = self.task.predict(self.params, self._examples(rows))
         return np.array(self.labels)[np.asarray(outcome)]
 
     def probabilities(self, rows: Any) -> np.ndarray:
-        """How likely each label is, in the order of `labels`. [n, classes]"""
+        """Predict the probability of each label.
+
+        Args:
+            rows: As for `predict`.
+
+        Returns:
+            Probabilities [n, classes], in the order of `labels`.
+
+        Raises:
+            TypeError: If the task has no probabilities, as a support vector machine; otherwise as `predict`.
+            ValueError: As `predict`.
+        """
         if not isinstance(self.task, Probabilistic):
-            raise TypeError(f"{type(self.task).__name__} gives no probabilities, only labels; use predict, or train a softmax or logistic.")
+            raise TypeError(f"{type(self.task).__name__} has no probabilities, only labels. Use predict, or train a softmax or logistic.")
         return np.asarray(self.task.probabilities(self.params, self._examples(rows)))
 
     def _examples(self, rows: Any) -> Any:
         if getattr(rows, "columns", None) is not None:
             if self.encoder is None:
-                raise TypeError(f"This model was trained on arrays, so give an array of shape [n, {_shown(self.shape)}], not a table.")
+                raise TypeError(
+                    f"This model was trained on arrays, so rows must be an array of shape [n, {_shown(self.shape)}], not a table."
+                )
             return jax.numpy.asarray(self.encoder.encode(rows))
         x = as_features(rows)
         if x.shape[1:] != self.shape:
             raise ValueError(f"Rows must have shape [n, {_shown(self.shape)}], as in training; got {list(x.shape)}.")
-        kept = x.astype(self.dtype)
-        if not np.array_equal(kept, x):
+        converted = x.astype(self.dtype)
+        if not np.array_equal(converted, x):
             raise ValueError(f"Features must be {self.dtype}, as in training; got {x.dtype} with values that {self.dtype} cannot hold.")
-        return jax.numpy.asarray(kept)
+        return jax.numpy.asarray(converted)
 
 
 def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
-    """The model that a run ended with; where edges were ranked, the network that keeps the best of them."""
+    """The final model of a run, ready for predictions and for `save`.
+
+    Args:
+        trace: Result of a run, as `evenly.train` returns it.
+        task: Task that was trained. For methods that rank edges, `Algorithm.task` gives it, and the model keeps the best edges.
+        federation: Data that the run was trained on. They determine labels, shapes and the encoding of tables.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If task and federation do not fit, or the trace holds the parameters of another task.
+
+    Example:
+        >>> import evenly
+        >>> federation = evenly.synthetic(clients=20)
+        >>> task = evenly.models.Softmax(features=60, classes=10)
+        >>> (trace,) = evenly.train(task, federation, "fedavg", rounds=1)
+        >>> evenly.from_trace(trace, task, federation).predict(federation.x[:4]).shape
+        (4,)
+    """
     check_task(task, federation)
     _check_leaves(_described(trace.model), _described(skeleton(task)), "The trace", type(task).__name__)
     ranked = isinstance(task, Supernetwork)
@@ -207,7 +266,7 @@ def from_trace(trace: Trace, task: Task, federation: Federation) -> Model:
 
 
 def models_of(trace: Trace, task: Task, federation: Federation) -> list[Model]:
-    """The models that a run ended with: one, or as many as its clients are served."""
+    """The final models of a run: one, or several if the method trains several."""
     if not trace.choice.size:
         return [from_trace(trace, task, federation)]
     count = jax.tree.leaves(trace.model)[0].shape[0]
@@ -216,7 +275,24 @@ def models_of(trace: Trace, task: Task, federation: Federation) -> list[Model]:
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model to a file, whole or not at all."""
+    """Write a model to a file, atomically: the file is complete or unchanged.
+
+    Args:
+        model: Model to save.
+        path: File to write, usually named ``*.npz``. Missing folders are created.
+
+    Raises:
+        OSError: If the file cannot be written.
+
+    Example:
+        >>> import evenly, tempfile
+        >>> from evenly.models import Logistic
+        >>> params = {"w": np.ones(2, np.float32), "b": np.zeros((), np.float32)}
+        >>> path = f"{tempfile.mkdtemp()}/model.npz"
+        >>> evenly.save(Model(task=Logistic(features=2), params=params, labels=("no", "yes"), shape=(2,)), path)
+        >>> evenly.load(path).labels
+        ('no', 'yes')
+    """
     entries = {
         "task": _task_to_json(model.task),
         "labels": model.labels,
@@ -229,19 +305,31 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def load(path: str | Path, *, task: Task | None = None) -> Model:
-    """Read a model. `task` is needed where the model was the user's own: code is not stored."""
+    """Read a model that `save` wrote. Nothing in the file is executed.
+
+    Args:
+        path: File to read.
+        task: Task of the model. Required for models of your own, whose code is not stored; otherwise taken from the file.
+
+    Returns:
+        The model.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: If the file is damaged, has a newer format, or does not fit the task.
+    """
     path = Path(path)
     header, leaves = _read(path)
-    found = task or _task_from_json(path, header["task"], len(leaves))
+    task_used = task or _task_from_json(path, header["task"], len(leaves))
     try:
-        form = skeleton(found)
+        form = skeleton(task_used)
     except Exception as error:  # settings of the right kinds can still make no model
-        raise _damaged(path, f"its task cannot be made: {error}") from None
-    _check_leaves(header["leaves"], _described(form), f"The model in {path.name}", type(found).__name__)
+        raise _damaged(path, f"its task cannot be created: {error}") from None
+    _check_leaves(header["leaves"], _described(form), f"The model in {path.name}", type(task_used).__name__)
     columns = header["encoder"]
     try:
         model = Model(
-            task=found,
+            task=task_used,
             params=jax.tree.unflatten(jax.tree.structure(form), leaves),
             labels=tuple(header["labels"]),
             shape=tuple(header["shape"]),
@@ -250,13 +338,13 @@ def load(path: str | Path, *, task: Task | None = None) -> Model:
         )
         if task is None:
             _check_use(model)
-    except Exception as error:  # whatever a header of the right kinds can still make wrong
+    except Exception as error:  # entries of the right kinds can still contradict each other
         raise _damaged(path, f"{type(error).__name__}: {error}") from None
     return model
 
 
 def _check_use(model: Model) -> None:
-    """Refuse a model that could not predict: features and labels that its parameters do not fit."""
+    """Refuse a model whose features or labels do not fit its parameters."""
     classes = getattr(model.task, "classes", getattr(model.task, "symbols", 2))
     require(len(model.labels) == classes, f"it has {len(model.labels)} labels for {classes} classes")
     named = model.encoder is None or model.shape == (len(model.features),)
@@ -272,7 +360,7 @@ def _damaged(path: Path, why: str) -> ValueError:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     if not path.is_file():
-        raise FileNotFoundError(f"There is no model file {str(path)!r}. Give the path that evenly.save wrote.")
+        raise FileNotFoundError(f"There is no model file {str(path)!r}. Pass the path that evenly.save wrote.")
     try:
         return read_archive(path, _parsed, newest=FORMAT)
     except DamagedError as error:
@@ -286,12 +374,12 @@ def _parsed(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def _leaf(array: np.ndarray, described: dict[str, Any]) -> np.ndarray:
-    """A parameter as its header describes it. npz knows only NumPy's own types: bfloat16, say, comes back as plain bytes."""
+    """A parameter with the type that its header describes: npz files store types that NumPy lacks, such as bfloat16, as plain bytes."""
     require(LEAF.keys() == described.keys(), "a parameter is not described")
     check_kinds(described, LEAF)
-    found = array.view(jax.numpy.dtype(described["dtype"]))
-    require(list(found.shape) == described["shape"], f"a parameter has shape {list(found.shape)}, not {shortened(described['shape'])}")
-    return found
+    leaf = array.view(jax.numpy.dtype(described["dtype"]))
+    require(list(leaf.shape) == described["shape"], f"a parameter has shape {list(leaf.shape)}, not {shortened(described['shape'])}")
+    return leaf
 
 
 def _described(params: Tree) -> list[dict[str, Any]]:
@@ -299,10 +387,10 @@ def _described(params: Tree) -> list[dict[str, Any]]:
     return [{"path": jax.tree_util.keystr(at), "shape": list(leaf.shape), "dtype": str(leaf.dtype)} for at, leaf in leaves]
 
 
-def _check_leaves(found: list[dict[str, Any]], wanted: list[dict[str, Any]], what: str, task: str) -> None:
-    if found != wanted:
+def _check_leaves(leaves: list[dict[str, Any]], expected: list[dict[str, Any]], what: str, task: str) -> None:
+    if leaves != expected:
         raise ValueError(
-            f"{what} must have the parameters that {task} has ({_listed(wanted)}), but has {_listed(found)}. "
+            f"{what} must have the parameters that {task} has ({_listed(expected)}), but has {_listed(leaves)}. "
             "Use the task that it was trained with."
         )
 
@@ -329,7 +417,7 @@ def _task_to_json(task: Task) -> dict[str, Any] | None:
 
 def _task_from_json(path: Path, stored: dict[str, Any] | None, leaves: int) -> Task:
     if stored is None:
-        raise ValueError(f"{path.name} holds a model of your own, whose code is not stored. Give it again: load(path, task=...).")
+        raise ValueError(f"{path.name} holds a model of your own, whose code is not stored. Pass it again: load(path, task=...).")
     try:
         require(STORED.keys() == stored.keys(), "its task has no name or no settings")
         check_kinds(stored, STORED)
@@ -343,7 +431,7 @@ def _task_from_json(path: Path, stored: dict[str, Any] | None, leaves: int) -> T
     except (ValueError, TypeError, OverflowError) as error:
         raise _damaged(path, str(error)) from None
     raise ValueError(
-        f"{path.name} holds a {shortened(stored['name'])} model, which this evenly does not know; it knows {', '.join(TASKS)}."
+        f"{path.name} holds a {shortened(stored['name'])} model, which this version of evenly does not have. It has {', '.join(TASKS)}."
     )
 
 

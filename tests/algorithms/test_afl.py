@@ -230,7 +230,7 @@ def test_a_local_optimiser_goes_with_local_epochs_only():
         ("afl(form=fast)", r"form must be one of full, local, stochastic, per-domain, got 'fast'\."),
         ("afl(rate_lambda=-1)", r"rate_lambda must be at least 0, got -1\. Meaning: .*"),
         ("afl(served=best)", r"served must be 'mean' or 'last', got 'best'\."),
-        ("afl(epochs=3)", r"epochs has no use with these settings; leave it out\."),
+        ("afl(epochs=3)", r"epochs has no effect with these settings; leave it out\."),
     ],
 )
 def test_mistakes_are_refused(text: str, sentence: str):

@@ -90,7 +90,7 @@ def test_the_printed_line_leaves_no_room_for_an_optimiser_at_the_server():
     assert isinstance(algorithm("fedcvg-ratio(renormalise=false)").server, BlendingServer)
     assert algorithm("fedcvg-ratio").server is None
     assert algorithm("fedcvg-ratio+server-momentum").server.optimiser.kind == "momentum"  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
-    with pytest.raises(ValueError, match=r"^fedcvg-ratio: the server moves in its own way; leave the server's optimiser out\.$"):
+    with pytest.raises(ValueError, match=r"^fedcvg-ratio: the method has a server step of its own; leave the server's optimiser out\.$"):
         algorithm("fedcvg-ratio(renormalise=false)+server-momentum")
 
 

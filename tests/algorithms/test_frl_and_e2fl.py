@@ -245,8 +245,8 @@ def test_the_example_of_the_specification():
         ("e2fl(inference=guess)", r"e2fl: inference must be one of known, rank-clustering, .*, got 'guess'\."),
         ("e2fl(groups=-1)", r"e2fl: groups must be a whole number of at least 0, got -1\."),
         ("e2fl(restarts=0)", r"e2fl: restarts must be a whole number of at least 1, got 0\."),
-        ("frl+server-adam", r"frl: the server moves in its own way; leave the server's optimiser out\."),
-        ("e2fl+local-adam", r"e2fl: clients rank edges in their own way and have no local optimiser, got 'local-adam'\."),
+        ("frl+server-adam", r"frl: the method has a server step of its own; leave the server's optimiser out\."),
+        ("e2fl+local-adam", r"e2fl: clients rank edges and have no local optimiser, got 'local-adam'\."),
     ],
 )
 def test_settings_that_cannot_be(text: str, words: str):

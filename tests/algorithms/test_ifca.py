@@ -106,7 +106,7 @@ def test_settings_and_mistakes(tiny: Federation):
     assert (algorithm("ifca").rule.weights, algorithm("ifca+uniform").rule.weights) == ("equal", "size")  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ValueError, match=r"^ifca: groups must be a whole number of at least 0, got 1\.5\. Meaning: .*$"):
         algorithm("ifca(groups=1.5)")
-    with pytest.raises(ValueError, match=r"^ifca: the server moves in its own way; leave the server's optimiser out\.$"):
+    with pytest.raises(ValueError, match=r"^ifca: the method has a server step of its own; leave the server's optimiser out\.$"):
         algorithm("ifca+server-adam")
     task = Softmax(features=5, classes=3)
     with pytest.raises(ValueError, match=r"^ifca\(groups=7\): 7 groups need at least as many clients, but there are 6\.$"):

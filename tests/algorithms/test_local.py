@@ -55,5 +55,5 @@ def test_a_local_optimiser_and_mistakes():
     assert algorithm("local+local-momentum").work.optimiser == "momentum"  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(ValueError, match=r"^local: epochs must be a whole number of at least 1, got 0\. Meaning: .*$"):
         algorithm("local(epochs=0)")
-    with pytest.raises(ValueError, match=r"^local: the server moves in its own way; leave the server's optimiser out\.$"):
+    with pytest.raises(ValueError, match=r"^local: the method has a server step of its own; leave the server's optimiser out\.$"):
         algorithm("local+server-adam")

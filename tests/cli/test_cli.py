@@ -180,7 +180,7 @@ def test_a_saved_model_predicts_new_rows(table, tmp_path):
         (["--algorithms", "fedavg+unifrm"], "Did you mean 'uniform'"),
         (["--rounds", "0"], "rounds must be at least 1"),
         (["--seeds", "0"], "seeds must be at least 1"),
-        (["--model", "svm"], "needs a label with two classes, got 10"),
+        (["--model", "svm"], "requires a label with two classes, got 10"),
         (["--data", "syntetic"], "Did you mean 'synthetic'"),
         (["--data", "synthetic(kinds=iid)"], "Did you mean 'kind'"),
         (["--data", "nowhere.csv", "--client", "a", "--label", "b"], "There is no file 'nowhere.csv'"),

@@ -48,7 +48,7 @@ def wanted(function, rests_on: str = "clients", name: str = "mine", better: int 
 @pytest.mark.parametrize(
     "metric, sentence",
     [
-        (lambda: wanted(lambda a, n: 1, name="average"), "There is already a metric 'average', which is part of evenly. Otherwise choose"),
+        (lambda: wanted(lambda a, n: 1, name="average"), "There is already a metric 'average'. It is part of evenly: choose"),
         (lambda: wanted(lambda a, n: 1, name="my metric"), "The name of a metric must begin with a letter .*, got 'my metric'"),
         (lambda: wanted(lambda a, n: 1, better=2), "better must be 1 .higher., -1 .lower. or 0 .neither., got 2"),
         (lambda: wanted(lambda a: 1), "its function failed on an example: TypeError: .* See docs/add-a-metric.md"),
@@ -72,7 +72,7 @@ def test_a_metric_may_be_replaced_by_its_author(registries: None):
     register(first)
     register(first)
     assert METRICS["mine"] is first
-    with pytest.raises(ValueError, match="already a metric 'mine', which is registered before: pass replace=True"):
+    with pytest.raises(ValueError, match=r"already a metric 'mine'\. Pass replace=True"):
         register(second)
     register(second, replace=True)
     assert EVERY_METRIC["mine"] is GROUP_METRICS["mine"] is second

@@ -108,7 +108,7 @@ def test_it_says_how_a_batch_is_reduced(name: str):
 
 @pytest.mark.parametrize("name", ["logistic", "svm"])
 def test_binary_models_refuse_other_labels(name: str, tiny: Federation):
-    with pytest.raises(ValueError, match=rf"'{name}' needs a label with two classes, got 3\. Use 'softmax' or 'mlp'"):
+    with pytest.raises(ValueError, match=rf"'{name}' requires a label with two classes, got 3\. Use 'softmax' or 'mlp'"):
         MODELS[name](tiny)
 
 

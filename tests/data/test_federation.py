@@ -278,11 +278,11 @@ def test_clients_only_in_the_central_test_set_are_not_clients():
 
 def test_split_errors_say_what_is_wrong():
     frame = table().assign(part="train")
-    with pytest.raises(ValueError, match=r"Column 'part' must say train, valid, test or central; row 3 \(counting from 0\) says 'Train'"):
+    with pytest.raises(ValueError, match=r"Column 'part' must hold train, valid, test or central; row 3 \(counting from 0\) holds 'Train'"):
         federate(frame.assign(part=["train"] * 3 + ["Train"] * 57), split="part")
     with pytest.raises(ValueError, match=r"Column 'part' must be filled in every row; row 1"):
         federate(frame.assign(part=["train", None] * 30), split="part")
-    with pytest.raises(ValueError, match="some rows; all of them say central"):
+    with pytest.raises(ValueError, match="some rows; all of them hold central"):
         federate(frame.assign(part="central"), split="part")
     with pytest.raises(ValueError, match="Every client must have a row with split 'train'; client 'north' has none"):
         federate(frame.assign(part=np.where(frame["site"] == "north", "test", "train")), split="part")

@@ -145,14 +145,16 @@ def test_a_custom_linear_model_equals_softmax(tiny: Federation, task: Softmax):
     ("apply", "shape"), [(lambda p, x: (x @ p)[:, 0], r"\(3,\)"), (lambda p, x: (x @ p)[:, :1], r"\(3, 1\)"), (lambda p, x: p, r"\(5, 3\)")]
 )
 def test_own_models_must_give_scores_per_row(apply: Any, shape: str, tiny: Federation):
-    with pytest.raises(ValueError, match=rf"one row of at least two class scores per example, \[3, classes\] here; it gave shape {shape}"):
+    with pytest.raises(
+        ValueError, match=rf"one row of at least two class scores per example, here \[3, classes\]; it returned shape {shape}"
+    ):
         check_task(Custom(initialise=lambda key: jnp.zeros((5, 3)), apply=apply), tiny)
 
 
 def test_a_model_with_the_wrong_number_of_classes_is_refused(tiny: Federation):
     with pytest.raises(ValueError, match="Custom has 4 classes, but the data have 3 labels"):
         check_task(by_hand(4), tiny)
-    with pytest.raises(ValueError, match=r"^Softmax expects 6 features, but rows of .* have 5\. Give it features=5\.$"):
+    with pytest.raises(ValueError, match=r"^Softmax expects 6 features, but rows of .* have 5\. Pass features=5\.$"):
         check_task(Softmax(features=6, classes=3), tiny)
     with pytest.raises(ValueError, match=r"^Custom cannot be applied to rows of shape \[5\]: dot_general"):
         check_task(Custom(initialise=lambda key: jnp.zeros((6, 3)), apply=lambda p, x: x @ p), tiny)
@@ -185,9 +187,9 @@ class Regression:
 def test_what_is_not_a_task_is_refused(tiny: Federation):
     with pytest.raises(TypeError, match=r"A task must be a pytree, which NotATree is not\. Decorate"):
         check_task(NotATree(initialise=lambda key: (), apply=lambda p, x: x), tiny)
-    with pytest.raises(ValueError, match=r"Regression: predict must give one class number per row, but 3 rows gave float32\[3\]"):
+    with pytest.raises(ValueError, match=r"Regression: predict must return one class number per row, but 3 rows gave float32\[3\]"):
         check_task(Regression(), tiny)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="init must give arrays of floats only"):
+    with pytest.raises(TypeError, match="init must return arrays of floats only"):
         check_task(Custom(initialise=lambda key: jnp.zeros(3, int), apply=lambda p, x: x), tiny)
 
 

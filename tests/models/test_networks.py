@@ -167,7 +167,7 @@ def test_known_data_sets_bring_their_own_constants():
 def test_data_of_another_shape_are_refused(tiny: Federation):
     with pytest.raises(ValueError, match=r"Model 'lenet' needs images \[n, height, width, channels\], got rows of shape \[5\]"):
         NETWORKS["lenet"](tiny)
-    with pytest.raises(ValueError, match="Model 'char-lstm' needs rows of symbol numbers from 0 to 2"):
+    with pytest.raises(ValueError, match="Model 'char-lstm' requires rows of symbol numbers from 0 to 2"):
         NETWORKS["char-lstm"](tiny)
     with pytest.raises(ValueError, match="cnn: images must be at least 16 pixels high and wide, got 8 x 8"):
         NETWORKS["cnn"](federation("resnet"))

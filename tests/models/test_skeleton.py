@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from evenly.models import Softmax
-from evenly.models.task import remembered, skeleton
+from evenly.models.task import cache_per_task, skeleton
 
 
 class Mutable:
@@ -28,7 +28,7 @@ def test_it_has_the_shapes_of_the_first_model():
 
 def test_a_record_is_asked_once_for_each_question():
     asked = []
-    ask = remembered(lambda task, *rest: asked.append(rest) or len(asked))
+    ask = cache_per_task(lambda task, *rest: asked.append(rest) or len(asked))
     one, other = Softmax(features=3, classes=2), Softmax(features=3, classes=2)
     assert [ask(one, 1), ask(one, 2), ask(one, 1), ask(other, 1), ask(one, 2)] == [1, 2, 1, 3, 2]
 

@@ -1,4 +1,4 @@
-"""The registry of methods: one file each, one line each. `variants` turns the notation into algorithms that can be run.
+"""The registry of methods, and `variants`, which turns the notation of methods into algorithms. Each method has a module of its own.
 
 >>> from evenly.algorithms import variants
 >>> [variant.label for variant in variants("q-fedavg(q=[0, 1])+uniform(clients=10)")]
@@ -77,37 +77,67 @@ METHODS: dict[str, Method] = {
 
 
 class Variant(NamedTuple):
-    """One row of a comparison: a method with every setting fixed, and the runs it takes (one, unless it combines several)."""
+    """One row of a comparison: a method with every setting fixed."""
 
-    label: str
+    label: str  # notation
     method: Method
     settings: dict[str, Any]
-    members: tuple[Algorithm, ...]
+    members: tuple[Algorithm, ...]  # the algorithms to run: one, unless the method combines several runs
 
 
 def register(method: Method, *, replace: bool = False) -> None:
-    """Add a method of your own, so that notation, command line and report know it."""
+    """Add a method to the registry; `evenly.register` is the public function."""
     add("method", METHODS, method, taken={**METHODS, **SAMPLINGS, **PREPARES}, replace=replace)
 
 
 def algorithm(text: str, **common: Any) -> Algorithm:
-    """One algorithm from its notation; `common` fills in settings that the notation leaves open and the method has."""
+    """Build one algorithm from its notation.
+
+    Args:
+        text: Notation of a method without sweeps, such as ``"q-fedavg(q=1)+uniform(clients=10)"``.
+        **common: Settings that apply if the method has them and the notation does not name them, such as ``learning_rate=0.1``.
+
+    Returns:
+        The algorithm.
+
+    Raises:
+        TypeError: If `text` is not text.
+        ValueError: If the notation is wrong, or stands for several runs.
+
+    Example:
+        >>> import evenly
+        >>> evenly.algorithm("q-fedavg(q=1)", learning_rate=0.5).work.learning_rate
+        0.5
+    """
     if not isinstance(text, str):
         raise TypeError(f"A method is written as text, such as 'q-fedavg(q=1)', got {type(text).__name__}.")
-    found = [member for variant in variants(text, common) for member in variant.members]
-    if len(found) != 1:
+    members = [member for variant in variants(text, common) for member in variant.members]
+    if len(members) != 1:
         raise ValueError(
-            f"{text!r} stands for {len(found)} runs, but one is needed. evenly.variants({text!r}) has one entry for each, and "
+            f"{text!r} stands for {len(members)} runs, but one is needed. evenly.variants({text!r}) has one entry for each, and "
             "evenly.train takes those or the text itself."
         )
-    return found[0]
+    return members[0]
 
 
 def variants(composition: Composition | str, common: dict[str, Any] | None = None, select: Select | None = None) -> list[Variant]:
-    """Every algorithm that a composition stands for, or its notation, sweeps expanded. Notation may name several methods, with commas.
+    """Build every algorithm that a notation stands for. Lists of values are sweeps: each value is one variant.
 
-    `common` are settings for all methods (a learning rate, say): they apply where the method has them and the
-    notation does not. `select` is the sampling where the notation names none.
+    Args:
+        composition: Notation of one or several methods, separated by commas, or parsed notation.
+        common: Settings for all methods. They apply if the method has them and the notation does not name them.
+        select: Sampling of clients, if the notation names none. By default the method's own.
+
+    Returns:
+        One variant for each method and combination of swept values, in the order of the notation.
+
+    Raises:
+        ValueError: If a method, part or setting does not exist, or a value is not legal.
+
+    Example:
+        >>> import evenly
+        >>> [variant.settings["q"] for variant in evenly.variants("q-fedavg(q=[0, 1, 5])")]
+        [0, 1, 5]
     """
     if isinstance(composition, str):
         return [variant for own in parse_list(composition) or [parse(composition)] for variant in variants(own, common, select)]
@@ -124,14 +154,14 @@ def variants(composition: Composition | str, common: dict[str, Any] | None = Non
 
 
 def _combined(method: Method, composition: Composition, shared: dict[str, Any], select: Select | None) -> Variant:
-    """A method whose list-valued settings are not a sweep but its own members."""
+    """The variant of a method that combines several runs: its list-valued settings are its members, not a sweep."""
     head, *rest = composition
     lists = {s.name: s.default for s in method.settings.values() if isinstance(s.default, list)}
     for name, value in head.settings.items():
         wrong = [one for one in value if not is_number(one)] if name in lists and isinstance(value, list) else []
         if wrong:
             raise ValueError(f"{method.name}: {name} must be a list of numbers, got {shortened(wrong[0])} in it.")
-    # In order of size, however they were written: ties between members go to the first.
+    # Sorted: ties between members are resolved in favour of the first.
     ordered = {k: sorted(v) if k in lists and isinstance(v, list) else v for k, v in {**lists, **head.settings}.items()}
     inner = (Part(head.name, ordered), *rest)
     members = tuple(_assemble(method, one, shared, select) for one in expand(inner))
@@ -158,13 +188,13 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
     if local is None:
         return built
     if not isinstance(built.work, LocalTraining | PersonalTraining | TrainingAlone):
-        reason = "rank edges in their own way" if isinstance(built.work, EdgePopup) else "take one full-gradient step"
+        reason = "rank edges" if isinstance(built.work, EdgePopup) else "take one full-gradient step"
         raise ValueError(f"{method.name}: clients {reason} and have no local optimiser, got 'local-{local.kind}'.")
     return replace(built, work=replace(built.work, optimiser=local.kind, options=local.options))
 
 
 def build_part(kind: type[T], part: Part) -> T:
-    """A sampling or a preparation with the settings that its part gives."""
+    """Build a sampling or a preparation from its part of the notation."""
     known = [s.name for s in settings_of(kind, "part")]
     for name in part.settings:
         if name not in known:
@@ -176,14 +206,14 @@ def build_part(kind: type[T], part: Part) -> T:
 
 
 def _checked(kind: type[T], settings: dict[str, Any]) -> T:
-    """Its own checks come first: they say more than the kind of a value."""
+    """Build a part. Its own checks come first, because their messages are more specific than those about kinds of values."""
     try:
-        made = kind(**settings)
+        built = kind(**settings)
     except TypeError as error:
         check_kinds(settings, kinds_of(kind))
         raise ValueError(str(error)) from None
     check_kinds(settings, kinds_of(kind))
-    return made
+    return built
 
 
 def _optimiser(name: str, settings: dict[str, Any]) -> Optimiser:

@@ -1,4 +1,4 @@
-"""What the registry holds of a method: its parts, its settings and its story."""
+"""`Method`: an entry of the registry of methods, with its parts, its settings and its reference."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,18 +15,18 @@ from evenly.types import Algorithm, Prepare, Rule, Select, Server, Trace, Work
 
 
 class Setting(NamedTuple):
-    """A hyper-parameter: a TOML key, a command-line option and a row of the docs, all from one field."""
+    """A hyper-parameter of a method, derived from a field of one of its parts."""
 
     name: str
     default: Any
     doc: str
     part: str  # "rule", "work", "shape", "network" or "select"
-    swept: bool  # whether a new value needs no compilation
-    kind: Any = Any  # what its value must be, as an annotation says it
+    swept: bool  # whether another value needs no compilation
+    kind: Any = Any  # annotation of the field
 
 
 def settings_of(part: type, kind: str) -> list[Setting]:
-    """The documented fields of a part."""
+    """Settings of a part: its fields that have a `doc`."""
     kinds = kinds_of(part)
     return [
         Setting(f.name, f.default, f.metadata["doc"], kind, not f.metadata.get("static"), kinds[f.name])
@@ -35,21 +35,29 @@ def settings_of(part: type, kind: str) -> list[Setting]:
     ]
 
 
-def never(settings: dict[str, Any]) -> bool:
-    return False
-
-
-def no_server(settings: dict[str, Any]) -> Server | None:
-    return None
-
-
-def resolved_nothing(settings: dict[str, Any], select: Select) -> dict[str, Any]:
-    return settings
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """A named method. `resolve` fills in settings that follow from others; `combine` makes one result of several runs."""
+    """A method with a name: how its algorithm is assembled from settings.
+
+    Args:
+        name: Name in the notation.
+        title: Name in texts and charts.
+        reference: Publication.
+        formula: The method in one line.
+        rule: Kind of rule.
+        work: Kind of local training, or several kinds, of which `work_of` chooses one.
+        work_of: Kind of local training for given settings.
+        shape: Transformation of the batch loss, for local training.
+        network: Transformation of the task before training.
+        server_of: The method's own server for given settings, if it has one.
+        fixed_server: Whether the notation may not add a server optimiser although the method has no server of its own.
+        averaged: Whether clients use the mean of the iterates, for given settings.
+        select: Sampling if the notation names none.
+        defaults: Defaults of settings that differ from those of the parts.
+        resolve: Completes settings that follow from other settings or from the sampling.
+        combine: Combines the traces of several runs into one.
+        example: Notation that works for any data. By default the name.
+    """
 
     name: str
     title: str
@@ -57,37 +65,38 @@ class Method:
     formula: str
     rule: type[Rule]
     work: type[Work] | tuple[type[Work], ...] = LocalTraining
-    work_of: Callable[[dict[str, Any]], type[Work]] | None = None  # which of several kinds of work the settings ask for
-    shape: type[NashBargaining] | None = None  # a transformation of the batch loss, for local training
-    network: type[Frozen] | None = None  # what is made of the task before training
-    server_of: Callable[[dict[str, Any]], Server | None] = no_server  # the method's own server with these settings, if any
-    fixed_server: bool = False  # whether no optimiser can take the server's place although the method has no server of its own
-    averaged: Callable[[dict[str, Any]], bool] = never  # whether the mean of the iterates is served
+    work_of: Callable[[dict[str, Any]], type[Work]] | None = None
+    shape: type[NashBargaining] | None = None
+    network: type[Frozen] | None = None
+    server_of: Callable[[dict[str, Any]], Server | None] = lambda settings: None
+    fixed_server: bool = False
+    averaged: Callable[[dict[str, Any]], bool] = lambda settings: False
     select: Select = Weighted()
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
-    resolve: Callable[[dict[str, Any], Select], dict[str, Any]] = resolved_nothing
+    resolve: Callable[[dict[str, Any], Select], dict[str, Any]] = lambda settings, select: settings
     combine: Callable[[Sequence[Trace]], Trace] | None = None
-    example: str = ""  # how it is written where nothing is known of the data; "": by its name
+    example: str = ""
 
     @property
     def settings(self) -> dict[str, Setting]:
+        """Settings by name, from the fields of all parts."""
         kinds = self.work if isinstance(self.work, tuple) else (self.work,)
-        found = [s for kind in reversed(kinds) for s in settings_of(kind, "work")]  # of a name in several, the first kind's
-        found += settings_of(self.shape, "shape") if self.shape else []
-        found += settings_of(self.network, "network") if self.network else []
-        found = settings_of(self.rule, "rule") + found
-        return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in found}
+        settings = settings_of(self.rule, "rule")
+        settings += [s for kind in reversed(kinds) for s in settings_of(kind, "work")]  # a name in several kinds: the first kind counts
+        settings += settings_of(self.shape, "shape") if self.shape else []
+        settings += settings_of(self.network, "network") if self.network else []
+        return {s.name: s._replace(default=self.defaults.get(s.name, s.default)) for s in settings}
 
     def build(
         self, given: dict[str, Any], *, common: dict[str, Any] | None = None, select: Select | None = None,
         server: Server | None = None, prepare: Prepare | None = None, label: str = "",
     ) -> Algorithm:  # fmt: skip
-        """The algorithm with these settings; others are the common ones, where they have a use, or have their default."""
+        """Assemble the algorithm: settings are those in `given`, else in `common`, else the defaults."""
         select = self.select if select is None else select
         known = self.settings
         for name, value in {**(common or {}), **given}.items():
             if name not in known:
-                raise _unknown_setting(self.name, name, known)
+                raise ValueError(f"{self.name}: {unknown('setting', name, known)}")
             _check_setting(self.name, known[name], value)
         try:
             defaults = {name: s.default for name, s in known.items()}
@@ -95,10 +104,10 @@ class Method:
             rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
             work = self._work(chosen, set(given))
             network = self.network and self.network(**{n: chosen[n] for n in chosen if known[n].part == "network"})
-            own = self.server_of(chosen)
-            free = own is None and not self.fixed_server
-            require(free or server is None, "the server moves in its own way; leave the server's optimiser out.")
-            server = server if own is None else own
+            own_server = self.server_of(chosen)
+            free = own_server is None and not self.fixed_server
+            require(free or server is None, "the method has a server step of its own; leave the server's optimiser out.")
+            server = server if own_server is None else own_server
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
         server = AveragingServer(inner=server) if self.averaged(chosen) else server
@@ -107,28 +116,23 @@ class Method:
     def _work(self, chosen: dict[str, Any], given: set[str]) -> Work:
         kind = self.work_of(chosen) if self.work_of else self.work
         assert isinstance(kind, type)  # several kinds of work come with work_of
-        own = {s.name for s in settings_of(kind, "work")}
-        for name in sorted(given - own):
+        names = {s.name for s in settings_of(kind, "work")}
+        for name in sorted(given - names):
             if self.settings[name].part == "work":
-                raise ValueError(f"{name} has no use with these settings; leave it out.")
-        work = kind(**{n: chosen[n] for n in own})
+                raise ValueError(f"{name} has no effect with these settings; leave it out.")
+        work = kind(**{n: chosen[n] for n in names})
         if self.shape is None:
             return work
         return replace(work, shape=self.shape(**{s.name: chosen[s.name] for s in settings_of(self.shape, "shape")}))
 
 
 def _check_setting(method: str, setting: Setting, value: Any) -> None:
-    """Refuse text, lists and the like where a number is expected; arrays may take the place of numbers that are swept.
+    """Refuse values of a wrong kind, such as text for a number. Arrays may take the place of swept numbers.
 
-    A fraction in the place of a whole number is left to the part itself, whose message also states the smallest value.
+    A fraction in place of a whole number is refused by the part itself, whose message also states the smallest legal value.
     """
     if setting.swept:
         if not (is_number(value) or value is None or hasattr(value, "dtype")):
             raise ValueError(f"{method}: {setting.name} must be a number, got {shortened(value)}.")
     elif value != setting.default and not fits(value, float if setting.kind is int else setting.kind):
         raise ValueError(f"{method}: {setting.name} must be {kind_words(setting.kind)}, got {shortened(value)}.")
-
-
-def _unknown_setting(method: str, name: str, known: dict[str, Setting]) -> ValueError:
-    error = unknown("setting", name, known)
-    return ValueError(f"{method}: {error}")

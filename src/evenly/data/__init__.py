@@ -1,4 +1,4 @@
-"""What a federation is, and how the rows of a table or a data set are dealt to its clients."""
+"""Federations, and partitions, which assign the rows of a data set to clients. `PARTITIONS` maps their names to functions."""
 
 from collections.abc import Callable
 

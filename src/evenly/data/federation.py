@@ -1,4 +1,4 @@
-"""A federation: clients, their rows, and who is unprivileged among them."""
+"""`Federation`: the data of all clients, and its construction from arrays and tables."""
 
 import warnings
 from collections.abc import Collection, Sequence
@@ -13,74 +13,77 @@ from evenly.data.sensitive import MOST_CLASSES, Attribute, Training, favourable_
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
 from evenly.records import record, replace, require, static
 
-# A federation: every example once, and for each client the numbers of its rows.
-
-NATURAL, DRAWN = "natural", "drawn with the data"  # the data name their clients; or every client's rows are drawn for it
-CHECKED_ROWS = 2**16
+NATURAL, DRAWN = "natural", "drawn with the data"  # partitions: the data name their clients; each client's rows are generated
+CHECKED_ROWS = 2**16  # rows that are checked at once
 
 
 class Shard(NamedTuple):
-    """Rows of one client, or a batch of them. The group (sensitive attribute) travels with the data."""
+    """Rows of one client, or a batch of them, as arrays."""
 
-    x: Any  # [n, ...]
-    y: Any  # [n]
-    group: Any  # [n]
-    weight: Any  # [n], 1 unless rows were reweighed
-    mask: Any  # [n], 0 marks padding
+    x: Any  # [n, ...] features
+    y: Any  # [n] class numbers
+    group: Any  # [n] group numbers
+    weight: Any  # [n] weights in the loss; 1 unless rows were reweighed
+    mask: Any  # [n] 1 for rows, 0 for padding
 
 
 class Census(NamedTuple):
-    """What is known of every registered client before training."""
+    """Counts of every client's training rows, which are known before training."""
 
-    examples: np.ndarray  # [clients] training rows
-    cells: np.ndarray  # [clients, groups, labels] training rows
-    unprivileged: tuple[int, ...] = (0,)  # groups; all others are privileged
-    favourable: int = 1  # label
+    examples: np.ndarray  # [clients] number of training rows
+    cells: np.ndarray  # [clients, groups, labels] number of training rows
+    unprivileged: tuple[int, ...] = (0,)  # numbers of the unprivileged groups; all others are privileged
+    favourable: int = 1  # number of the favourable label
 
     @property
     def unprivileged_rows(self) -> np.ndarray:
-        """[clients] training rows of people in unprivileged groups."""
+        """Number of training rows of people in unprivileged groups. [clients]"""
         return self.cells[:, list(self.unprivileged)].sum((1, 2))
 
 
 @record
 class Federation:
-    """Every example once, and per-client row numbers for training, validation and test."""
+    """The data of all clients: every example once, and for each client the numbers of its training, validation and test rows.
 
-    x: np.ndarray  # [rows, ...]
-    y: np.ndarray  # int32 [rows]
-    group: np.ndarray  # int32 [rows]
-    weight: np.ndarray | None = None  # float32 [rows]; None: all ones
+    `Federation.from_arrays` and `Federation.from_frame` build federations from your data, `evenly.datasets` from public data sets.
+    """
+
+    x: np.ndarray  # [rows, ...] features
+    y: np.ndarray  # int32 [rows] class numbers
+    group: np.ndarray  # int32 [rows] group numbers
+    weight: np.ndarray | None = None  # float32 [rows] weights in the loss; None means all ones
     train: Ragged
     valid: Ragged
     test: Ragged
-    central: np.ndarray  # rows of a central test set; may be empty
-    client_group: np.ndarray | None = None  # int32 [clients], where whole clients belong to groups
+    central: np.ndarray  # row numbers of a central test set; may be empty
+    client_group: np.ndarray | None = None  # int32 [clients], if whole clients belong to groups
     name: str = static(default="data")
-    partition: str = static(default=NATURAL)  # how rows came to clients: a partition's notation, or the column that names them
-    names: tuple[str, ...] = static()
+    partition: str = static(default=NATURAL)  # notation of the partition, or the column that names the clients
+    names: tuple[str, ...] = static()  # of the clients
     labels: tuple[str, ...] = static()
     groups: tuple[str, ...] = static(default=("all",))
-    attributes: tuple[Attribute, ...] = static(default=())  # what the groups are made of; empty: the groups are all there is
-    unprivileged: tuple[int, ...] = static(default=(0,))  # groups whose disadvantage is looked for; all others are privileged
-    favourable: int = static(default=1)  # the label that people want to get
-    encoder: Encoder | None = static(default=None)
+    attributes: tuple[Attribute, ...] = static(default=())  # sensitive attributes whose intersections are the groups
+    unprivileged: tuple[int, ...] = static(default=(0,))  # numbers of the unprivileged groups; all others are privileged
+    favourable: int = static(default=1)  # number of the label that people want to get
+    encoder: Encoder | None = static(default=None)  # encoding of a table's columns; None for arrays
 
     @property
     def clients(self) -> int:
+        """Number of clients."""
         return len(self.names)
 
     def split(self, name: str) -> Ragged:
+        """Row numbers of each client in the split "train", "valid" or "test"."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[name]
 
     def only(self, clients: np.ndarray) -> "Federation":
-        """The same rows with these clients alone, in this order."""
+        """The federation with only the clients of these numbers, in this order."""
         parts = {name: self.split(name).only(clients) for name in SPLITS}
         group = None if self.client_group is None else self.client_group[clients]
         return replace(self, **parts, client_group=group, names=tuple(self.names[k] for k in clients.tolist()))
 
     def census(self) -> Census:
-        """What is known of every client before training. It is counted once, so it must not be written to."""
+        """Counts of every client's training rows. They are computed once and are read-only."""
         return self._counted
 
     @cached_property
@@ -107,14 +110,34 @@ class Federation:
         seed: int = 0,
         name: str = "data",
     ) -> "Federation":
-        """A federation from parallel arrays: features, labels, client of each row and, if any, group and split of each row.
+        """Build a federation from arrays with one entry per row.
 
-        `group` is one array, or a dict of them by name: the groups are then their intersections. `favourable` and
-        `unprivileged` are named as in `from_frame`; arrays have an order of their own, so without them label number 1 is favourable
-        and group number 0 unprivileged.
-        Without `split`, each client's rows are shuffled by `seed` and cut into training, validation and test rows;
-        `shares` are the first two shares, and a client always keeps at least one training row. With it, every row says
-        "train", "valid", "test" or "central" (a test set that belongs to no client, so its `client` may be missing).
+        Args:
+            x: Features [rows, features], or with more axes such as images. Must be finite.
+            y: Label of each row: words or whole numbers.
+            client: Client of each row.
+            group: Group of each row, or a dict of several arrays by name, whose intersections are the groups.
+            favourable: Label that people want to get. By default label number 1.
+            unprivileged: Value of `group` whose people a model is expected to serve worse; with several arrays a dict from names to
+                values. By default group number 0.
+            split: "train", "valid", "test" or "central" for each row. Central rows belong to no client, so their `client` may be
+                missing. By default each client's rows are shuffled and cut.
+            shares: Shares of training and validation rows; the rest is for testing. Each client has at least one training row.
+            seed: Seed of the shuffling.
+            name: Name in results.
+
+        Returns:
+            The federation.
+
+        Raises:
+            TypeError: If `x` does not hold numbers.
+            ValueError: If lengths differ, values are missing or not finite, or there are fewer than two classes.
+
+        Example:
+            >>> x = np.arange(12.0).reshape(6, 2)
+            >>> federation = Federation.from_arrays(x, y=[0, 1, 0, 1, 0, 1], client=["a", "a", "a", "b", "b", "b"])
+            >>> federation.names, federation.train.counts.tolist(), federation.test.counts.tolist()
+            (('a', 'b'), [2, 2], [1, 1])
         """
         x = as_features(x)
         sides = Sides(
@@ -142,19 +165,41 @@ class Federation:
         seed: int = 0,
         name: str = "table",
     ) -> "Federation":
-        """A federation from a table with one row per example.
+        """Build a federation from a table with one row per example.
 
-        Features are the columns in `features`, or without it all others but those in `drop`; dates and identifiers are then
-        refused by name, and text with very many categories is warned about. Sensitive columns define the groups (several: their
-        intersections) and are not features unless `features` names them. `split` names a column that says "train", "valid",
-        "test" or "central" for every row; without it rows are drawn as in `from_arrays`. How columns become numbers is described
-        in `evenly.data.encoding`, which of them do in `evenly.data.columns`.
+        Numbers are standardised and words are one-hot encoded, as `evenly.data.encoding` describes.
 
-        `favourable` is the label that people want to get; all others are unfavourable. Where there are sensitive columns it must
-        be named, unless the labels are two numbers (the larger is favourable) or like yes and no. `unprivileged` is the value of
-        the sensitive column whose people a model is expected to serve worse; without it, the value with the lowest share of
-        favourable labels in the training rows. With several columns it is a dict from columns to values. Every column keeps its
-        own unprivileged value; the first column that is named, else the first of all, decides which groups are unprivileged.
+        Args:
+            frame: A pandas DataFrame.
+            client: Column that names the client of each row.
+            label: Column to predict.
+            sensitive: Column or columns whose values, or intersections of values, are the groups. They are not features unless
+                `features` names them.
+            favourable: Label that people want to get. Required with sensitive columns, unless the labels are two numbers (the larger
+                is favourable) or words such as yes and no.
+            unprivileged: Value of the sensitive column whose people a model is expected to serve worse; with several columns a dict
+                from columns to values, whose first column determines the unprivileged groups. By default the value with the lowest
+                share of favourable labels in the training rows.
+            features: Columns to use as features. By default all other columns but those in `drop`; dates and identifiers are refused.
+            drop: Columns to exclude.
+            split: Column that holds "train", "valid", "test" or "central" for each row. By default rows are split as in `from_arrays`.
+            shares: Shares of training and validation rows; the rest is for testing.
+            seed: Seed of the split.
+            name: Name in results.
+
+        Returns:
+            The federation.
+
+        Raises:
+            TypeError: If `frame` is not a table.
+            ValueError: If a column is missing, cannot be used for its purpose, or the favourable label must be named.
+
+        Example:
+            >>> import pandas as pd
+            >>> table = pd.DataFrame({"site": list("aabb"), "age": [20, 30, 40, 50], "ill": ["no", "yes", "no", "yes"]})
+            >>> federation = Federation.from_frame(table, client="site", label="ill")
+            >>> federation.labels, federation.encoder.features
+            (('no', 'yes'), ('age',))
         """
         source = Source(frame, client, label, tuple(_listed(sensitive)), split)
         choice = ColumnChoice(None if features is None else _listed(features), _listed(drop))
@@ -165,7 +210,7 @@ class Federation:
 
 
 class Source(NamedTuple):
-    """A table, and which of its columns are not features."""
+    """A table and the roles of its columns that are not features."""
 
     frame: Any
     client: Any
@@ -175,6 +220,7 @@ class Source(NamedTuple):
 
     @property
     def roles(self) -> dict[Any, str]:
+        """Role of each column that has one."""
         split = {} if self.split is None else {self.split: "split"}
         return {**dict.fromkeys(self.sensitive, "sensitive"), self.client: "client", self.label: "label", **split}
 
@@ -183,16 +229,16 @@ class Source(NamedTuple):
     ) -> Federation:
         """The federation of the table; see `Federation.from_frame`."""
         try:
-            made = self.without_features(wanted, shares=shares, seed=seed, name=name)
+            blank = self.without_features(wanted, shares=shares, seed=seed, name=name)
         except ValueError as error:
             raise self._with_others(error, choice) from None
         names = feature_columns(self.frame, self.roles, choice)
         unused = [column for column in self.frame.columns if column not in self.roles and column not in names]
-        encoder = fit_encoder(self.frame, names, made.train.rows, unused)
-        return replace(made, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}")
+        encoder = fit_encoder(self.frame, names, blank.train.rows, unused)
+        return replace(blank, x=encoder.encode(self.frame), encoder=encoder, partition=f"column {self.client}")
 
     def _with_others(self, error: ValueError, choice: ColumnChoice) -> ValueError:
-        """A mistake about labels, clients or groups together with one about features: both can then be corrected at once."""
+        """An error about labels, clients or groups, joined with one about features, so that both can be corrected at once."""
         try:
             feature_columns(self.frame, self.roles, choice)
         except (ValueError, TypeError) as other:
@@ -200,7 +246,7 @@ class Source(NamedTuple):
         return error
 
     def without_features(self, wanted: "FairnessChoice", *, shares: tuple[float, float], seed: int, name: str) -> Federation:
-        """The same clients, labels and groups with one feature that says nothing."""
+        """The same clients, labels and groups with one feature that is always zero."""
         check_table(self.frame, list(self.roles))
         _check_roles(self.frame, self.client, self.label, self.sensitive, self.split)
         blank = np.zeros((len(self.frame), 1), np.float32)
@@ -220,7 +266,7 @@ class Source(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """What is known of every row besides its features."""
+    """Columns of every row besides its features."""
 
     label: TableColumn
     client: TableColumn
@@ -229,11 +275,11 @@ class Sides(NamedTuple):
 
 
 class FairnessChoice(NamedTuple):
-    """Which label and which people fairness is about; None: those that the labels and the training rows suggest."""
+    """The favourable label and the unprivileged value. None means to derive them from the labels and the training rows."""
 
     favourable: Any = None
     unprivileged: Any = None
-    in_order: bool = False  # what is not named is label number 1 and group number 0, whatever they are
+    in_order: bool = False  # whether None means label number 1 and group number 0 instead
 
 
 def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: tuple[float, float], seed: int, name: str) -> Federation:
@@ -272,15 +318,17 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: 
 
 
 def _sensitive(group: Any) -> dict[Any, TableColumn]:
-    """The sensitive columns of `from_arrays`: none, one that is called group, or several by name."""
+    """The sensitive columns of `from_arrays`: none, one named "group", or several by name."""
     if group is None:
         return {}
     return {name: TableColumn.of(str(name), values) for name, values in (group if isinstance(group, dict) else {"group": group}).items()}
 
 
 def as_features(x: Any) -> np.ndarray:
-    """Features as an array [rows, ...] of finite numbers; floats, and any table of numbers, as float32. A copy, unless they lie in a
-    file that is mapped into memory and need no conversion."""
+    """Features as an array [rows, ...] of finite numbers. Floats, and arrays with two axes, become float32.
+
+    The result is a copy, unless `x` is a memory-mapped file that needs no conversion.
+    """
     mapped, x = isinstance(x, np.memmap), np.asarray(x)
     if x.ndim < 2:
         raise ValueError(f"x must have one row per example, [rows, features] or more axes, got shape {x.shape}. Try x.reshape(-1, 1).")
@@ -293,7 +341,7 @@ def as_features(x: Any) -> np.ndarray:
         if broken.any():
             raise ValueError(
                 f"Features must be finite in float32, but row {start + int(broken.argmax())} (counting from 0) holds NaN, infinity or a "
-                "huge number. Impute, scale or drop such rows; Federation.from_frame does it for tables."
+                "huge number. Impute, scale or drop these rows; Federation.from_frame does it for tables."
             )
     return x
 
@@ -309,7 +357,7 @@ def _labels(column: TableColumn) -> tuple[tuple[str, ...], np.ndarray]:
         if broken.any():
             raise ValueError(
                 f"{column.what} must hold classes (words or whole numbers), but row {int(broken.argmax())} (counting from 0) holds "
-                f"{raw[broken][0]:g}. Cut a number that is to be predicted into classes first."
+                f"{raw[broken][0]:g}. Cut a quantity that is to be predicted into classes first."
             )
     labels, y = column.classes()
     if len(labels) < 2:
@@ -326,15 +374,15 @@ def _refuse_many(what: str, found: int) -> None:
 
 
 def _stays(split: TableColumn) -> np.ndarray:
-    """Which rows belong to clients: all but those of the central test set. Refuses unknown splits."""
+    """Whether each row belongs to a client, not to the central test set. Refuses unknown splits."""
     split.refuse_missing()
     words = split.words()
     strange = ~np.isin(words, [*SPLITS, CENTRAL])
     if strange.any():
         row = int(strange.argmax())
-        raise ValueError(f"{split.what} must say train, valid, test or central; row {row} (counting from 0) says {words[row]!r}.")
+        raise ValueError(f"{split.what} must hold train, valid, test or central; row {row} (counting from 0) holds {words[row]!r}.")
     if (words == CENTRAL).all():
-        raise ValueError(f"{split.what} must say train for some rows; all of them say central.")
+        raise ValueError(f"{split.what} must hold train for some rows; all of them hold central.")
     return words != CENTRAL
 
 
@@ -362,7 +410,7 @@ SIDES = ("unprivileged", "privileged")
 
 
 def sides(census: Census, method: str) -> np.ndarray:
-    """Which groups are on each side; refuses a federation in which a side has no training rows. bool [2, groups]"""
+    """Whether each group is on the unprivileged and on the privileged side. Refuses a side without training rows. bool [2, groups]"""
     groups = census.cells.shape[1]
     require(
         groups > 1,
@@ -376,13 +424,13 @@ def sides(census: Census, method: str) -> np.ndarray:
         require(
             bool(rows[own].sum() > 0),
             f"{method} compares unprivileged people with all others, but no training row belongs to a person who is {side}. "
-            f"Unprivileged are {len(set(census.unprivileged))} of {groups} groups: check which.",
+            f"{len(set(census.unprivileged))} of {groups} groups are unprivileged: check which.",
         )
     return found
 
 
 def unprivileged_words(federation: Federation) -> str:
-    """Who is unprivileged: every sensitive column's value, the one that decides what methods and tables compare first."""
+    """The unprivileged value of every sensitive column; the column that determines the unprivileged groups comes first."""
     columns = {a.name: _groups_of(a) for a in federation.attributes}
     decider = next((a for a in federation.attributes if columns[a.name] == set(federation.unprivileged)), None)
     if decider is None:
@@ -394,13 +442,15 @@ def unprivileged_words(federation: Federation) -> str:
 
 
 def _groups_of(attribute: Attribute) -> set[int]:
-    """The groups that hold an attribute's unprivileged value."""
+    """Numbers of the groups with an attribute's unprivileged value."""
     return {g for g, value in enumerate(attribute.of_group) if value == attribute.unprivileged}
 
 
 def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fact]:
-    """Which label is favourable and who is unprivileged, how often training rows have that label, and how to change what was
-    assumed: "favourable", or the names of sensitive columns."""
+    """Lines about the favourable label and the unprivileged people, with their rates of that label in the training rows.
+
+    `assumed` names what the user did not state ("favourable", or sensitive columns); the lines then say how to change it.
+    """
     if not federation.attributes:
         return []
     label, cells = federation.labels[federation.favourable], federation.census().cells.sum(0)  # [groups, labels]

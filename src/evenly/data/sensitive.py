@@ -24,12 +24,12 @@ MOST_LABEL_NUMBERS = 20  # of a table's column that are taken for classes
 
 
 class Attribute(NamedTuple):
-    """A sensitive attribute: several of them make up the groups, which are then their intersections."""
+    """A sensitive attribute, such as sex. With several attributes, the groups are the intersections of their values."""
 
     name: str
     values: tuple[str, ...]
-    of_group: tuple[int, ...]  # each group's value, a number into `values`
-    unprivileged: int = 0  # the value whose people a model is expected to serve worse
+    of_group: tuple[int, ...]  # index into `values` for each group
+    unprivileged: int = 0  # index of the value whose people a model is expected to serve worse
 
 
 class Sensitive(NamedTuple):

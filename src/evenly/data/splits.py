@@ -1,4 +1,4 @@
-"""Which rows train, validate and test: drawn by a seed, cut in order, or as a column of the table says."""
+"""Splits of rows into training, validation and test: at random, in order, or as a column states."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,30 +9,39 @@ from evenly.randomness import Draws
 
 SPLITS = ("train", "valid", "test")
 CENTRAL = "central"
-SHARES = (0.8, 0.1)  # of training and validation rows, unless the user says
+SHARES = (0.8, 0.1)  # default shares of training and validation rows
 
 
 class Ragged(NamedTuple):
-    """One list of row numbers per client, laid end to end."""
+    """One list of row numbers for each client, stored one after another in a single array.
+
+    Example:
+        >>> lists = Ragged.from_lists([np.array([4, 0]), np.array([1])])
+        >>> lists.counts.tolist(), lists.of(0).tolist(), lists.only(np.array([1])).rows.tolist()
+        ([2, 1], [4, 0], [1])
+    """
 
     rows: np.ndarray  # int32 [total]
     offsets: np.ndarray  # int64 [clients + 1]
 
     @property
     def counts(self) -> np.ndarray:
+        """Number of rows of each client. [clients]"""
         return np.diff(self.offsets)
 
     def of(self, client: int) -> np.ndarray:
+        """Row numbers of one client."""
         return self.rows[self.offsets[client] : self.offsets[client + 1]]
 
     def only(self, clients: np.ndarray) -> "Ragged":
-        """The lists of these clients, in their order."""
+        """The lists of the clients with these numbers, in this order."""
         counts = self.offsets[clients + 1] - self.offsets[clients]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         return Ragged(self.rows[np.repeat(self.offsets[clients] - offsets[:-1], counts) + np.arange(offsets[-1])], offsets)
 
     @staticmethod
     def from_lists(lists: Sequence[np.ndarray]) -> "Ragged":
+        """Lists of row numbers, one for each client."""
         offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])]).astype(np.int64)
         return Ragged(np.concatenate(lists).astype(np.int32) if lists else np.zeros(0, np.int32), offsets)
 
@@ -53,7 +62,7 @@ def split_rows(owner: np.ndarray, clients: int, *, shares: tuple[float, float], 
 
 
 def cut_rows(rows: np.ndarray, counts: np.ndarray, shares: tuple[float, float]) -> tuple[Ragged, Ragged, Ragged]:
-    """Rows that lie client by client, so many of each: cut at floor(share * n), with at least one training row."""
+    """Cut rows, which are ordered by client with `counts` rows each, at floor(share * n), with at least one training row."""
     # Rounded first: 0.8 + 0.1 is a hair under 0.9 in binary and would cut one row early.
     first, second = (np.floor(np.round(share * counts, 9)).astype(np.int64) for share in (shares[0], sum(shares)))
     first = np.minimum(np.maximum(first, 1), counts)
@@ -62,7 +71,7 @@ def cut_rows(rows: np.ndarray, counts: np.ndarray, shares: tuple[float, float]) 
 
 
 def dealt_rows(rows: np.ndarray, counts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> tuple[Ragged, Ragged, Ragged]:
-    """Rows that lie client by client: of each client so many for training, then so many for validation, then so many for test."""
+    """Cut rows, which are ordered by client: `counts` are each client's numbers of training, validation and test rows, in this order."""
     part = np.repeat(np.tile(np.arange(3, dtype=np.int8), len(counts[0])), np.stack(counts, axis=1).ravel())
     train, valid, test = (
         Ragged(rows[part == i].astype(np.int32), np.concatenate([[0], np.cumsum(own)]).astype(np.int64)) for i, own in enumerate(counts)
@@ -71,7 +80,7 @@ def dealt_rows(rows: np.ndarray, counts: tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def given_rows(owner: np.ndarray, names: Sequence[str], split: np.ndarray) -> tuple[Ragged, Ragged, Ragged]:
-    """The rows of each client by the split that each row names, in the table's order."""
+    """Rows of each client in each split, as the table's split column states, in the order of the table."""
 
     def part(name: str) -> Ragged:
         rows = np.flatnonzero(split == name)
@@ -84,6 +93,6 @@ def given_rows(owner: np.ndarray, names: Sequence[str], split: np.ndarray) -> tu
         idle = names[int((train.counts == 0).argmax())]
         raise ValueError(
             f"Every client must have a row with split 'train'; client {idle!r} has none. "
-            "Give it some, or mark its rows 'central' to only test on them."
+            "Add some, or mark its rows 'central' to use them only for testing."
         )
     return train, valid, test

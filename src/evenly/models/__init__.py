@@ -1,4 +1,12 @@
-"""Models. `MODELS` and `NETWORKS` name those that experiments and saved models can ask for."""
+"""Models for classification, and the names under which experiments use them.
+
+`MODELS` and `NETWORKS` map a name to a function that builds the model for a federation. `TASKS` maps a name to the class, for saved
+models. Any other JAX model can be trained with `Custom` or `from_equinox`.
+
+>>> import evenly
+>>> evenly.models.MODELS["softmax"](evenly.synthetic(clients=20))
+Softmax(features=60, classes=10, joint=True, reduction='mean')
+"""
 
 from collections.abc import Callable
 from math import prod
@@ -28,7 +36,7 @@ def _two(name: str, kind: Callable[..., Task]) -> Callable[[Federation], Task]:
     def build(federation: Federation) -> Task:
         classes = len(federation.labels)
         if classes != 2:
-            raise ValueError(f"Model {name!r} needs a label with two classes, got {classes}. Use 'softmax' or 'mlp'.")
+            raise ValueError(f"Model {name!r} requires a label with two classes, got {classes}. Use 'softmax' or 'mlp'.")
         return kind(features=_features(federation))
 
     return build
@@ -39,12 +47,12 @@ def _features(federation: Federation) -> int:
 
 
 def _pictures(name: str, kind: Callable[..., Task], **settings: Any) -> Callable[[Federation], Task]:
-    """Bytes are standardised with the data set's own constants; where they are not known, to between -1 and 1."""
+    """Builder of a model for images. Bytes are standardised with the constants of the data set; without constants, to -1 to 1."""
 
     def build(federation: Federation) -> Task:
         shape = (*federation.x.shape[1:], 1) if federation.x.ndim == 3 else federation.x.shape[1:]
         if len(shape) != 3:
-            raise ValueError(f"Model {name!r} needs images [n, height, width, channels], got rows of shape {list(shape)}. Use 'mlp'.")
+            raise ValueError(f"Model {name!r} requires images [n, height, width, channels], got rows of shape {list(shape)}. Use 'mlp'.")
         pixels = PIXELS.get(federation.name.partition(" ")[0], Pixels((0.5,) * shape[2], (0.5,) * shape[2]))
         return kind(classes=len(federation.labels), shape=shape, mean=pixels.mean, deviation=pixels.deviation, **settings)
 
@@ -54,7 +62,9 @@ def _pictures(name: str, kind: Callable[..., Task], **settings: Any) -> Callable
 def _text(federation: Federation) -> Task:
     x, symbols = federation.x, len(federation.labels)
     if x.ndim != 2 or not ((x == np.floor(x)) & (x >= 0) & (x < symbols)).all():
-        raise ValueError(f"Model 'char-lstm' needs rows of symbol numbers from 0 to {symbols - 1}, as the labels. Use 'mlp' for others.")
+        raise ValueError(
+            f"Model 'char-lstm' requires rows of symbol numbers from 0 to {symbols - 1}, like the labels. Use 'mlp' for other data."
+        )
     return CharLSTM(symbols=symbols)
 
 
@@ -65,7 +75,7 @@ MODELS: dict[str, Callable[[Federation], Task]] = {
     "mlp": _many(MLP),
 }
 
-# Unlike those above, these fit only data of a certain shape.
+# These models require data of a certain shape.
 NETWORKS: dict[str, Callable[[Federation], Task]] = {
     "lenet": _pictures("lenet", LeNet),
     "lenet-no-bias": _pictures("lenet-no-bias", LeNet, bias=False),

@@ -36,8 +36,10 @@ def product(x: Array, w: Array) -> Array:
 
 @contextmanager
 def products_as_sums(wanted: bool) -> Iterator[None]:
-    """What is traced inside writes small products as sums of terms, which XLA's CPU compiler can put into one function with the loop
-    around them. As products they are calls of a library, each of which takes longer than its arithmetic."""
+    """Trace small products inside the block as sums of terms, if `wanted`.
+
+    XLA's CPU compiler fuses sums with the loop around them. As products they are library calls that take longer than their arithmetic.
+    """
     before = _AS_SUMS.set(wanted)
     try:
         yield
@@ -63,8 +65,10 @@ _summed_product.defvjp(_forward, _backward)
 
 
 def _added(terms: Array) -> Array:
-    """The sum over the first axis, a few terms at a time: so few that the compiler unrolls them and fills vector registers along the
-    other axes. XLA would join the sums into one if it were not told to keep them apart."""
+    """The sum over the first axis, a few terms at a time, so that the compiler unrolls them and vectorises over the other axes.
+
+    The optimisation barrier keeps XLA from joining the sums into one.
+    """
     count, rest = terms.shape[0], terms.shape[0] % AT_ONCE
     if count <= AT_ONCE:
         return terms.sum(0)
@@ -80,7 +84,7 @@ def over_runs(values: Array, like: Array) -> Array:
 
 def cross_entropy(logits: Array, y: Array) -> Array:
     """-log softmax(logits)[y], classes on axis 1. [n, classes, ...] -> [n, ...]"""
-    # The true logit is picked by a product with a one-hot: on CPUs a gather costs more than the whole product.
+    # The true logit is selected with a one-hot mask: on CPUs a gather costs more than the whole product.
     hot = over_runs(jnp.arange(logits.shape[1]) == y[:, None], logits)
     shifted = logits - jax.lax.stop_gradient(logits.max(1, keepdims=True))
     return jnp.log(jnp.exp(shifted).sum(1)) - jnp.where(hot, shifted, 0.0).sum(1)
@@ -116,7 +120,7 @@ class Classifier:
 
 
 def check_sizes(model: str, reduction: str, **sizes: tuple[int, int]) -> None:
-    """Raise unless the reduction is known and every size, given as (value, least), is a whole number that is large enough."""
+    """Raise unless the reduction is "mean" or "sum" and every size, passed as (value, least), is a whole number of at least `least`."""
     require(reduction in ("mean", "sum"), f"{model}: reduction must be 'mean' or 'sum', got {reduction!r}.")
     for name, (value, least) in sizes.items():
         require(isinstance(value, int) and value >= least, f"{model}: {name} must be a whole number of at least {least}, got {value!r}.")
@@ -127,7 +131,22 @@ def check_sizes(model: str, reduction: str, **sizes: tuple[int, int]) -> None:
 
 @record
 class Softmax:
-    """argmax(x W + b) with cross-entropy. The objective is convex, so the start does not matter: zeros."""
+    """Softmax regression: argmax(x W + b) with cross-entropy. Parameters start at zero; the objective is convex.
+
+    Args:
+        features: Number of features.
+        classes: Number of classes.
+        joint: Whether runs share one matrix product; see `evenly.types.Task`.
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If a size is too small or the reduction is another word.
+
+    Example:
+        >>> task = Softmax(features=2, classes=3)
+        >>> jax.tree.map(jnp.shape, task.init(jax.random.key(0)))
+        {'b': (3,), 'w': (2, 3)}
+    """
 
     features: int = static()
     classes: int = static()
@@ -161,7 +180,16 @@ class Softmax:
 
 @record
 class Logistic:
-    """P(y = 1) = sigmoid(x w + b). Half the arithmetic of a two-class softmax."""
+    """Logistic regression for two classes: P(y = 1) = sigmoid(x w + b). Half the arithmetic of a softmax with two classes.
+
+    Args:
+        features: Number of features.
+        joint: Whether runs share one matrix product; see `evenly.types.Task`.
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If there is no feature or the reduction is another word.
+    """
 
     features: int = static()
     joint: bool = static(default=True)
@@ -200,7 +228,17 @@ class Logistic:
 
 @record
 class LinearSVM:
-    """sign(x w + b) with hinge losses max(0, 1 - y z) and a penalty on w; labels 0 and 1 stand for -1 and +1."""
+    """Linear support vector machine for two classes: sign(x w + b), hinge losses max(0, 1 - y z) with y = -1 or 1, and a penalty on w.
+
+    Args:
+        features: Number of features.
+        reduction: "mean" or "sum" of a batch's losses.
+        regularisation: Factor of the penalty ||w||² / 2.
+        joint: Whether runs share one matrix product; see `evenly.types.Task`.
+
+    Raises:
+        ValueError: If there is no feature, the regularisation is negative or the reduction is another word.
+    """
 
     features: int = static()
     reduction: str = static(default="mean")

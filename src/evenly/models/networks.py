@@ -18,10 +18,26 @@ from evenly.types import Key, Tree
 
 @record
 class MLP(Classifier):
-    """Dense layers of the widths in `hidden`, then a softmax over the classes.
+    """Multilayer perceptron: dense layers with ReLU, then a softmax over the classes.
 
-    Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last layer, which has none,
-    so that logits of standardised features start with a variance of about 1; biases, if any, start at zero.
+    Weights start normal with variance 2 / inputs before a ReLU (He) and 1 / inputs in the last layer, so that the logits of
+    standardised features start with a variance of about 1. Biases start at zero.
+
+    Args:
+        features: Number of features.
+        classes: Number of classes.
+        hidden: Widths of the hidden layers.
+        bias: Whether layers have biases.
+        joint: Not supported; must be false.
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If a size is not legal.
+
+    Example:
+        >>> task = MLP(features=4, classes=2, hidden=(8, 8))
+        >>> task.predict(task.init(jax.random.key(0)), jnp.ones((5, 4))).shape
+        (5,)
     """
 
     features: int = static()
@@ -59,8 +75,21 @@ class MLP(Classifier):
 class LeNet(Classifier):
     """Two padded 3 x 3 convolutions with ReLU, a 2 x 2 max-pool, a dense layer with ReLU, and a softmax.
 
-    1,625,866 parameters for ten digits; without biases, as in E2FL, 1,625,632. Images are [n, h, w] or [n, h, w, c]: bytes are
-    divided by 255 and standardised with `mean` and `deviation`, floats are taken as they are. Starts as PyTorch's layers do.
+    It has 1,625,866 parameters for ten digits; without biases, as in E2FL, 1,625,632. Images are [n, h, w] or [n, h, w, c]. Bytes are
+    divided by 255 and standardised with `mean` and `deviation`; floats are used unchanged. Parameters start as in PyTorch's layers.
+
+    Args:
+        classes: Number of classes.
+        shape: Height, width and channels of an image.
+        widths: Channels of the two convolutions and units of the dense layer.
+        bias: Whether layers have biases.
+        mean: Mean of each channel of bytes divided by 255.
+        deviation: Standard deviation of each channel of bytes divided by 255.
+        joint: Not supported; must be false.
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If a size is not legal, or `mean` or `deviation` do not have one number for each channel.
     """
 
     classes: int = static(default=10, doc="classes to tell apart")
@@ -107,8 +136,22 @@ class LeNet(Classifier):
 class CNN(Classifier):
     """Two 5 x 5 convolutions without padding, each with ReLU and a 2 x 2 max-pool, then dense layers with ReLU, and a softmax.
 
-    PropFair (Table 2) says "2 Conv + 3 FC" and no sizes; these are those of PyTorch's tutorial, which many federated
-    programs use for 32 x 32 images: 62,006 parameters for ten classes. Images, standardisation and start are as in `LeNet`.
+    PropFair (Table 2) names "2 Conv + 3 FC" without sizes. The sizes here are those of PyTorch's tutorial, which many federated
+    programs use for 32 x 32 images: 62,006 parameters for ten classes. Images and initial parameters are as in `LeNet`.
+
+    Args:
+        classes: Number of classes.
+        shape: Height, width and channels of an image.
+        channels: Channels of the convolutions.
+        hidden: Units of the dense layers before the last.
+        kernel: Height and width of the convolutions.
+        mean: Mean of each channel of bytes divided by 255.
+        deviation: Standard deviation of each channel of bytes divided by 255.
+        joint: Not supported; must be false.
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If a size is not legal, or images are too small for the convolutions.
     """
 
     classes: int = static(default=10, doc="classes to tell apart")
@@ -166,11 +209,22 @@ class CNN(Classifier):
 
 @record
 class CharLSTM(Classifier):
-    """Symbols are embedded, read by LSTM layers one after another, and the last output decides among all symbols.
+    """Recurrent network that predicts the next symbol: an embedding, LSTM layers, and a softmax on the last output.
 
-    Rows are [n, length] symbol numbers, of any length. Starts as PyTorch's layers do (embeddings normal, all else uniform within
-    1 / sqrt(hidden), forget gates included) and keeps its two biases for each gate: 819,920 parameters for 80 symbols.
-    PropFair's table says one layer, its code has two.
+    Rows are [n, length] symbol numbers of any length. Parameters start as in PyTorch's layers: embeddings normal, all others uniform
+    within 1 / sqrt(hidden). Each gate has two biases, as in PyTorch: 819,920 parameters for 80 symbols. PropFair's table names one
+    layer, its code has two.
+
+    Args:
+        symbols: Number of symbols that are read and predicted.
+        embedding: Size of a symbol's embedding.
+        hidden: Units of each LSTM layer.
+        layers: Number of LSTM layers.
+        joint: Not supported; must be false.
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If a size is not legal.
     """
 
     symbols: int = static(default=80, doc="symbols that can be read and guessed")
@@ -200,7 +254,7 @@ class CharLSTM(Classifier):
 
     def logits(self, params: Tree, x: jax.Array) -> jax.Array:
         def network(x: jax.Array) -> jax.Array:
-            # A product, not a look-up: its gradient is a product too, where scattered additions would come in any order.
+            # A product instead of a look-up, because the gradient of a look-up adds in no fixed order.
             h = jax.nn.one_hot(x.T, self.symbols) @ params["embedding"]  # [length, n, embedding]
             for layer in params["lstm"]:
                 h = lstm(h, layer)
@@ -217,7 +271,7 @@ def lstm_layer(key: Key, inputs: int, hidden: int) -> Tree:
 
 
 def lstm(x: jax.Array, layer: Tree) -> jax.Array:
-    """All outputs of a layer that starts at zero: [length, n, inputs] -> [length, n, hidden]. Gates lie in PyTorch's order."""
+    """All outputs of a layer whose state starts at zero: [length, n, inputs] -> [length, n, hidden]. Gates are in PyTorch's order."""
     length, n, inputs = x.shape
     entering = x.reshape(-1, inputs) @ layer["w"] + layer["b"] + layer["recurrent_b"]  # of all steps in one product
 
@@ -237,10 +291,21 @@ def lstm(x: jax.Array, layer: Tree) -> jax.Array:
 
 @record
 class Custom(Classifier):
-    """A classifier given by `initialise(key) -> params` and `apply(params, x) -> logits [n, classes]`.
+    """A classifier that is defined by two functions.
 
-    `params` may be any pytree of float arrays. With `joint`, `apply` must also take parameters with a trailing run axis
-    and return [n, classes, runs].
+    Args:
+        initialise: ``initialise(key)`` returns the initial parameters: any pytree of float arrays.
+        apply: ``apply(params, x)`` returns logits [n, classes].
+        joint: Whether `apply` also takes parameters with a trailing axis of runs and then returns [n, classes, runs].
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If the reduction is another word, or `apply` returns another shape.
+
+    Example:
+        >>> task = Custom(initialise=lambda key: jnp.zeros((4, 3)), apply=lambda params, x: x @ params)
+        >>> task.predict(task.init(jax.random.key(0)), jnp.ones((2, 4))).tolist()
+        [0, 0]
     """
 
     initialise: Callable[[Key], Tree] = static()
@@ -258,16 +323,27 @@ class Custom(Classifier):
         logits = self.apply(params, x)
         if logits.ndim < 2 or logits.shape[0] != x.shape[0] or logits.shape[1] < 2:
             raise ValueError(
-                f"Your model must give one row of at least two class scores per example, [{x.shape[0]}, classes] here; "
-                f"it gave shape {logits.shape}. An equinox module maps one example to [classes]."
+                f"The model must return one row of at least two class scores per example, here [{x.shape[0]}, classes]; "
+                f"it returned shape {logits.shape}. An equinox module maps one example to [classes]."
             )
         return logits
 
 
 def from_equinox(build: Callable[[Key], Any]) -> Custom:
-    """A Task from `build(key) -> equinox module`, a module that maps one example to its logits.
+    """Make a task of an equinox module.
 
-    Float arrays of the module are trained; everything else (activations, sizes, integer arrays) is built once and fixed.
+    Float arrays of the module are trained. Everything else (activations, sizes, integer arrays) is built once and stays fixed.
+
+    Args:
+        build: ``build(key)`` returns the module, which maps one example to its logits [classes].
+
+    Returns:
+        The task.
+
+    Example:
+        >>> task = from_equinox(lambda key: eqx.nn.MLP(4, 3, width_size=8, depth=1, key=key))
+        >>> task.predict(task.init(jax.random.key(0)), jnp.ones((5, 4))).shape
+        (5,)
     """
     fixed = eqx.filter(build(jax.random.key(0)), eqx.is_inexact_array, inverse=True)
 

@@ -22,12 +22,27 @@ from evenly.types import Key, Tree
 
 @record
 class ResNet(Classifier):
-    """A 3 x 3 stem, stages of basic blocks that double the channels and halve the picture, a mean over pixels, a softmax.
+    """ResNet-18: a 3 x 3 stem, stages of basic blocks that double the channels and halve the image, a mean over pixels, and a softmax.
 
-    11,173,962 parameters for ten classes. Statistics are of one image at a time (two groups of channels), so that clients share
-    none. Images and standardisation are as in `LeNet`; weights start as PyTorch's layers do, norms as the identity. A training step
-    on 64 images needs 1.5 GiB of working memory on a CPU (`jax.checkpoint` around the convolutions did not lower it). With
-    `precision="bfloat16"` parameters, their updates, the norms' statistics and the loss stay float32.
+    It has 11,173,962 parameters for ten classes. Group normalisation uses the statistics of one image at a time, so that clients share
+    none. Images are as in `LeNet`. Weights start as in PyTorch's layers, normalisations as the identity. A training step on 64 images
+    needs 1.5 GiB of working memory on a CPU (`jax.checkpoint` around the convolutions did not lower it).
+
+    Args:
+        classes: Number of classes.
+        shape: Height, width and channels of an image.
+        width: Channels of the first stage.
+        blocks: Number of blocks of each stage.
+        groups: Number of groups of channels that are normalised together.
+        mean: Mean of each channel of bytes divided by 255.
+        deviation: Standard deviation of each channel of bytes divided by 255.
+        direct: Whether to use the device's own convolution. By default on GPUs, where it is faster.
+        precision: "float32", or "bfloat16" for convolutions and activations; parameters, updates, statistics and the loss stay float32.
+        joint: Not supported; must be false.
+        reduction: "mean" or "sum" of a batch's losses.
+
+    Raises:
+        ValueError: If a size or the precision is not legal.
     """
 
     classes: int = static(default=10, doc="classes to tell apart")
@@ -38,7 +53,9 @@ class ResNet(Classifier):
     mean: tuple[float, ...] = static(default=PIXELS["cifar10"].mean, doc="subtracted from bytes / 255, by channel")
     deviation: tuple[float, ...] = static(default=PIXELS["cifar10"].deviation, doc="what the difference is divided by")
     direct: bool | None = static(default=None, doc="whether to use the device's own convolution; by default on a GPU, where it is faster")
-    precision: str = static(default="float32", doc="'float32', or 'bfloat16' for convolutions and what passes between layers")
+    precision: str = static(
+        default="float32", choices=("float32", "bfloat16"), doc="'float32', or 'bfloat16' for convolutions and what passes between layers"
+    )
     joint: bool = static(default=False)
     reduction: str = static(default="mean")
 
@@ -46,8 +63,6 @@ class ResNet(Classifier):
         check_sizes("resnet", self.reduction, classes=(self.classes, 2), width=(self.width, 1), groups=(self.groups, 1))
         check_images("resnet", self.shape, self.mean, self.deviation, least=1)
         require(self.width % self.groups == 0, f"resnet: width must be a multiple of groups, got {self.width} and {self.groups}.")
-        known = self.precision in ("float32", "bfloat16")
-        require(known, f"resnet: precision must be 'float32' or 'bfloat16', got {self.precision!r}.")
         legal = isinstance(self.blocks, tuple) and bool(self.blocks) and all(isinstance(b, int) and b > 0 for b in self.blocks)
         require(legal, f"resnet: blocks must be a tuple of positive numbers, such as (2, 2, 2, 2), got {self.blocks!r}.")
 
@@ -96,7 +111,7 @@ def _normed(key: Key, shape: tuple[int, ...]) -> Tree:
 
 
 def _block(key: Key, inputs: int, outputs: int) -> Tree:
-    """Two convolutions; where the channels change, a third of size 1 for what goes past them."""
+    """Two convolutions and, where the number of channels changes, a third of size 1 for the residual connection."""
     first, second, aside = jax.random.split(key, 3)
     block = {"first": _normed(first, (3, 3, inputs, outputs)), "second": _normed(second, (3, 3, outputs, outputs))}
     return block if inputs == outputs else {**block, "aside": _normed(aside, (1, 1, inputs, outputs))}

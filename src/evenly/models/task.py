@@ -1,4 +1,4 @@
-"""What a task must offer, and whether it fits a federation; found out from shapes, before anything is trained."""
+"""Checks whether a task fits a federation, from shapes alone, and the optional abilities of tasks."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -13,17 +13,19 @@ from evenly.data.federation import Federation, Shard
 from evenly.records import is_record
 from evenly.types import Array, Task, Tree
 
-# What an evaluation asks of a model: every row's loss and outcome.
+# An evaluation needs the loss and the prediction of every row.
 #
-# XLA does not see that two passes over the same rows in a loop are one: evaluating a network took twice as long with `losses` and
-# `predict` one after the other. Networks therefore have one method for both.
+# XLA does not merge two passes over the same rows in a loop: evaluating a network took twice as long with `losses` followed by
+# `predict`. Networks therefore have one method for both.
 
 
 @runtime_checkable
 class Judging(Protocol):
-    """A task that gives losses and outcomes from one pass."""
+    """A task that computes losses and predictions in one pass."""
 
-    def judge(self, params: Tree, shard: Shard) -> tuple[Array, Array]: ...  # [n] and [n], as `losses` and `predict` give them
+    def judge(self, params: Tree, shard: Shard) -> tuple[Array, Array]:
+        """Results of `losses` and `predict`. [n] and [n]"""
+        ...
 
 
 def judged(task: Task, params: Tree, shard: Shard) -> tuple[Array, Array]:
@@ -31,35 +33,36 @@ def judged(task: Task, params: Tree, shard: Shard) -> tuple[Array, Array]:
     return task.judge(params, shard) if isinstance(task, Judging) else (task.losses(params, shard), task.predict(params, shard.x))
 
 
-# What can be known of a task from shapes alone, found out once for each task: tracing takes as long as several rounds of a small model.
+# Properties of a task that follow from shapes alone. They are computed once for each task: tracing takes as long as several rounds of a
+# small model.
 
 T = TypeVar("T")
 
 
-def remembered(function: Callable[..., T]) -> Callable[..., T]:
-    """A function of a task, and of other things that can be hashed, whose answers are kept while the task is there. Only a record cannot
-    change; of any other task it is asked every time."""
-    kept: WeakKeyDictionary[Any, dict[Any, T]] = WeakKeyDictionary()
+def cache_per_task(function: Callable[..., T]) -> Callable[..., T]:
+    """Cache a function of a task and further hashable arguments, as long as the task exists. Tasks that are not records can change, so
+    their results are not cached."""
+    caches: WeakKeyDictionary[Any, dict[Any, T]] = WeakKeyDictionary()
 
     @wraps(function)
-    def ask(task: Task, *rest: Any) -> T:
+    def cached(task: Task, *rest: Any) -> T:
         if not is_record(task):
             return function(task, *rest)
-        answers, question = kept.setdefault(task, {}), (*rest, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-        if question not in answers:
-            answers[question] = function(task, *rest)
-        return answers[question]
+        cache, key = caches.setdefault(task, {}), (*rest, jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+        if key not in cache:
+            cache[key] = function(task, *rest)
+        return cache[key]
 
-    return ask
+    return cached
 
 
-@remembered
+@cache_per_task
 def skeleton(task: Task) -> Tree:
     """The structure, shapes and types of a task's parameters, without computing them."""
     return jax.eval_shape(task.init, jax.random.key(0))
 
 
-# Whether a task fits a federation, found out from shapes alone before anything is trained.
+# Whether a task fits a federation, from shapes alone, before training.
 
 ROWS = 3
 PARTS = ("init", "losses", "penalty", "predict")
@@ -67,47 +70,64 @@ PARTS = ("init", "losses", "penalty", "predict")
 
 @runtime_checkable
 class Probabilistic(Protocol):
-    """A task that knows how likely each class is."""
+    """A task that also predicts the probability of each class."""
 
-    def probabilities(self, params: Tree, x: Array) -> Array: ...  # [n, classes]
+    def probabilities(self, params: Tree, x: Array) -> Array:
+        """Probabilities of the classes of each row. [n, classes]"""
+        ...
 
 
 def check_task(task: Task, federation: Federation) -> None:
-    """Raise unless the task gives one loss and one class number per row, and as many classes as there are labels."""
+    """Raise unless a task can be trained on a federation. Only shapes are computed.
+
+    Args:
+        task: Task to check.
+        federation: Data to train on.
+
+    Raises:
+        TypeError: If `task` is not a task, or its parameters are not floats.
+        ValueError: If it has another number of features or classes than the data, or does not return one loss and one class per row.
+
+    Example:
+        >>> import evenly
+        >>> evenly.models.check_task(evenly.models.Softmax(features=3, classes=10), evenly.synthetic(clients=2))
+        Traceback (most recent call last):
+        ValueError: Softmax expects 3 features, but rows of synthetic non-iid have 60. Pass features=60.
+    """
     _refuse_others(task)
     features = getattr(task, "features", None)
     if isinstance(features, int) and features != prod(federation.x.shape[1:]):
         raise ValueError(
             f"{type(task).__name__} expects {features} features, but rows of {federation.name or 'the data'} have "
-            f"{prod(federation.x.shape[1:])}. Give it features={prod(federation.x.shape[1:])}."
+            f"{prod(federation.x.shape[1:])}. Pass features={prod(federation.x.shape[1:])}."
         )
     _check(task, federation.x.shape[1:], federation.x.dtype, len(federation.labels))
 
 
-@remembered
+@cache_per_task
 def _check(task: Task, row: tuple[int, ...], dtype: Any, labels: int) -> None:
     name = type(task).__name__
     if any(leaf is task for leaf in jax.tree.leaves(task)):
         raise TypeError(f"A task must be a pytree, which {name} is not. Decorate the class with evenly.records.record.")
     params = skeleton(task)
     if not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in jax.tree.leaves(params)):
-        raise TypeError(f"{name}: init must give arrays of floats only; keep anything else in fields of the task.")
+        raise TypeError(f"{name}: init must return arrays of floats only. Keep anything else in fields of the task.")
     shard = _example(row, dtype)
     try:
         losses = jax.eval_shape(task.losses, params, shard)
         outcome = jax.eval_shape(task.predict, params, shard.x)
-    except Exception as error:  # whatever a model of one's own raises
+    except Exception as error:  # a user's model may raise anything
         raise ValueError(f"{name} cannot be applied to rows of shape {list(row)}: {error}") from error
     _require_shape(name, "losses", losses, jnp.floating)
     _require_shape(name, "predict", outcome, jnp.integer)
     if isinstance(task, Probabilistic):
         classes = jax.eval_shape(task.probabilities, params, shard.x).shape[1]
         if classes != labels:
-            raise ValueError(f"{name} has {classes} classes, but the data have {labels} labels. Give it as many.")
+            raise ValueError(f"{name} has {classes} classes, but the data have {labels} labels. Pass classes={labels}.")
 
 
 def _refuse_others(task: Any) -> None:
-    """Raise for what is often given in place of a task."""
+    """Raise for objects that are often passed in place of a task, such as a class or a PyTorch model."""
     missing = [part for part in PARTS if not hasattr(task, part)]
     if not missing and not isinstance(task, type):
         return
@@ -115,7 +135,7 @@ def _refuse_others(task: Any) -> None:
     family = {kind.__module__.partition(".")[0] for kind in (task if isinstance(task, type) else type(task)).__mro__}
     hint = "Use one of evenly.models, such as evenly.models.Softmax(features=60, classes=10), or evenly.models.from_equinox for a network."
     if isinstance(task, type) and not missing:
-        hint = f"Make one of it, with the sizes of your data: {task.__name__}(...)."
+        hint = f"Create one with the sizes of your data: {task.__name__}(...)."
     elif "torch" in family:
         hint = f"PyTorch models train in real federations (docs/flower-clients.md); the simulator trains JAX models. {hint}"
     elif "equinox" in family:
@@ -129,9 +149,9 @@ def _example(row: tuple[int, ...], dtype: Any) -> Shard:
     return Shard(x, whole, whole, real, real)
 
 
-def _require_shape(name: str, method: str, found: Any, kind: Any) -> None:
-    if found.shape != (ROWS,) or not jnp.issubdtype(found.dtype, kind):
+def _require_shape(name: str, method: str, result: Any, kind: Any) -> None:
+    if result.shape != (ROWS,) or not jnp.issubdtype(result.dtype, kind):
         raise ValueError(
-            f"{name}: {method} must give one {'number' if kind is jnp.floating else 'class number'} per row, "
-            f"but {ROWS} rows gave {found.dtype}{list(found.shape)}."
+            f"{name}: {method} must return one {'number' if kind is jnp.floating else 'class number'} per row, "
+            f"but {ROWS} rows gave {result.dtype}{list(result.shape)}."
         )

@@ -1,4 +1,8 @@
-"""Building blocks of methods: local work, optimisers, sampling, groups and ranking."""
+"""Building blocks of methods: samplings of clients (`SAMPLINGS`) and weights of rows (`PREPARES`), by their name in the notation.
+
+>>> sorted(SAMPLINGS), list(PREPARES)
+(['fraction', 'full', 'parity', 'uniform', 'weighted'], ['reweigh'])
+"""
 
 from evenly.parts.sampling import SAMPLINGS, Fraction, Full, Parity, Uniform, Weighted
 from evenly.parts.work import PREPARES, Reweigh

@@ -13,7 +13,16 @@ from evenly.types import Select
 
 @record
 class Fraction:
-    """max(1, floor(share * clients)) of them, drawn without replacement (Flower's rounding)."""
+    """Sample a share of the clients, all with the same probability, without replacement.
+
+    The number of clients is max(1, floor(share * clients)), rounded as in Flower.
+
+    Args:
+        share: Share of the clients in a round, above 0 and at most 1.
+
+    Raises:
+        ValueError: If the share is not legal.
+    """
 
     share: float = static(default=0.1, above=0, most=1, doc="share of the clients in a round")
     by_size: bool = static(default=False)
@@ -39,7 +48,7 @@ class Fraction:
 
 @record
 class Full:
-    """Every client, every round."""
+    """All clients take part in every round."""
 
     by_size: bool = static(default=False)
 
@@ -57,29 +66,38 @@ class Full:
         return state, state
 
 
-# Clients that know the side that was seen less, as often as not: parity sampling.
+# Parity sampling: prefer clients with many rows of the people that earlier rounds covered less.
 #
 # Brocchi, Master's thesis, University of Genoa, 2023, as Gonfiantini (Master's thesis, University of Genoa, 2026) describes it.
 
 
 class Registry(NamedTuple):
-    """What the server has seen of the clients."""
+    """Clients that the server has observed, and their rows of unprivileged and of all other people."""
 
     rows: np.ndarray  # [2, clients] training rows of unprivileged people, and of all others
     observed: np.ndarray  # bool [clients]
-    totals: np.ndarray  # [2] rows of each side that were seen
+    totals: np.ndarray  # [2] sums of the rows of each side over the observed clients
     slots: int
 
 
 @record
 class Parity:
-    """max(1, floor(share * clients)) of them: with probability p those richest in the side of people that was seen less.
+    """Sample a share of the clients and, with probability `p`, prefer those with the most rows of the people covered less so far.
 
-    The server keeps a register of the clients that it chose, empty at first, and sums their unprivileged rows and all others.
-    If the sums are equal, as in the first round, or with probability 1 - p, clients are drawn at random. Otherwise those with
-    the most rows of the smaller sum are taken; clients not in the register come after them; ties are broken at random.
-    Each client counts once in the sums, so that they settle at those of the whole federation and the choice becomes fixed;
-    with `accumulate` a client counts in every round in which it is chosen, and the choice follows what was trained on.
+    The server keeps a register of the clients that it has sampled, and sums their rows of unprivileged people and of all others.
+    If the sums are equal, as in the first round, or with probability 1 - p, clients are sampled at random. Otherwise the server takes
+    the clients with the most rows of the side whose sum is smaller, then clients that are not in the register. Ties are broken at
+    random. Each client counts once in the sums, so that they converge to those of the whole federation and the cohort becomes fixed.
+    With `accumulate`, a client counts in every round in which it is sampled, and cohorts follow the rows that were trained on.
+
+    Args:
+        p: Probability of sampling by parity in a round; 0 is random sampling.
+        share: Share of the clients in a round, above 0 and at most 1; rounded as in `Fraction`.
+        accumulate: Whether the sums count a client again in every round in which it is sampled.
+        prefilled: Whether the register holds all clients from the start.
+
+    Raises:
+        ValueError: If a setting is not legal, or the federation has no unprivileged or no privileged rows.
     """
 
     p: float = static(default=0.5, least=0, most=1, doc="probability of choosing by parity in a round; 0 is random sampling")
@@ -103,7 +121,7 @@ class Parity:
 
     def __call__(self, state: Registry, generator: np.random.Generator) -> tuple[np.ndarray, Registry]:
         clients = len(state.observed)
-        cohort = generator.choice(clients, state.slots, replace=False)  # drawn first: with p = 0 the cohorts are those of `fraction`
+        cohort = generator.choice(clients, state.slots, replace=False)  # drawn first, so that with p = 0 cohorts equal those of `fraction`
         unprivileged, privileged = state.totals
         if generator.random() < self.p and unprivileged != privileged:
             score = np.where(state.observed, state.rows[1 if unprivileged > privileged else 0], -1)
@@ -115,7 +133,7 @@ class Parity:
 
 
 def _highest(score: np.ndarray, lots: np.ndarray, slots: int) -> np.ndarray:
-    """Who has the highest scores, from the highest; of equal ones, who drew the lower lot. Only those in question are sorted."""
+    """Clients with the highest scores, in descending order; ties are ordered by lot. Only the candidates are sorted."""
     least = -np.partition(-score, slots - 1)[slots - 1]
     above, equal = np.flatnonzero(score > least), np.flatnonzero(score == least)
     above = above[np.lexsort((lots[above], -score[above]))]
@@ -129,7 +147,14 @@ def _highest(score: np.ndarray, lots: np.ndarray, slots: int) -> np.ndarray:
 
 @record
 class Uniform:
-    """Clients drawn without replacement, all with the same probability."""
+    """Sample a fixed number of clients, all with the same probability, without replacement.
+
+    Args:
+        clients: Number of clients in a round. A federation with fewer clients takes part as a whole.
+
+    Raises:
+        ValueError: If the number is not a whole number of at least 1.
+    """
 
     clients: int = static(default=10, least=1, doc="clients in a round")
     by_size: bool = static(default=False)
@@ -150,7 +175,7 @@ class Uniform:
 
 
 def at_most(clients: int, census: Census) -> int:
-    """A federation with fewer clients than asked for takes part as a whole."""
+    """Number of clients in a round: all of them where the federation has fewer."""
     return min(clients, len(census.examples))
 
 
@@ -158,19 +183,33 @@ def at_most(clients: int, census: Census) -> int:
 
 
 class Odds(NamedTuple):
-    """All training rows in a row, client by client: who owns a row drawn at random is a client drawn by size."""
+    """Positions of all training rows in one line, client by client. The owner of a random position is a client drawn by size."""
 
-    rows: np.ndarray  # [clients]
-    ends: np.ndarray  # float [clients] where the rows of each end
+    rows: np.ndarray  # [clients] number of training rows
+    ends: np.ndarray  # float [clients] position at which the rows of each client end
     slots: int
 
 
 @record
 class Weighted:
-    """Clients drawn with probability p_k = n_k / n, as q-FFL and p-FFL do.
+    """Sample a fixed number of clients in proportion to their training rows, as q-FFL and p-FFL do.
 
-    Without replacement, clients are drawn one after another and the rest renormalised, as the authors' code does; with
-    replacement the plain mean of the updates is unbiased, and a client may take two slots.
+    Without replacement, clients are drawn one after another and the probabilities of the rest are renormalised, as in the authors'
+    code. With replacement, the plain mean of the updates is unbiased, and a client may have two slots.
+
+    Args:
+        clients: Number of clients in a round.
+        replace: Whether a client can be drawn twice in a round.
+
+    Raises:
+        ValueError: If the number is not legal, or too few clients have training rows.
+
+    Example:
+        >>> from evenly.data.federation import Census
+        >>> sampling = Weighted(clients=2)
+        >>> state = sampling.init(Census(examples=np.array([10, 0, 90]), cells=np.zeros((3, 1, 2))))
+        >>> sorted(sampling(state, np.random.default_rng(0))[0].tolist())
+        [0, 2]
     """
 
     clients: int = static(default=10, least=1, doc="clients in a round")
@@ -188,7 +227,7 @@ class Weighted:
         some, slots = int(np.count_nonzero(census.examples)), self.slots(census)
         require(
             some >= (1 if self.replace else slots),
-            f"{slots} clients a round cannot be drawn by size: only {some} of {len(census.examples)} have training rows. Sample fewer.",
+            f"{slots} clients per round cannot be sampled by size: only {some} of {len(census.examples)} have training rows. Sample fewer.",
         )
         return Odds(census.examples, np.cumsum(census.examples, dtype=float), slots)
 
@@ -199,25 +238,25 @@ class Weighted:
 
 
 def _different(odds: Odds, generator: np.random.Generator) -> np.ndarray:
-    """Different clients, in the order in which they are drawn; in the place of one drawn twice, another of those left is drawn.
+    """Distinct clients in the order in which they are drawn. A client that was drawn before is replaced by another draw from the rest.
 
-    These are the draws of NumPy's `choice`, which would go through all clients in every round.
+    The draws equal those of NumPy's `choice`, which takes time in proportion to all clients in every round.
     """
-    found: list[int] = []
-    while len(found) < odds.slots:
-        gone = np.sort(np.array(found, np.int64))
-        # Their rows are cut out: a place among those left lies further on by all that was cut out before it.
-        cut = np.concatenate([[0], np.cumsum(odds.rows[gone])])
-        place = generator.random(odds.slots - len(found)) * (odds.ends[-1] - cut[-1])
-        place += cut[np.searchsorted(odds.ends[gone] - cut[1:], place, side="right")]
-        # Each once, in order; a place rounded up to where a cut begins is drawn again.
-        found = list(dict.fromkeys([*found, *_owners(odds, place).tolist()]))
-    return np.array(found, np.int64)
+    cohort: list[int] = []
+    while len(cohort) < odds.slots:
+        before = np.sort(np.array(cohort, np.int64))
+        # The rows of these clients are cut out: a position among the rest is shifted by everything that was cut out before it.
+        cut = np.concatenate([[0], np.cumsum(odds.rows[before])])
+        position = generator.random(odds.slots - len(cohort)) * (odds.ends[-1] - cut[-1])
+        position += cut[np.searchsorted(odds.ends[before] - cut[1:], position, side="right")]
+        # Each client once, in order; a position that rounding moves into a cut is drawn again.
+        cohort = list(dict.fromkeys([*cohort, *_owners(odds, position).tolist()]))
+    return np.array(cohort, np.int64)
 
 
-def _owners(odds: Odds, place: np.ndarray) -> np.ndarray:
-    """Whose row lies at each place; one rounded up to the very end is the last row's."""
-    return np.searchsorted(odds.ends, np.minimum(place, np.nextafter(odds.ends[-1], 0)), side="right")
+def _owners(odds: Odds, position: np.ndarray) -> np.ndarray:
+    """The client whose row is at each position; a position that was rounded up to the end belongs to the last row."""
+    return np.searchsorted(odds.ends, np.minimum(position, np.nextafter(odds.ends[-1], 0)), side="right")
 
 
 __all__ = ["SAMPLINGS", "Fraction", "Full", "Parity", "Uniform", "Weighted"]

@@ -1,4 +1,4 @@
-"""What clients do with their rows: local training, full gradients, personal models, reweighing."""
+"""Local work of clients: local training, full gradients, personal models, and the reweighing of rows."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ Array = jax.Array
 class NashBargaining:
     """phi(l) = -log(1 - l/M) while M - l >= epsilon, else l / M (or l / epsilon with `huber`, which keeps the slope).
 
-    -log(1 - l/M) has the gradient of -log(M - l) and is 0 at l = 0. The paper does not give epsilon; 0.2 is the code's.
+    -log(1 - l/M) has the gradient of -log(M - l) and is 0 at l = 0. The paper has no epsilon; 0.2 is the value in the authors' code.
     """
 
     M: float = leaf(default=5.0, above=0, doc="baseline utility: must exceed the usual loss; large M tends to FedAvg")
@@ -35,12 +35,12 @@ class NashBargaining:
 
     def __call__(self, loss: Array) -> Array:
         inside = self.M - loss >= self.epsilon
-        # Both branches are differentiated; the logarithm never sees an argument outside its domain.
+        # Both branches are differentiated, so the logarithm must not get an argument outside its domain.
         safe = jnp.where(inside, loss, 0.0)
         return jnp.where(inside, -jnp.log1p(-safe / self.M), loss / (self.epsilon if self.huber else self.M))
 
 
-# Local training: some epochs of mini-batch steps on the client's own loss, then send what changed.
+# Local training: epochs of mini-batch steps on the client's own loss.
 
 
 class LocalState(NamedTuple):
@@ -87,7 +87,7 @@ class LocalTraining:
         return model
 
     def simplified(self) -> "LocalTraining":
-        """The same work without the pull, where it is 0: a program then need not read the received model in every step."""
+        """The same work without the pull if it is 0, so that a program does not read the received model in every step."""
         return replace(self, mu=None) if self.mu == 0 else self
 
     def _objective(self, task: Task, model: Tree, batch: Shard) -> jax.Array:
@@ -114,7 +114,7 @@ def summed_loss(task: Task, params: Tree, batch: Shard) -> jax.Array:
 
 
 class Gathered(NamedTuple):
-    """A gradient summed over the batches seen so far."""
+    """The gradient summed over the batches so far, and their number of rows."""
 
     gradient: Tree
     examples: jax.Array
@@ -152,22 +152,22 @@ class FullGradient:
         return model
 
 
-# Personal models beside the shared one: each client keeps a model of its own between rounds.
+# Personal models: each client keeps a model of its own between rounds, besides the shared one.
 
 
 class Both(NamedTuple):
-    """A client that trains the shared model and its own at once."""
+    """Local states of the shared and of the personal model, which train at the same time."""
 
     shared: LocalState
-    own: LocalState
+    personal: LocalState
 
 
 @record
 class PersonalTraining:
-    """Train the shared model as usual; with the same batches train the personal one, pulled towards the model received.
+    """Train the shared model and, with the same batches, a personal model that is pulled towards the received model.
 
-    Ditto's step: v <- v - rate (grad F_k(v) + pull (v - w)), w the round's received model. It is FedProx's step, but from
-    the client's own v. A local optimiser moves both models and starts anew in every round.
+    Ditto's step for the personal model v, with the received model w, is v <- v - rate (grad F_k(v) + pull (v - w)). It equals
+    FedProx's step, but starts from the client's own v. A local optimiser moves both models and is reset in every round.
     """
 
     learning_rate: float = leaf(default=0.1, doc="local step size, of both models")
@@ -190,12 +190,12 @@ class PersonalTraining:
         return Both(shared, LocalState(memory, shared.optimiser))
 
     def step(self, task: Task, received: Tree, local: Both, batch: Shard) -> Both:
-        shared, own = self._training(None), self._training(self.pull)
-        return Both(shared.step(task, received, local.shared, batch), own.step(task, received, local.own, batch))
+        shared, personal = self._training(None), self._training(self.pull)
+        return Both(shared.step(task, received, local.shared, batch), personal.step(task, received, local.personal, batch))
 
     def finish(self, task: Task, received: Tree, local: Both) -> tuple[Tree, Tree]:
         vector, _ = self._training(None).finish(task, received, local.shared)
-        return vector, local.own.model
+        return vector, local.personal.model
 
     def deploy(self, model: Tree, memory: Tree) -> Tree:
         return memory
@@ -207,14 +207,14 @@ class PersonalTraining:
         )  # fmt: skip
 
 
-# Clients that train alone: each keeps a model of its own and shares nothing.
+# Training without federation: each client keeps a model of its own and shares nothing.
 
 
 @record
 class TrainingAlone:
-    """Go on training the client's own model, from the common first one; the vector is zero.
+    """Continue training the client's own model, which starts from the common initial model. The vector is zero.
 
-    A local optimiser starts anew in every round, as it does where clients share.
+    A local optimiser is reset in every round, as in federated training.
     """
 
     learning_rate: float = leaf(default=0.1, doc="local step size")
@@ -238,7 +238,7 @@ class TrainingAlone:
         return self._training().step(task, local.model, local, batch)
 
     def finish(self, task: Task, received: Tree, local: LocalState) -> tuple[Tree, Tree]:
-        # A client whose training broke says so: it is counted as excluded, and keeps the model it had.
+        # NaN marks a client whose training diverged: it is counted as excluded and keeps its previous model.
         nothing = jnp.where(trees.all_finite(local.model), 0.0, jnp.nan)
         return jax.tree.map(lambda m: jnp.zeros_like(m) + nothing.astype(m.dtype), received), local.model
 
@@ -260,25 +260,36 @@ class TrainingAlone:
 
 @record
 class Reweigh:
-    """A row of group a and label y counts P(a) P(y) / P(a, y) in its client's loss, from the client's own counts.
+    """Weight a row of group a and label y by P(a) P(y) / P(a, y) in its client's loss, from the client's own counts.
 
-    Group and label are then independent among the weighted rows, and each is as frequent as before. A batch's loss is
-    still divided by its number of rows. Sizes, measured losses and evaluation are not reweighed. A combination that the client lacks
-    has no rows to weigh: the weights of the others then sum to less than the number of rows, unless `rescale` is set.
+    Among the weighted rows, group and label are then independent, and each is as frequent as before. The loss of a batch is
+    still divided by its number of rows. Sizes, reported losses and evaluation are not weighted. If a client lacks a combination of
+    group and label, the weights of the other rows sum to less than the number of rows, unless `rescale` is set.
+
+    Args:
+        rescale: Whether to scale a client's weights to a mean of 1.
+        cap: Largest weight of a row; 0 means no limit.
+
+    Raises:
+        ValueError: If a setting is not legal.
+
+    Example:
+        >>> Reweigh().weights(y=np.array([1, 1, 1, 0]), group=np.array([0, 0, 1, 1])).tolist()
+        [0.75, 0.75, 1.5, 0.5]
     """
 
     rescale: bool = static(default=False, doc="whether a client's weights are scaled to a mean of 1")
     cap: float = static(default=0.0, least=0, doc="no row counts more than this; 0 is no limit")
 
     def weights(self, y: np.ndarray, group: np.ndarray) -> np.ndarray:
-        """How much each of one client's rows counts. [n]"""
+        """Weights of the rows of one client, from their labels and groups. [n]"""
         (_, a), (_, label) = (np.unique(values, return_inverse=True) for values in (group, y))
         cells = np.zeros((a.max(initial=0) + 1, label.max(initial=0) + 1))
         np.add.at(cells, (a, label), 1)
         expected = np.outer(cells.sum(1), cells.sum(0)) / max(len(y), 1)
-        found = (expected[a, label] / cells[a, label]).astype(np.float64)
-        found = found / found.mean() if self.rescale and len(found) else found
-        return np.minimum(found, self.cap) if self.cap else found
+        weights = (expected[a, label] / cells[a, label]).astype(np.float64)
+        weights = weights / weights.mean() if self.rescale and len(weights) else weights
+        return np.minimum(weights, self.cap) if self.cap else weights
 
 
 __all__ = ["PREPARES", "Reweigh"]
