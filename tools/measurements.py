@@ -117,23 +117,37 @@ def gpu_part() -> str:
 
 
 def _gpu_rows(result: Measured) -> list[list[str]]:
-    study, cell, rotate, same = (result[part] for part in ("study", "cell", "rotate", "same"))
-    plain, momentum = (rotate[name] for name in ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum"))
     goals = {name: f"{target['target']:g}" for name, target in result["targets"].items()}
-    apart, taken = result["targets"]["same-rotate"]["found"], result["same-rotate"].get("taken")
-    elsewhere = f" ({taken})" if taken else ""
-    megabytes, seconds = f"{study['megabytes']:,} and {study['device_megabytes']:,}", study["process_seconds"]
-    rows = [
-        ("3,600 trainings of thesis/adult-dirichlet, from the start of the process to its end, seconds", f"{seconds:.1f}", "", "study"),
+    rows = [*_study_rows(result["study"], result["cell"]), *_rotate_rows(result["rotate"]), *_difference_rows(result)]
+    return [[words, str(value), spread, goals.get(name, "")] for words, value, spread, name in rows]
+
+
+def _study_rows(study: Measured, cell: Measured) -> list[tuple[str, str, str, str]]:
+    trainings = "3,600 trainings of thesis/adult-dirichlet, from the start of the process to its end, seconds"
+    megabytes = f"{study['megabytes']:,} and {study['device_megabytes']:,}"
+    return [
+        (trainings, f"{study['process_seconds']:.1f}", "", "study"),
         ("its peak of memory, host and device, MB", megabytes, "", ""),
         ("the 720 of one partition, compiled, seconds", f"{cell['median_seconds']:.2f}", _range(cell["all"]), "cell"),
         ("the same the first time, compiling included, seconds", f"{cell['first_seconds']:.1f}", "", ""),
-        ("FedAvg with 25 LeNets on FairMNISTRotate, ms per round", f"{plain['ms_per_round']:.2f}", _range(plain["all"]), "rotate"),
-        ("the same with momentum 0.9, ms per round", f"{momentum['ms_per_round']:.2f}", _range(momentum["all"]), ""),
-        (f"largest difference from the CPU's accuracy, {same['runs']} trainings of 20 rounds, points", same["points_apart"], "", "same"),
-        (f"the same of FairMNISTRotate, 3 seeds and 10 rounds, over the range of the seeds{elsewhere}", apart, "", "same-rotate"),
     ]
-    return [[words, str(value), spread, goals.get(name, "")] for words, value, spread, name in rows]
+
+
+def _rotate_rows(rotate: Measured) -> list[tuple[str, str, str, str]]:
+    plain, momentum = (rotate[name] for name in ("fedavg(learning_rate=0.01)", "fedavg(learning_rate=0.01)+local-momentum"))
+    lenets = "FedAvg with 25 LeNets on FairMNISTRotate, ms per round"
+    return [
+        (lenets, f"{plain['ms_per_round']:.2f}", _range(plain["all"]), "rotate"),
+        ("the same with momentum 0.9, ms per round", f"{momentum['ms_per_round']:.2f}", _range(momentum["all"]), ""),
+    ]
+
+
+def _difference_rows(result: Measured) -> list[tuple[str, Any, str, str]]:
+    same, taken = result["same"], result["same-rotate"].get("taken")
+    elsewhere = f" ({taken})" if taken else ""
+    adult = f"largest difference from the CPU's accuracy, {same['runs']} trainings of 20 rounds, points"
+    rotate = f"the same of FairMNISTRotate, 3 seeds and 10 rounds, over the range of the seeds{elsewhere}"
+    return [(adult, same["points_apart"], "", "same"), (rotate, result["targets"]["same-rotate"]["found"], "", "same-rotate")]
 
 
 def _range(values: list[float]) -> str:

@@ -46,6 +46,10 @@ IGNORED = (ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
 APART = {"annotation", "returns", "decorator_list", "type_params"}
 FAR = 5  # imports between a module and a test that still belongs to it
 HANGING = 100  # seconds after which a single test is taken to hang
+PYTEST_OPTIONS = [
+    "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE",
+    "-o", f"faulthandler_timeout={HANGING}", "-o", "faulthandler_exit_on_timeout=true",
+]  # fmt: skip
 NEAREST = 16  # test files for a mutant
 ELSEWHERE = re.compile(  # tests that start programs, or look at pages and files only
     r"tests/(browser/|flower/test_(deploy|engine)|experiment/test_(cluster|killed)|test_(architecture|benchmarks|commands|docs|packaging|site))"
@@ -193,8 +197,7 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
     """pytest's exit status, or None if it has used so many seconds of a processor (five times as many of a clock), and what it printed."""
     env = os.environ | {"PYTHONPATH": str(folder / "src"), "CI": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
-    hanging = ["-o", f"faulthandler_timeout={HANGING}", "-o", "faulthandler_exit_on_timeout=true"]
-    pytest = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE", *hanging, *tests]
+    pytest = [sys.executable, "-m", "pytest", *PYTEST_OPTIONS, *tests]
     limited = ["sh", "-c", f'ulimit -t {seconds:.0f}; exec "$@"', "sh", *pytest]
     with tempfile.TemporaryFile("w+") as said:
         # In a session of its own: a mutant may send signals to what it takes for its children.
@@ -284,19 +287,23 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the mutants without running tests")
     parser.add_argument("--json", type=Path, help="write all outcomes into this file")
     options = parser.parse_args()
-    found = drawn(ROOT, options.packages, options.count, options.seed)
+    chosen = drawn(ROOT, options.packages, options.count, options.seed)
     if options.list:
-        print(*(f"{one.file}:{one.line}  {one.change}" for one in found), sep="\n")
+        print(*(f"{one.file}:{one.line}  {one.change}" for one in chosen), sep="\n")
         return 0
-    outcomes = try_all(found, options.seconds, options.workers)
+    report(try_all(chosen, options.seconds, options.workers), options.seed, options.json)
+    return 0
+
+
+def report(outcomes: list[Outcome], seed: int, file: Path | None) -> None:
+    """Print the survivors, and write all outcomes into a file if one is given."""
     survivors = [one for one in outcomes if not one.killed]
-    print(f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} mutants killed (seed {options.seed}). Survivors:")
+    print(f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} mutants killed (seed {seed}). Survivors:")
     for one in survivors:
         print(f"- {described(one)}\n  {one.mutant.text}\n  tests: {' '.join(one.files)}")
-    if options.json:
-        kept = [{**one._asdict(), "mutant": {k: v for k, v in one.mutant._asdict().items() if k != "source"}} for one in outcomes]
-        options.json.write_text(json.dumps({"seed": options.seed, "outcomes": kept}, indent=2))
-    return 0
+    if file:
+        rows = [{**one._asdict(), "mutant": {k: v for k, v in one.mutant._asdict().items() if k != "source"}} for one in outcomes]
+        file.write_text(json.dumps({"seed": seed, "outcomes": rows}, indent=2))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -16,24 +16,29 @@ if TYPE_CHECKING:
 FILES = ("audit.csv", "audit.json", "report.html")  # of an audit
 
 
-class PredictionColumns(NamedTuple):
-    """What the columns of a table of predictions mean."""
+class AuditOptions(NamedTuple):
+    """What the columns of a table of predictions mean, and what the report must hide."""
 
+    label: Annotated[str, typer.Option(help="Column with the true label.")]
+    prediction: Annotated[str, typer.Option(help="Column with the predicted label, in the same words.")]
     client: Annotated[str | None, typer.Option(help="Column that names the client of each row: hospital, branch, device.")] = None
     score: Annotated[str | None, typer.Option(help="Column with the probability of the favourable label, from 0 to 1.")] = None
     sensitive: Sensitive = None
     favourable: Favourable = None
     unprivileged: Unprivileged = None
+    min_cell: Annotated[int, typer.Option(help="Hide figures that are based on fewer people than this.", min=0)] = 10
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Give clients numbers instead of names.")] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as arguments of `audit_file`."""
+        sensitive = [column.strip() for column in (self.sensitive or "").split(",") if column.strip()]
+        return {**self._asdict(), "sensitive": sensitive, "unprivileged": _sides(self.unprivileged, sensitive)}
 
 
 def audit(
     *,
     predictions: Annotated[Path, typer.Argument(help="A .csv, .csv.gz or .parquet file with one row per person.")],
-    label: Annotated[str, typer.Option(help="Column with the true label.")],
-    prediction: Annotated[str, typer.Option(help="Column with the predicted label, in the same words.")],
-    columns: PredictionColumns,
-    min_cell: Annotated[int, typer.Option(help="Hide figures that are based on fewer people than this.", min=0)] = 10,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Give clients numbers instead of names.")] = False,
+    options: AuditOptions,
     out: Annotated[Path | None, typer.Option(help="Folder for the report; by default results/audit- and the file's name.")] = None,
     plugin: Plugins = None,
     as_json: Json = False,
@@ -43,19 +48,7 @@ def audit(
     _check_folder(folder, predictions)
     from evenly.auditing import audit_file
 
-    sensitive = [column.strip() for column in (columns.sensitive or "").split(",") if column.strip()]
-    result = audit_file(
-        predictions,
-        label=label,
-        prediction=prediction,
-        client=columns.client,
-        score=columns.score,
-        sensitive=sensitive,
-        favourable=columns.favourable,
-        unprivileged=_sides(columns.unprivileged, sensitive),
-        min_cell=min_cell,
-        anonymous=anonymous,
-    )
+    result = audit_file(predictions, **options.arguments())
     result = result._replace(about=result.about._replace(command=this_command()))
     result.write(folder)
     if as_json:

@@ -1,12 +1,16 @@
 """`evenly list` and `evenly describe`: methods, their parts, models, data sets, metrics and experiments."""
 
 from inspect import cleandoc
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from evenly.cli.options import Plugins
+
+if TYPE_CHECKING:
+    from evenly.algorithms import Method
+    from evenly.metrics import Metric
 
 
 def list_all(plugin: Plugins = None) -> None:
@@ -39,28 +43,46 @@ def list_all(plugin: Plugins = None) -> None:
 def describe(name: Annotated[str, typer.Argument(help="A method, sampling or metric.")], plugin: Plugins = None) -> None:
     """Describe one method, sampling or metric. Prints its formula, its settings and the information that clients reveal."""
     from evenly.algorithms import METHODS
-    from evenly.cli.terminal_tables import part_table, reveals, sampling_reveals, settings_table, trial
     from evenly.metrics import EVERY_METRIC
-    from evenly.metrics.metric import RESTS_ON
     from evenly.notation import unknown
     from evenly.parts.sampling import SAMPLINGS
     from evenly.parts.work import PREPARES
 
-    console = Console()
+    parts = {**SAMPLINGS, **PREPARES}
     if name in METHODS:
-        method = METHODS[name]
-        console.print(f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False)
-        console.print(settings_table(method))
-        console.print(f"Clients reveal, besides their update: {reveals(method)}.")
-        console.print(f"Try it: {trial(method)}", highlight=False)
-    elif name in (parts := {**SAMPLINGS, **PREPARES}):
-        console.print(cleandoc(parts[name].__doc__ or ""), highlight=False)
-        console.print(part_table(name, parts[name]))
-        if name in SAMPLINGS:
-            console.print(f"Clients reveal, to be chosen: {sampling_reveals(SAMPLINGS[name]())}.")
+        _describe_method(METHODS[name])
+    elif name in parts:
+        _describe_part(name, parts[name])
     elif name in EVERY_METRIC:
-        metric = EVERY_METRIC[name]
-        console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
-        console.print(f"{metric.doc}\nComputed from {RESTS_ON[metric.rests_on]}.", highlight=False)
+        _describe_metric(EVERY_METRIC[name])
     else:
         raise unknown("method, sampling or metric", name, [*METHODS, *parts, *EVERY_METRIC])
+
+
+def _describe_method(method: "Method") -> None:
+    from evenly.cli.terminal_tables import reveals, settings_table, trial
+
+    console = Console()
+    console.print(f"[bold]{method.title}[/bold] ({method.reference})\n\n  {method.formula}\n", highlight=False)
+    console.print(settings_table(method))
+    console.print(f"Clients reveal, besides their update: {reveals(method)}.")
+    console.print(f"Try it: {trial(method)}", highlight=False)
+
+
+def _describe_part(name: str, part: type) -> None:
+    from evenly.cli.terminal_tables import part_table, sampling_reveals
+    from evenly.parts.sampling import SAMPLINGS
+
+    console = Console()
+    console.print(cleandoc(part.__doc__ or ""), highlight=False)
+    console.print(part_table(name, part))
+    if name in SAMPLINGS:
+        console.print(f"Clients reveal, to be chosen: {sampling_reveals(SAMPLINGS[name]())}.")
+
+
+def _describe_metric(metric: "Metric") -> None:
+    from evenly.metrics.metric import RESTS_ON
+
+    console = Console()
+    console.print(f"[bold]{metric.title}[/bold]\n\n  {metric.formula}\n\n{metric.range}; {metric.direction}.", highlight=False)
+    console.print(f"{metric.doc}\nComputed from {RESTS_ON[metric.rests_on]}.", highlight=False)

@@ -48,27 +48,24 @@ def compare(
     output: OutputOptions,
 ) -> None:
     """Train several methods on the same data and write one report. All methods see the same clients and batches."""
-    from evenly.cli.experiment_runs import RunOptions, RunResult, run_plan, show_result
-    from evenly.cli.terminal_tables import opening_of, results_table, warnings_of
+    from evenly.cli.experiment_runs import RunOptions, run_experiment, show_result
+    from evenly.experiment.folder import RunRecord
     from evenly.experiment.plan import Plan
 
     plan = Plan(
         name="compare",
         data=data_source(data, columns),
         methods=(algorithms,),
-        rounds=training.rounds,
         seeds=seed_range(training.seeds),
-        model=training.model,
-        sampling=training.sampling,
         training={"learning_rate": training.learning_rate, "batch_size": training.batch_size, "epochs": epochs},
         evaluate_every=evaluate_every,
         dropout=dropout,
         plugins=plugin_records(plugin),
+        **training.shared(),
     )
-    execution = Execution(loggers=checked_loggers(log))
-    comparison, folder, rows = run_plan(plan, RunOptions(output.out, output.force, execution))
-    tables = [results_table(comparison), *opening_of(comparison), *warnings_of(comparison)]
-    show_result(RunResult(folder, rows, tables), as_json=output.as_json)
+    options = RunOptions(output.out, output.force, Execution(loggers=checked_loggers(log)))
+    result = run_experiment(plan, RunRecord(command=this_command()), options)
+    show_result(result, as_json=output.as_json)
 
 
 def run(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from evenly.cli.options import TableColumns
 from evenly.cli.terminal import Commands, plain_console, this_command
@@ -66,8 +66,7 @@ def up(
 
     flower_app = read_app(folder, clients)
     results = (out or _new_folder(folder / "results")).resolve()
-    options = {"rounds": rounds, "method": method}
-    config = _run_config(flower_app, options, {"clients": len(flower_app.nodes), "folder": str(results)})
+    config = _run_config(flower_app, {"rounds": rounds, "method": method}, {"clients": len(flower_app.nodes), "folder": str(results)})
     console = plain_console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="evenly-flower-") as keys, interruptible(), _resumable(console, results):
         loopback = Loopback(Path(keys), _logs(results))
@@ -143,23 +142,26 @@ def _run(console: Console, loopback: "Loopback", flower_app: "App", config: dict
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting the SuperLink", total=None, left="")
         with loopback, _stopping_task(bar):
-            for number, (name, node_config) in enumerate(flower_app.nodes.items()):
-                bar.update(task, description="starting SuperNodes", completed=number, total=len(flower_app.nodes))
-                loopback.start_node(name, loopback.register(name), node_config)
-            for name in flower_app.nodes:
-                loopback.wait_connected(name)
+            _start_nodes(bar, task, loopback, flower_app)
             console.print(f"SuperLink at {loopback.address} with {len(flower_app.nodes)} SuperNodes: {', '.join(flower_app.nodes)}")
             bar.remove_task(task)  # its total cannot be unset again, and the number of rounds may be unknown
-            run = loopback.run(flower_app.folder, config)
-            _follow(bar, loopback, run, rounds=int(config.get("rounds", flower_app.config.get("rounds", 0))))
+            run = _follow_run(bar, loopback, flower_app, config)
             ((status, details),) = loopback.status(run)
         if status != "finished:completed":
             reason = details.removeprefix("ServerApp failed with exception: ").rstrip(".")
             raise ProcessError(f"The run did not end well ({status}): {reason}. Read {loopback.server.log}.")
 
 
-def _follow(bar: Progress, loopback: "Loopback", run: "Process", *, rounds: int) -> None:
-    """Show the rounds of a run, and warn about SuperNodes that end."""
+def _start_nodes(bar: Progress, task: TaskID, loopback: "Loopback", flower_app: "App") -> None:
+    for number, (name, node_config) in enumerate(flower_app.nodes.items()):
+        bar.update(task, description="starting SuperNodes", completed=number, total=len(flower_app.nodes))
+        loopback.start_node(name, loopback.register(name), node_config)
+    for name in flower_app.nodes:
+        loopback.wait_connected(name)
+
+
+def _follow_run(bar: Progress, loopback: "Loopback", flower_app: "App", config: dict[str, Any]) -> "Process":
+    """Run the app to its end. Show its rounds, and warn about SuperNodes that end."""
     from evenly.flower.deploy.loopback import follow
 
     ended: set[str] = set()
@@ -170,10 +172,13 @@ def _follow(bar: Progress, loopback: "Loopback", run: "Process", *, rounds: int)
                 ended.add(name)
                 bar.console.print(f"! {name} has ended; the run continues without it. Read {node.log}", style="yellow")
 
+    rounds = int(config.get("rounds", flower_app.config.get("rounds", 0)))
     task = bar.add_task("starting the app", total=rounds or None, left="")
+    run = loopback.run(flower_app.folder, config)
     for state in follow(run, rounds, check_nodes):
         left = "" if state.left is None else f"about {datetime.timedelta(seconds=round(state.left))} left"
         bar.update(task, description=_activity(state), completed=state.done, total=rounds or None, left=left)
+    return run
 
 
 @contextmanager
@@ -182,7 +187,8 @@ def _stopping_task(bar: Progress) -> Iterator[None]:
     try:
         yield
     finally:
-        bar.update(bar.task_ids[-1], description="stopping everything", left="")
+        for task in bar.task_ids:
+            bar.update(task, description="stopping everything", left="")
 
 
 def _activity(state: "RunProgress") -> str:

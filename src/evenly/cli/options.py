@@ -59,6 +59,10 @@ class TrainingOptions(NamedTuple):
         "weighted(clients=10)"
     )
 
+    def shared(self) -> dict[str, Any]:
+        """Return the options that the plans of comparisons and of searches have in common."""
+        return {"rounds": self.rounds, "model": self.model, "sampling": self.sampling}
+
 
 class ShortOptions(NamedTuple):
     """How an experiment is shortened."""

@@ -36,21 +36,25 @@ def report(
     plugin: Plugins = None,
 ) -> None:
     """Write the report of finished results again. It can save its charts as files, and hide small numbers."""
-    from evenly.experiment.reopen import read_plan
-    from evenly.experiment.study import StudyPlan
     from evenly.report.html import write_figures
 
     if format and not figures:
         raise ValueError("--format is the format of charts, but no charts are written. Choose a folder for them with --figures DIR.")
-    plan, path = read_plan(folder), out or folder / "report.html"
-    specs, warnings = _study(folder, path, plan, min_cell) if isinstance(plan, StudyPlan) else _comparison(folder, path, min_cell)
+    path = out or folder / "report.html"
+    specs, warnings = _write_report(folder, path, min_cell)
     files = write_figures(specs, figures, (format or ChartFormat.svg).value) if figures else []
     for warning in warnings:
         Console().print(warning)
-    console = plain_console()
-    console.print(f"Report:  {path}")
-    if files:
-        console.print(f"Figures: {len(files)} files in {figures}")
+    plain_console().print(f"Report:  {path}" + (f"\nFigures: {len(files)} files in {figures}" if files else ""))
+
+
+def _write_report(folder: Path, path: Path, min_cell: int) -> tuple[dict[str, Any], list[Text]]:
+    """Write the report of a folder, and return its charts and warnings."""
+    from evenly.experiment.reopen import read_plan
+    from evenly.experiment.study import StudyPlan
+
+    plan = read_plan(folder)
+    return _study(folder, path, plan, min_cell) if isinstance(plan, StudyPlan) else _comparison(folder, path, min_cell)
 
 
 def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], list[Text]]:

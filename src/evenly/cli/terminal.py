@@ -62,7 +62,8 @@ def _with_flat_options(function: Callable[..., None]) -> Callable[..., None]:
         if isinstance(record, type) and hasattr(record, "_fields"):
             records[name] = record
             for field, hint in get_type_hints(record, include_extras=True).items():
-                parameters.append(inspect.Parameter(field, parameter.KEYWORD_ONLY, default=record._field_defaults[field], annotation=hint))
+                default = record._field_defaults.get(field, parameter.empty)
+                parameters.append(inspect.Parameter(field, parameter.KEYWORD_ONLY, default=default, annotation=hint))
         else:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=record))
 

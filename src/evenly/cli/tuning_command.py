@@ -41,6 +41,12 @@ class SearchOptions(NamedTuple):
     ] = None
     batch: Annotated[int, typer.Option(help="Number of trials that are proposed and trained together.")] = 16
 
+    def arguments(self, method: str) -> dict[str, Any]:
+        """Return the options as arguments of `planned`."""
+        options = self._asdict()
+        searches, grid, objectives = options.pop("searches"), options.pop("grid"), options.pop("objective")
+        return {**options, "searches": _searches(method, searches or [], grid), "objectives": objectives or ["variance"]}
+
 
 def tune(
     *,
@@ -69,19 +75,11 @@ def tune(
     plan, number = plan_tuning(
         method or Q_METHOD,
         data_source(data, columns),
-        searches=_searches(method, search.searches or [], search.grid),
-        objectives=search.objective or ["variance"],
-        keep=search.keep,
-        within=search.within,
-        baseline=search.baseline,
-        trials=search.trials,
-        batch=search.batch,
-        rounds=training.rounds,
         seeds=training.seeds,
-        model=training.model,
-        sampling=training.sampling,
         training={"learning_rate": training.learning_rate, "batch_size": training.batch_size},
         plugins=plugin_records(plugin),
+        **search.arguments(method),
+        **training.shared(),
     )
     _show_data(plan)
     folder = output.out or default_folder(plan)

@@ -147,15 +147,20 @@ def synthetic_census(
     central = round(test * rows)
     owner = np.concatenate([np.full(central, -1), np.arange(rows - central) * clients // (rows - central)])
     rare = generator(seed, "group").random(rows) < _chance(owner, clients, share, skew)
-    x = generator(seed, "features").normal(size=(rows, features))
-    qualified = is_qualified(x, rare, angle)
-    refused = rare & qualified & (generator(seed, "labels").random(rows) < label_bias)
-    x = np.concatenate([x, ~rare[:, None]], axis=1, dtype=np.float32, casting="unsafe")
-    people = Rows(x, (qualified & ~refused).astype(np.int32), LABELS, "synthetic-census")
-    people = people.grouped(cross([Sensitive("group", GROUPS, (~rare).astype(np.int32))]))
+    people = _draw_people(rare, features, label_bias=label_bias, angle=angle, seed=seed)
     parts = split_rows(owner, clients, shares=(1 - valid, valid), seed=split_seed)
     description = f"{DRAWN}, shares of unprivileged people with skew={skew:g}"
     return federate(people, parts, names=numbered(clients), central=np.flatnonzero(owner < 0), partition=description)
+
+
+def _draw_people(rare: np.ndarray, features: int, *, label_bias: float, angle: float, seed: int) -> Rows:
+    """Draw features and labels. `rare` marks the unprivileged people."""
+    x = generator(seed, "features").normal(size=(len(rare), features))
+    qualified = is_qualified(x, rare, angle)
+    refused = rare & qualified & (generator(seed, "labels").random(len(rare)) < label_bias)
+    x = np.concatenate([x, ~rare[:, None]], axis=1, dtype=np.float32, casting="unsafe")
+    people = Rows(x, (qualified & ~refused).astype(np.int32), LABELS, "synthetic-census")
+    return people.grouped(cross([Sensitive("group", GROUPS, (~rare).astype(np.int32))]))
 
 
 def is_qualified(x: np.ndarray, rare: np.ndarray, angle: float) -> np.ndarray:
