@@ -156,17 +156,7 @@ def tidy_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
     Of very many clients there are quantiles instead, with the level "clients": a trace holds every single one.
     """
     for run in comparison.runs:
-        common = {
-            "schema": SCHEMA,
-            "experiment": comparison.name,
-            "run": f"{run.label}#{run.seed}",
-            "label": run.label,
-            "algorithm": run.algorithm,
-            "params": json.dumps(run.settings),
-            "data": comparison.federation.name,
-            "partition": comparison.partition,
-            "seed": run.seed,
-        }
+        common = _run_columns(comparison, run)
         by_group = {split: group_metrics(comparison.federation, run.trace, split) for split in (*SPLITS, CENTRAL)}
         for i, done in enumerate(run.trace.rounds):
             last = i == len(run.trace.rounds) - 1
@@ -179,6 +169,21 @@ def tidy_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     yield from ({**where, **row} for row in _client_rows(comparison, run.trace, split))
                 if last and len(by_group[split]) > 1:
                     yield from ({**where, **row} for row in _group_rows(comparison.federation, run.trace, split))
+
+
+def _run_columns(comparison: Comparison, run: Run) -> dict[str, Any]:
+    """The columns that are the same in every row of a run."""
+    return {
+        "schema": SCHEMA,
+        "experiment": comparison.name,
+        "run": f"{run.label}#{run.seed}",
+        "label": run.label,
+        "algorithm": run.algorithm,
+        "params": json.dumps(run.settings),
+        "data": comparison.federation.name,
+        "partition": comparison.partition,
+        "seed": run.seed,
+    }
 
 
 def _client_metrics(federation: Federation, tables: np.ndarray) -> dict[str, float]:

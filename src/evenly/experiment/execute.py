@@ -108,12 +108,12 @@ def run_job(
     leave: Callable[[], None] | None = None,
 ) -> Result:
     """Train a program's runs. Without `models` those stay behind: large ones are most of a result's size."""
-    members = members_of(plan)
-    own = [members[i] for i in program.members]
+    every = members_of(plan)
+    members = [every[i] for i in program.members]
     traces = simulate(
         setting.task,
         setting.federation,
-        own,
+        members,
         plan.rounds,
         seeds=Seeds.all(program.seed),
         evaluate_every=plan.evaluations,
@@ -122,19 +122,24 @@ def run_job(
         observe=observe,
         checkpoint=checkpoint,
         devices=devices,
-        # Where people are told apart, each of them becomes a client of its own: a panel cannot stand for those.
-        panel=None if any(getattr(one.rule, "people", False) for one in own) else evaluated_clients(setting.federation),
+        # Where a method treats groups of people as clients, a sample of the clients cannot represent them.
+        panel=None if any(getattr(member.rule, "people", False) for member in members) else evaluated_clients(setting.federation),
         advance=advance,
         leave=leave,
     )
     if not models:
         return Result([_without_model(trace) for trace in traces], {})
-    named = {}
-    for i, trace in zip(program.members, traces, strict=True):
-        own = models_of(trace, members[i].task(setting.task, Seeds.all(program.seed)), setting.federation)
-        for number, model in enumerate(own):
-            named[f"{members[i].label}#{program.seed}" + (f"#{number}" if len(own) > 1 else "")] = model
-    return Result(traces, named)
+    return Result(traces, _trained_models(members, program.seed, setting, traces))
+
+
+def _trained_models(members: Sequence[Algorithm], seed: int, setting: SeedSetting, traces: Sequence[Trace]) -> dict[str, Model]:
+    """The models in the traces of these members, by the names under which a store keeps them: `label#seed`, or `label#seed#number`."""
+    models = {}
+    for member, trace in zip(members, traces, strict=True):
+        parts = models_of(trace, member.task(setting.task, Seeds.all(seed)), setting.federation)
+        for number, model in enumerate(parts):
+            models[f"{member.label}#{seed}" + (f"#{number}" if len(parts) > 1 else "")] = model
+    return models
 
 
 def choose_model(name: str, federation: Federation) -> Task:
@@ -171,6 +176,7 @@ class Ledger:
         plan: Plan,
         programs: int,
         first: SeedSetting,
+        *,
         store: Store | None,
         progress: Progress | None,
         models: bool,
@@ -337,33 +343,44 @@ def execute(
     variants = plan.variants()
     first = first or setting_of(plan, plan.seeds[0])
     _check_training_rows(first.federation)
-    every = list(programs(plan, first.task, store.folder if store else None))
-    followers = Followers(plan, variants, first.federation, store.folder if store else None, log)
-    ledger = Ledger(plan, len(every), first, store, progress, models, followers)
+    folder = store.folder if store else None
+    every = list(programs(plan, first.task, folder))
+    followers = Followers(plan, variants, first.federation, folder, log)
+    ledger = Ledger(plan, len(every), first, store=store, progress=progress, models=models, followers=followers)
     left = [program for program in every if not ledger.restore(program)]
     with followers.session(ledger.traces, len(left)):
+        if left and folder:
+            write_grouping(every, folder)
         if left:
-            if store:
-                write_grouping(every, store.folder)
             where(plan, left, ledger)
-    by_seed: dict[int, dict[int, Trace]] = {seed: {} for seed in plan.seeds}
-    for program, traces in ledger.traces.items():
-        by_seed[program.seed].update(zip(program.members, traces, strict=True))
-    each = [_runs(variants, by_seed[seed], seed) for seed in plan.seeds]
-    panel = each[0][0].trace.panel
+    runs = _collect_runs(plan, variants, ledger.traces)
+    return _comparison(plan, first, runs)._replace(command=command, seconds=time.monotonic() - began)
+
+
+def _comparison(plan: Plan, first: SeedSetting, runs: list[Run]) -> Comparison:
+    panel = runs[0].trace.panel
     return Comparison(
         name=plan.name,
         federation=first.federation if panel is None else first.federation.only(panel),
         registered=None if panel is None else first.federation,
         partition=first.federation.partition,
         model=type(first.task).__name__,
-        runs=[runs[i] for i in range(len(variants)) for runs in each],
+        runs=runs,
         rounds=plan.rounds,
-        command=command,
-        seconds=time.monotonic() - began,
+        command="",
+        seconds=0.0,
         versions=versions(),
         sampling=plan.sampling,
     )
+
+
+def _collect_runs(plan: Plan, variants: list[Variant], traces: dict[Program, list[Trace]]) -> list[Run]:
+    """All runs of a plan, variant by variant and within each seed by seed."""
+    by_seed: dict[int, dict[int, Trace]] = {seed: {} for seed in plan.seeds}
+    for program, each in traces.items():
+        by_seed[program.seed].update(zip(program.members, each, strict=True))
+    runs = [_runs(variants, by_seed[seed], seed) for seed in plan.seeds]
+    return [own[i] for i in range(len(variants)) for own in runs]
 
 
 def _runs(variants: list[Variant], traces: dict[int, Trace], seed: int) -> list[Run]:

@@ -69,38 +69,45 @@ class ProgressBoard:
         self._stopped = True
 
 
+class _Reporter:
+    """Sends the progress and evaluations of one job to the board, at most every `TELL_SECONDS`."""
+
+    def __init__(self, board: Any, number: int, observed: bool) -> None:
+        self._board, self._number, self._time = board, number, 0.0
+        self.observed, self._evaluations = observed, list[bytes]()
+
+    def progress(self, done: int, of: int) -> None:
+        if done in (0, of) or time.monotonic() - self._time > TELL_SECONDS:
+            update = JobUpdate(done, self._evaluations)
+            self._time, self._evaluations = time.monotonic(), []
+            if _send(self._board, self._number, update):
+                raise WorkerStoppedError
+
+    def observe(self, traces: "list[Trace]") -> None:
+        self.observed = self.observed and sum(trace.tables.nbytes for trace in traces) < MOST_BYTES
+        if self.observed:
+            self._evaluations.append(pickle.dumps(traces))
+
+
 def train_program(job: Job, table: "np.ndarray | None", number: int, board: Any) -> "Result":
-    """Do one job on this machine, and tell the board."""
+    """Train the program of one job on this machine and report its progress to the board."""
     from evenly.experiment.execute import run_job
     from evenly.experiment.plan import Plan
     from evenly.plugins import load_planned
 
-    told, followed = 0.0, job.observed
-    seen: list[bytes] = []
-
-    def progress(done: int, of: int) -> None:
-        nonlocal told, seen
-        if done in (0, of) or time.monotonic() - told > TELL_SECONDS:
-            told, update, seen = time.monotonic(), JobUpdate(done, seen), []
-            if _send(board, number, update):
-                raise WorkerStoppedError
-
-    def observe(traces: "list[Trace]") -> None:
-        nonlocal followed
-        followed = followed and sum(trace.tables.nbytes for trace in traces) < MOST_BYTES
-        if followed:
-            seen.append(pickle.dumps(traces))
-
+    reporter = _Reporter(board, number, job.observed)
     try:
         plan = Plan.from_json(job.plan)
-        progress(0, plan.rounds)
+        reporter.progress(0, plan.rounds)
         _check_versions(job.versions)
         load_planned(plan.plugins, job.plugins)
         setting, checkpoint = _setting(plan, job.program.seed, table), _checkpoint(plan, job.program)
-        observer = observe if followed else None
-        result = run_job(plan, job.program, setting, progress=progress, observe=observer, checkpoint=checkpoint, models=job.models)
+        result = run_job(
+            plan, job.program, setting, progress=reporter.progress, observe=reporter.observe if job.observed else None,
+            checkpoint=checkpoint, models=job.models,
+        )  # fmt: skip
     except ValueError as error:
-        error.add_note(platform.node())  # whose mistake it is
+        error.add_note(platform.node())  # the driver names the machine in its message
         raise
     if checkpoint:
         checkpoint.unlink(missing_ok=True)

@@ -87,13 +87,12 @@ def sign_of_accuracy(views: list[StudyView]) -> Finding | None:
     if not views:
         return None
     counts = {p: [tally([o.values["acc_diff"] for o in view.outcomes[p].values()]) for view in views] for p in PROTOCOLS}
-    said = []
-    for name in dict.fromkeys(view.place.dataset for view in views):
-        own = Tally(*np.sum([t for t, view in zip(counts["honest"], views, strict=True) if view.place.dataset == name], axis=0).tolist())
-        said.append(
-            f"on {name} clearly for the privileged in {own.lower}, for the unprivileged in {own.higher}, undecided in {own.undecided}"
-        )
-    answer = f"Counted over methods and partitions, models are more accurate {'; '.join(said)} (honest protocol)."
+    by_data = _tally_by_data(views, counts["honest"])
+    sides = "; ".join(
+        f"on {name} clearly for the privileged in {own.lower}, for the unprivileged in {own.higher}, undecided in {own.undecided}"
+        for name, own in by_data.items()
+    )
+    answer = f"Counted over methods and partitions, models are more accurate {sides} (honest protocol)."
     columns = ("partition", *(f"{name}, {p}" for p in PROTOCOLS for name in ("below 0 / undecided / above 0", "mean difference")))
     rows = []
     for i, view in enumerate(views):
@@ -105,6 +104,14 @@ def sign_of_accuracy(views: list[StudyView]) -> Finding | None:
         "On COMPAS the accuracy difference is consistently negative: women, the privileged minority, are served more accurately than men."
     )
     return Finding("accuracy", "Whom are the models more accurate for?", answer, thesis, columns, tuple(rows))
+
+
+def _tally_by_data(views: list[StudyView], tallies: list[Tally]) -> dict[str, Tally]:
+    """The tallies of partitions, added up for each data set."""
+    by_data: dict[str, list[Tally]] = {}
+    for view, one in zip(views, tallies, strict=True):
+        by_data.setdefault(view.place.dataset, []).append(one)
+    return {name: Tally(*map(sum, zip(*own, strict=True))) for name, own in by_data.items()}
 
 
 def same_order(views: list[StudyView]) -> Finding | None:
@@ -266,12 +273,14 @@ def near_iid(views: list[StudyView]) -> Finding | None:
         "accuracy, paper",
         "|EOD|, paper",
     )
-    rows = []
-    for study, honest in zip(found["study"], found["honest"], strict=True):
-        ours = [show(spread(pair.change(m))) for pair in (study, honest) for m, show in (("accuracy", points), ("eod_abs", gap))]
-        rows.append((f"{honest.view.place.dataset}, {honest.method}", *ours, *_paper_change(honest)))
+    rows = [_near_iid_row(study, honest) for study, honest in zip(found["study"], found["honest"], strict=True)]
     thesis = "Near IID, FedCvg-Ratio with local debiasing and parity sampling is said to be best in accuracy and fairness at once."
     return Finding("near-iid", "Do FedCvg-Ratio's gains near IID exist?", answer, thesis, columns, tuple(rows))
+
+
+def _near_iid_row(study: Pair, honest: Pair) -> tuple[str, ...]:
+    ours = [show(spread(pair.change(m))) for pair in (study, honest) for m, show in (("accuracy", points), ("eod_abs", gap))]
+    return (f"{honest.view.place.dataset}, {honest.method}", *ours, *_paper_change(honest))
 
 
 def _paper_change(pair: Pair) -> tuple[str, str]:

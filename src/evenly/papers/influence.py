@@ -99,23 +99,14 @@ def _effective(view: StudyView) -> dict[ThesisMethod, np.ndarray]:
 
 def whom_weights_favour(views: list[StudyView]) -> Finding | None:
     """How the share of unprivileged people behind the weights moves away from FedAvg's with everyone."""
-    rows, moves = [], {}
+    rows: list[tuple[str, ...]] = []
+    decided: list[bool] = []  # for each clear change: whether it is towards the side with fewer rows
     for view in views:
-        data = view.comparison.federation
-        plain = next((m for m in view.runs if str(m) == PLAIN), None)
-        others = [m for m in view.runs if not m.debias and not m.other and (_is_ratio(m) or _is_parity(m))]
-        if plain is None or not others:
-            continue
-        base = _shares(view, plain, data)
-        changes = {m: spread(_shares(view, m, data) - base) for m in others}
-        minority = spread(base).mean < 0.5
-        moves[view.place] = [(m, change, minority) for m, change in changes.items()]
-        rows += [(str(view.place), str(m), f"{100 * spread(base).mean:.1f} %", _percent(c), _towards(c, data)) for m, c in changes.items()]
+        data, (share, changes) = view.comparison.federation, _share_changes(view)
+        decided += [(change.mean > 0) == (share < 0.5) for change in changes.values() if abs(change.mean) > change.half_width]
+        rows += [(str(view.place), str(m), f"{100 * share:.1f} %", _percent(c), _towards(c, data)) for m, c in changes.items()]
     if not rows:
         return None
-    decided = [
-        (change.mean > 0) == minority for own in moves.values() for _, change, minority in own if abs(change.mean) > change.half_width
-    ]
     lead = "The minority, whichever side it is: of" if decided and all(decided) else "Of"
     answer = (
         f"{lead} {len(rows)} (method, partition) pairs {len(decided)} clearly move the weights, {sum(decided)} of them towards the side "
@@ -126,6 +117,17 @@ def whom_weights_favour(views: list[StudyView]) -> Finding | None:
         "On COMPAS clients with more men (unprivileged, but the majority) are said to be favoured; its formulas favour the minority, women."
     )
     return Finding("favoured", "Whom do FedCvg-Ratio and parity sampling favour?", answer, thesis, columns, tuple(rows))
+
+
+def _share_changes(view: StudyView) -> tuple[float, dict[ThesisMethod, Spread]]:
+    """The share of unprivileged people under FedAvg, and how FedCvg-Ratio and parity sampling change it; no changes without FedAvg."""
+    plain = next((m for m in view.runs if str(m) == PLAIN), None)
+    others = [m for m in view.runs if not m.debias and not m.other and (_is_ratio(m) or _is_parity(m))]
+    if plain is None or not others:
+        return float("nan"), {}
+    data = view.comparison.federation
+    base = _shares(view, plain, data)
+    return spread(base).mean, {m: spread(_shares(view, m, data) - base) for m in others}
 
 
 def unprivileged_share(trace: Trace, data: Federation) -> float:

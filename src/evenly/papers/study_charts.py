@@ -73,8 +73,7 @@ def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study"
     ]
     names = [str(view.place) for view in views]
     figures = [row[who] for row in rows for who in ("paper", "ours")]
-    title = GROUP_METRICS[metric].title
-    title = title[0].upper() + title[1:]
+    title = _title(metric)
     room = alt.Scale(zero=False, padding=12, nice=False)
     x = alt.X("paper:Q", axis=alt.Axis(title="Paper", tickCount=5), scale=room)
     y = alt.Y("ours:Q", axis=alt.Axis(title="Ours", tickCount=5), scale=room)
@@ -111,18 +110,9 @@ def aggregations(views: Sequence[StudyView]) -> list[str]:
 
 def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.LayerChart:
     """One mark per aggregation and partition; the means over seeds, with the interval in the tooltip."""
-    names, rows = aggregations(views), []
-    for view in views:
-        for method, outcome in view.outcomes[protocol].items():
-            if not (method.debias or method.parity or method.other):
-                found = spread(outcome.values[metric])
-                rows.append({
-                    "method": method.aggregation, "level": view.place.value, "value": found.mean,
-                    "text": format_spread(found, GROUP_METRICS[metric]),
-                })  # fmt: skip
-    unit = METRIC_TITLES[metric]
+    names, unit = aggregations(views), METRIC_TITLES[metric]
     where = LEVEL.get(views[0].place.partition, "Coverage: further left means more clients")
-    base = alt.Chart(values(rows)).encode(
+    base = alt.Chart(values(_trend_rows(views, metric, protocol))).encode(
         x=alt.X("level:O", sort=[view.place.value for view in views], axis=alt.Axis(title=where, labelAngle=0)),
         y=alt.Y("value:Q", axis=alt.Axis(title=unit, tickCount=5), scale=alt.Scale(zero=False, padding=10)),
         color=colour_of(names),
@@ -136,9 +126,24 @@ def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.L
         base.mark_line(strokeWidth=1.8, opacity=0.75),
         base.mark_point(filled=True, size=70, opacity=0.95).encode(shape=shape_of(names), tooltip=tooltip),
     ]
-    title = GROUP_METRICS[metric].title
-    title = title[0].upper() + title[1:]
+    title = _title(metric)
     return finish(layers, title=title, description=f"{title} of {len(names)} aggregations over {len(views)} partitions.", height=260)
+
+
+def _title(metric: str) -> str:
+    title = GROUP_METRICS[metric].title
+    return title[0].upper() + title[1:]
+
+
+def _trend_rows(views: Sequence[StudyView], metric: str, protocol: str) -> list[dict[str, object]]:
+    rows = []
+    for view in views:
+        for method, outcome in view.outcomes[protocol].items():
+            if not (method.debias or method.parity or method.other):
+                value = spread(outcome.values[metric])
+                text = format_spread(value, GROUP_METRICS[metric])
+                rows.append({"method": method.aggregation, "level": view.place.value, "value": value.mean, "text": text})
+    return rows
 
 
 # The sections of a study's page that are charts: partitions, reweighing, parity sampling, and the paper beside ours.
@@ -167,21 +172,15 @@ def study_charts(views: list[StudyView]) -> Charts:
 
 
 def _trends(views: list[StudyView]) -> list[SectionFigure]:
-    found: list[SectionFigure] = []
-    kinds = dict.fromkeys(view.place.partition for view in views)
+    figures: list[SectionFigure] = []
+    kinds, names = dict.fromkeys(view.place.partition for view in views), tuple(aggregations(views))
     for kind in kinds:
         own = [view for view in views if view.place.partition == kind]
+        caption = kind.replace("_", " ") if len(kinds) > 1 else ""
         for metric in COLUMNS.values():
             chart = study_trend(own, metric, "study")
-            found.append(
-                (
-                    "trend",
-                    ChartFigure(
-                        f"chart-trend-{kind}-{metric}", chart, kind.replace("_", " ") if len(kinds) > 1 else "", tuple(aggregations(views))
-                    ),
-                )
-            )
-    return found
+            figures.append(("trend", ChartFigure(f"chart-trend-{kind}-{metric}", chart, caption, names)))
+    return figures
 
 
 def _changes(views: list[StudyView]) -> list[SectionFigure]:

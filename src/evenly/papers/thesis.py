@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison, Run
@@ -282,9 +283,7 @@ def ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
     >>> ranks([0.3, 0.1, 0.3, float("nan")])
     array([2.5, 1. , 2.5, 4. ])
     """
-    found = np.where(np.isfinite(values), values, np.inf)
-    below, same = (found[None] < found[:, None]).sum(1), (found[None] == found[:, None]).sum(1)
-    return below + (same + 1) / 2
+    return rankdata(np.where(np.isfinite(values), values, np.inf))
 
 
 def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:

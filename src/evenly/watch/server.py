@@ -73,6 +73,14 @@ def _choice(name: str, title: str) -> Html:
     return element("p", {"class": "choice", "id": f"choose-{name}", "hidden": ""}, label, element("select", {"id": name}))
 
 
+TOOLTIP = [
+    {"field": "method", "type": "nominal", "title": "Method"},
+    {"field": "round", "type": "quantitative", "title": "Round", "format": ",d"},
+    {"field": "mean", "type": "quantitative", "title": "Mean", "format": ".4g"},
+    {"field": "span", "type": "nominal", "title": "Seeds"},
+]
+
+
 def chart() -> dict[str, Any]:
     """Vega-Lite: the mean over seeds by round, and a band from the lowest seed to the highest. The program adds methods and rows."""
     y = {"field": "mean", "type": "quantitative", "scale": {"zero": False}, "axis": {"tickCount": 5, "title": None}}
@@ -80,12 +88,6 @@ def chart() -> dict[str, Any]:
         "field": "round", "type": "quantitative", "scale": {"nice": False, "zero": True},
         "axis": {"title": "Rounds of training", "tickMinStep": 1, "tickCount": 5, "format": ",d"},
     }  # fmt: skip
-    tooltip = [
-        {"field": "method", "type": "nominal", "title": "Method"},
-        {"field": "round", "type": "quantitative", "title": "Round", "format": ",d"},
-        {"field": "mean", "type": "quantitative", "title": "Mean", "format": ".4g"},
-        {"field": "span", "type": "nominal", "title": "Seeds"},
-    ]
     hit = {"name": "hit", "select": {"type": "point", "on": "pointerover", "clear": "pointerout"}}
     seen = {"condition": {"param": "hit", "empty": False, "value": 0.35}, "value": 0}
     shape = {"field": "method", "type": "nominal"}
@@ -105,7 +107,7 @@ def chart() -> dict[str, Any]:
                 "mark": {"type": "point", "filled": True, "size": 42, "opacity": 0.9},
                 "encoding": {"y": y, "shape": shape},
             },
-            {"params": [hit], "mark": {"type": "circle", "size": 260}, "encoding": {"y": y, "opacity": seen, "tooltip": tooltip}},
+            {"params": [hit], "mark": {"type": "circle", "size": 260}, "encoding": {"y": y, "opacity": seen, "tooltip": TOOLTIP}},
         ],
     }
 

@@ -294,8 +294,7 @@ class WatchState:
         return found
 
     def _status(self, parts: dict[str, LiveRun | None]) -> tuple[str, str]:
-        """A word and a sentence: what happens, and what the user can do."""
-        again = self._again()
+        """A word for the state of the experiment, and a sentence that says what happens and what the user can do."""
         begun = {name: one for name, one in parts.items() if one}
         if not begun:
             if self._report(begun):
@@ -306,15 +305,20 @@ class WatchState:
         if not last.end and is_running(self._tails[name].path):
             begins = "The first round is under way." if self._deployed() else "Loading data and compiling."
             return "running", "Training." if last.done[0] or any(last.points.values()) else begins
-        if last.end == "failed":
-            return "failed", f"It failed: {last.error} What was finished is kept; once the cause is gone, go on with {again}."
-        if last.end == "stopped":
-            return "stopped", f"It was stopped. What was finished is kept; go on with {again}."
         if last.end == "finished" and all(one and one.end == "finished" for one in parts.values()) and self._report(begun):
             return "finished", "This experiment is finished."
         if last.end == "finished" and _alive(last):
             over = len(begun) == len(parts)
             return "running", "Training is done; the results are being written." if over else "The next partition is being made ready."
+        return self._interruption(last)
+
+    def _interruption(self, last: LiveRun) -> tuple[str, str]:
+        """The state of an experiment that ended too early: why, and how to resume it."""
+        again = self._again()
+        if last.end == "failed":
+            return "failed", f"It failed: {last.error} What was finished is kept; once the cause is gone, go on with {again}."
+        if last.end == "stopped":
+            return "stopped", f"It was stopped. What was finished is kept; go on with {again}."
         since = time.strftime("%H:%M:%S on %d %B", time.localtime(last.last))
         return "gone", f"No progress since {since}: the process is gone. What was finished is kept; go on with {again}."
 
