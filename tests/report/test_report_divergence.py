@@ -43,7 +43,7 @@ def trained(monkeypatch, tmp_path):
     found = lambda *given, **options: (DIVERGED, tmp_path, [])  # noqa: E731
     monkeypatch.setattr("evenly.cli.experiment_runs.run_plan", found)
     monkeypatch.setattr("evenly.experiment.reopen.open_results", lambda folder: DIVERGED)
-    monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Report(Html(""), {}, {}))  # charts take seconds
+    monkeypatch.setattr("evenly.report.page.build", lambda *given, **options: Report("", Html(""), {}, {}))  # charts take seconds
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -77,7 +77,7 @@ def test_accuracy_is_hidden_where_it_could_tell_hidden_labels(found):
     partly = ~hidden.cells[:, 0] & hidden.cells[:, 1:].any(1)
     assert partly.any()
     for label in {run.label for run in found.runs}:
-        rates = {name: group_rates(found, grouping, label, "test", name, hidden) for name in ("accuracy", "selection_rate")}
+        rates = {name: group_rates(found, grouping, label, "test", name, hidden=hidden) for name in ("accuracy", "selection_rate")}
         assert all(rates["accuracy"][g].hidden and not rates["selection_rate"][g].hidden for g in np.flatnonzero(partly))
 
 

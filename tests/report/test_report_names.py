@@ -16,11 +16,11 @@ from evenly.experiment.paper import PaperLine
 from evenly.metrics import EVERY_METRIC, Spread, spread
 from evenly.papers import study_charts, study_page
 from evenly.report import setup_sections
-from evenly.report.charts.convergence import SHOWN as DEVELOPED
 from evenly.report.charts.convergence import convergence
-from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, measure_title
+from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart
 from evenly.report.focus import choose_focus
 from evenly.report.group_section import group_section
+from evenly.report.group_values import with_groups as with_group_values
 from evenly.report.method_table import latex
 from evenly.report.results_section import results_section
 from evenly.report.values import COLUMNS, final_values, format_spread, spread_words
@@ -39,11 +39,11 @@ def test_terminal_and_latex_use_the_registrys_titles(found):
 
 
 def test_charts_and_papers_use_the_registrys_titles():
-    assert {m: measure_title(m) for m in (*CLIENT_MEASURES, *GROUP_MEASURES)} == {
-        m: EVERY_METRIC[m].title for m in (*CLIENT_MEASURES, *GROUP_MEASURES)
-    }
+    values = with_group_values(GROUPED, final_values(GROUPED))
+    for metric in (*CLIENT_MEASURES, *GROUP_MEASURES):
+        assert str(front_chart(values, metric, GROUPED.labels).title) == f"Accuracy and {EVERY_METRIC[metric].title}"
     assert {m: setup_sections.metric_title(m) for m in EVERY_METRIC} == {m: EVERY_METRIC[m].title for m in EVERY_METRIC}
-    for metric in DEVELOPED:
+    for metric in ("average", "worst10", "variance"):
         title = str(convergence(FOUND, metric, FOUND.labels).title)
         assert title.lower().startswith(EVERY_METRIC[metric].title)
 

@@ -62,11 +62,11 @@ def _comparison(folder: Path, path: Path, least: int) -> tuple[dict[str, Any], l
     from evenly.cli.terminal_tables import warnings_of
     from evenly.experiment.paper import paper_lines
     from evenly.experiment.reopen import open_results
-    from evenly.report.page import build, write_page
+    from evenly.report.page import build
 
     comparison = open_results(folder)
     built = build(comparison, paper_lines(comparison, folder), least=least)
-    write_page(comparison, built, path)
+    built.write(path)
     return built.specs, warnings_of(comparison)
 
 

@@ -10,7 +10,7 @@ from evenly.experiment.comparison import Comparison
 from evenly.metrics import EVERY_METRIC, METRICS
 from evenly.report.charts.accuracy import accuracy_span, distribution, gini_of, lorenz_chart, named_accuracy, named_influence
 from evenly.report.charts.convergence import convergence
-from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart, measure_title, points
+from evenly.report.charts.tradeoff import CLIENT_MEASURES, GROUP_MEASURES, front_chart, points
 from evenly.report.charts.weights import influence_chart, weigh_losses, weighing_chart, weight_history, weight_history_chart
 from evenly.report.focus import Focus
 from evenly.report.html import (
@@ -23,6 +23,7 @@ from evenly.report.html import (
     figure_html,
     grid,
     legend_of,
+    paragraph,
     section,
     sentence_case,
     specs_of,
@@ -52,7 +53,7 @@ CAPTION = (
 
 def front_section(values: Values, focus: Focus, lines: str) -> Charts:
     """Every method's accuracy and fairness; nothing where no measure is known. `lines` says what the marks' lines mean."""
-    measures = [m for m in (*CLIENT_MEASURES, *GROUP_MEASURES) if _has(values, m) and defined_metrics(values, (m,))]
+    measures = defined_metrics(values, (*CLIENT_MEASURES, *GROUP_MEASURES))
     if not measures:
         return Charts({}, {})
     first, *rest = measures
@@ -65,24 +66,20 @@ def front_section(values: Values, focus: Focus, lines: str) -> Charts:
         filtered=True,
         heading="Accuracy and fairness",
     )
-    titles = {"": measure_title(first), **{name: measure_title(metric) for name, metric in variants.items()}}
-    switch = switch_html("Fairness measured by", [figure], {name: sentence_case(title) for name, title in titles.items()})
+    titles = {name: sentence_case(EVERY_METRIC[metric].title) for name, metric in {"": first, **variants}.items()}
+    switch = switch_html("Fairness measured by", [figure], titles)
     legend = legend_of(focus.coloured, others=len(focus.coloured) < len(values))
     body = section("tradeoff", "What does fairness cost?", legend, figure_html(figure, switch), _listed(values, measures))
     return Charts({"tradeoff": body}, specs_of([figure]))
 
 
-def _has(values: Values, metric: str) -> bool:
-    return all(metric in seed for seeds in values.values() for seed in seeds.values())
-
-
-def _listed(values: Values, measures: list[str]) -> Html:
+def _listed(values: Values, measures: Sequence[str]) -> Html:
     """The front in words: for every measure who is on it."""
     rows = []
     for metric in measures:
         front = sorted((point for point in points(values, metric) if point.front), key=lambda point: point.accuracy)
         names = [element("li", None, f"{p.label}: {format_value(p.measure, EVERY_METRIC[metric])} at {p.accuracy:.1f} %") for p in front]
-        rows.append((sentence_case(measure_title(metric)), element("ul", None, *names)))
+        rows.append((sentence_case(EVERY_METRIC[metric].title), element("ul", None, *names)))
     columns = [Column("Measure"), Column("Not beaten in both, from the least accurate", words=True)]
     return details(
         "Who is on the front, for every measure", grid("Each method's measure, and its accuracy; means over seeds.", columns, rows)
@@ -143,20 +140,25 @@ def _distribution(comparison: Comparison, focus: Focus, methods: int) -> Charts:
         f"right, the better.{part}"
     )
     spread = ChartFigure("chart-distribution", distribution(comparison, focus.coloured, focus.split, focus.hidden), caption)
+    curve = _lorenz(comparison, focus)
+    # Names stand inside the distribution; the curves need the legend.
+    later = [element("div", {"class": "later"}, legend_of(focus.coloured, others=False), figure_html(curve))] if curve else []
+    parts = [*_notes(focus, methods, by_client=True), figure_html(spread), *later]
+    body = section("distribution", "How evenly are the clients served?", *parts)
+    return Charts({"distribution": body}, specs_of([spread, *([curve] if curve else [])]))
+
+
+def _lorenz(comparison: Comparison, focus: Focus) -> ChartFigure | None:
+    """The Lorenz curves; nothing for a single client, or where all have an accuracy of 0."""
     ginis = {label: gini_of(comparison, label, focus.split) for label in focus.coloured}
     known = "; ".join(f"{label}: {gini:.3f}" for label, gini in ginis.items() if np.isfinite(gini))
+    if not known or comparison.federation.clients < 2:
+        return None
     caption = (
         "On the dashed line every client would be served alike; the further a curve hangs below it, the less the worst-served clients get. "
         f"Twice the area between them is the Gini coefficient, mean over seeds: {known}."
     )
-    curve = ChartFigure("chart-lorenz", lorenz_chart(comparison, focus.coloured, focus.split), caption)
-    figures = [spread, *([curve] if known and comparison.federation.clients > 1 else [])]
-    # Names stand inside the distribution; the curves need the legend.
-    later = [element("div", {"class": "later"}, legend_of(focus.coloured, others=False), figure_html(curve))] if len(figures) > 1 else []
-    body = section(
-        "distribution", "How evenly are the clients served?", *_notes(focus, methods, by_client=True), figure_html(spread), *later
-    )
-    return Charts({"distribution": body}, specs_of(figures))
+    return ChartFigure("chart-lorenz", lorenz_chart(comparison, focus.coloured, focus.split), caption)
 
 
 def _rounds(comparison: Comparison, focus: Focus, methods: int) -> Charts:
@@ -278,7 +280,7 @@ def _notes(focus: Focus, methods: int, *, by_client: bool = False) -> list[Html]
 
 
 def _soft(text: str) -> list[Html]:
-    return [element("p", {"class": "soft"}, text)] if text else []
+    return [paragraph(text, "soft")] if text else []
 
 
 def _grid(figures: Sequence[ChartFigure]) -> Html:

@@ -200,6 +200,11 @@ def hidden_clients(comparison: Comparison, split: str, least: int) -> Hidden:
     return hide(fewest_rows(measured), least, sums=[0], also=small_cells(fewest_rows(trained), least))
 
 
+def hidden_numbers(comparison: Comparison, split: str, least: int) -> frozenset[int]:
+    """The numbers of the clients that may not be named."""
+    return frozenset(np.flatnonzero(hidden_clients(comparison, split, least).cells).tolist() if least > 1 else ())
+
+
 def without_clients(comparison: Comparison, hidden: Collection[int]) -> Comparison:
     """The results without hidden clients' rows and losses, for what is shown of clients; many hidden ones stay.
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import EVERY_METRIC
-from evenly.report.disclosure import hidden_clients
+from evenly.report.disclosure import hidden_numbers
 from evenly.report.group_values import with_groups
 from evenly.report.values import Values, client_split, defined_metrics, final_values, over_seeds
 
@@ -40,8 +40,8 @@ def choose_focus(comparison: Comparison, values: Values, least: int = 0) -> Focu
     alike = _most_alike(comparison, values, least)
     coloured = _coloured(values, labels, [baseline, lead, *([alike] if alike else [])])
     shown_on = client_split(comparison)
-    hidden = np.flatnonzero(hidden_clients(comparison, shown_on, least).cells).tolist() if least > 1 else ()
-    return Focus(baseline, lead, split, coloured, shown_on, alike, least, frozenset(hidden))
+    hidden = hidden_numbers(comparison, shown_on, least)
+    return Focus(baseline, lead, split, coloured, shown_on, alike, least, hidden)
 
 
 def _most_alike(comparison: Comparison, values: Values, least: int) -> str:

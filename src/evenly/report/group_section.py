@@ -31,6 +31,7 @@ from evenly.report.html import (
     Column,
     Entry,
     Html,
+    bullets,
     definitions,
     details,
     element,
@@ -38,7 +39,7 @@ from evenly.report.html import (
     grid,
     join,
     legend_of,
-    nonbreaking,
+    paragraph,
     section,
     sentence_case,
     specs_of,
@@ -99,10 +100,10 @@ def _view(comparison: Comparison, focus: Focus, split: str, grouping: Grouping, 
     head = f"Intersections of {grouping.title}" if crossed else f"By {grouping.title}"
     parts = [
         *([element("h3", {"class": "later"}, head)] if crossed or number else []),
-        *([element("p", {"class": "soft"}, TOGETHER)] if crossed else []),
+        *([paragraph(TOGETHER, "soft")] if crossed else []),
         definitions([("Unprivileged", _names(grouping, unprivileged=True)), ("Privileged", _names(grouping, unprivileged=False))]),
         *([] if "eod" in hidden.withheld else _findings(comparison, grouping, focus, split)),
-        *_tables(comparison, grouping, focus, values, split, hidden),
+        *_tables(comparison, grouping, focus, values, split, withheld=hidden.withheld),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
         *(_listed(comparison, grouping, rates, label) for label in focus.coloured),
     ]
@@ -114,7 +115,7 @@ def _tested(trace: Trace, split: str) -> bool:
 
 
 def _rates(comparison: Comparison, grouping: Grouping, labels: Sequence[str], split: str, hidden: HiddenGroups) -> Rates:
-    return {rate: {label: group_rates(comparison, grouping, label, split, rate, hidden) for label in labels} for rate in RATES}
+    return {rate: {label: group_rates(comparison, grouping, label, split, rate, hidden=hidden) for label in labels} for rate in RATES}
 
 
 def _on(comparison: Comparison, split: str) -> str:
@@ -139,12 +140,14 @@ def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: s
                 f"Of the people whose label is “{wanted}”, {method} finds {unprivileged:.1f} % among the unprivileged "
                 f"and {privileged:.1f} % among the privileged."
             )
-            items.append(element("li", None, nonbreaking(text)))
-    return [element("ul", {"class": "words"}, *items)] if items else []
+            items.append(text)
+    return [bullets(items)] if items else []
 
 
-def _tables(comparison: Comparison, grouping: Grouping, focus: Focus, values: Values, split: str, hidden: HiddenGroups) -> list[Html]:
-    main, withheld = table_of(values, metrics=MAIN, split=split), hidden.withheld
+def _tables(
+    comparison: Comparison, grouping: Grouping, focus: Focus, values: Values, split: str, *, withheld: frozenset[str]
+) -> list[Html]:
+    main = table_of(values, metrics=MAIN, split=split)
     intervals = _intervals(comparison, grouping, focus, split, withheld)
     shown = tuple(row for row in main.rows if row.label in focus.coloured)
     drawn = RESAMPLED if comparison.federation.clients >= LEAST_CLIENTS else FEW_CLIENTS
@@ -221,7 +224,7 @@ def _dashes(comparison: Comparison) -> Html:
         f"– stands where there is nothing to divide by: a true positive rate needs rows labelled “{wanted}”, a false positive rate rows "
         "with another label."
     )
-    return element("p", {"class": "soft"}, nonbreaking(text))
+    return paragraph(text, "soft")
 
 
 def _listed(comparison: Comparison, grouping: Grouping, rates: Rates, label: str) -> Html:

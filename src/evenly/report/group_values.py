@@ -9,10 +9,10 @@ from evenly.data.federation import Federation
 from evenly.data.sensitive import FEW, Attribute
 from evenly.data.splits import CENTRAL, SPLITS
 from evenly.experiment.comparison import Comparison, Run
-from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, ratio, rows_behind, sides
+from evenly.metrics import GROUP_METRICS, by_attribute, measure_groups, over_clients, pooled, rates, rows_behind, sides
 from evenly.metrics.statistics import LEAST_CLIENTS, over_people
 from evenly.report.disclosure import RESTS_ON, HiddenGroups, hidden_groups
-from evenly.report.values import Values, client_split, wilson
+from evenly.report.values import Values, client_split, mean_over_seeds, wilson
 
 RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "True positive rate", "fpr": "False positive rate"}
 
@@ -95,15 +95,14 @@ def metric_intervals(comparison: Comparison, grouping: Grouping, label: str, spl
 
 
 def group_rates(
-    comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str, hidden: HiddenGroups | None = None
+    comparison: Comparison, grouping: Grouping, label: str, split: str, rate: str, *, hidden: HiddenGroups | None = None
 ) -> list[GroupRate]:
     """One rate of every group. From the lowest seed to the highest; with one seed a 95 % interval."""
     runs = comparison.of(label)
     tables = np.stack([grouping.pool(pooled(run.trace, split)[-1]) for run in runs])  # [seeds, groups, labels, outcomes]
     seen = getattr(rates(tables, grouping.favourable), rate)
     rows = getattr(rows_behind(tables, grouping.favourable), rate).mean(0)
-    known = np.isfinite(seen)
-    mean = ratio(np.where(known, seen, 0).sum(0), known.sum(0))
+    mean = mean_over_seeds(seen)
     low, high = _ends(runs[0], grouping, split, rate) if len(runs) == 1 else _extremes(seen)
     numbers = zip(grouping.names, 100 * mean, 100 * low, 100 * high, rows, strict=True)
     found = [GroupRate(name, float(v), float(a), float(b), float(n)) for name, v, a, b, n in numbers]

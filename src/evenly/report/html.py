@@ -87,6 +87,24 @@ def section(identifier: str, title: str, *children: str) -> Html:
     return element("section", {"id": identifier, "aria-labelledby": f"{identifier}-title"}, heading, *children)
 
 
+def paragraph(text: str, kind: str = "") -> Html:
+    """A paragraph of CSS class `kind`; numbers stay with their percent signs."""
+    return element("p", {"class": kind} if kind else None, nonbreaking(text))
+
+
+def bullets(texts: Iterable[str]) -> Html:
+    """A list of sentences."""
+    return element("ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in texts))
+
+
+def search_field(identifier: str, label: str, hint: str) -> Html:
+    """A field in which the page's script filters rows by name, and what it says about them."""
+    field = {"type": "search", "id": identifier, "placeholder": hint, "autocomplete": "off"}
+    status = {"id": f"{identifier}-status", "class": "soft", "for": identifier, "aria-live": "polite"}
+    parts = element("label", {"for": identifier}, label), element("input", field), element("output", status)
+    return element("div", {"class": "controls", "role": "search"}, *parts)
+
+
 def details(summary: str, *children: Html, opened: bool = False) -> Html:
     """Children behind a summary that the reader clicks on."""
     return element("details", {"open": ""} if opened else None, element("summary", None, summary), *children)

@@ -6,7 +6,7 @@ import numpy as np
 
 from evenly.metrics import Metric
 from evenly.report.html import Column, Entry, Html, element, grid, join, sentence_case
-from evenly.report.values import UNDEFINED, Cell, Table, format_spread, format_value, spread_words
+from evenly.report.values import UNDEFINED, Cell, Table, capitalise, format_spread, format_value, spread_words
 
 # The results table as HTML: one row per method, the best value marked, intervals, and a reason where there is no value.
 
@@ -69,9 +69,7 @@ def _proper(number: str) -> str:
 
 def key_of(table: Table, unit: str, single: str = "One seed, so there are no intervals. ") -> Html:
     """How to read the numbers and the marks; `single` is what is said of intervals where there is one seed."""
-    words = spread_words(table.seeds)
-    several = f"{words[:1].upper()}{words[1:]} (Student's t). "
-    spread = several if table.seeds > 1 else single
+    spread = f"{capitalise(spread_words(table.seeds))} (Student's t). " if table.seeds > 1 else single
     marks: list[str] = []
     if len(table.rows) > 1:
         marks = [element("span", {"class": "swatch best"}, "best")]

@@ -11,19 +11,21 @@ from evenly.metrics import METRICS, Spread
 from evenly.report.disclosure import MANY
 from evenly.report.focus import Focus
 from evenly.report.group_values import group_split, with_groups
-from evenly.report.html import Html, element, fill, join, nonbreaking, sentence_case
+from evenly.report.html import Html, fill, join, paragraph, sentence_case
 from evenly.report.setup_sections import divergence
 from evenly.report.values import (
     COLUMNS,
     SPLIT_WORDS,
     UNDEFINED,
     Values,
+    capitalise,
     defined_metrics,
     difference,
     format_value,
     headline,
     is_clear,
     over_seeds,
+    signed,
     table_of,
 )
 from evenly.report.worst_served import sentences, whom_of, whom_table
@@ -259,18 +261,13 @@ def page_title(comparison: Comparison) -> str:
     question = (
         f"which of {len(methods)} methods serves clients most evenly?" if len(methods) > 1 else f"whom does {methods[0]} serve worst?"
     )
-    return comparison.title or f"{data[:1].upper()}{data[1:]}: {question}"
+    return comparison.title or f"{capitalise(data)}: {question}"
 
 
 def lead_of(said: Sequence[str]) -> Html:
     """The first sentence stands out; whom the model serves worst follows in the same breath."""
     first, *rest = said
-    return join(
-        [
-            element("p", {"class": "lead"}, nonbreaking(first)),
-            *([element("p", {"class": "next"}, nonbreaking(" ".join(rest)))] if rest else []),
-        ]
-    )
+    return join([paragraph(first, "lead"), *([paragraph(" ".join(rest), "next")] if rest else [])])
 
 
 class _Tile(NamedTuple):
@@ -292,15 +289,10 @@ def _tile(values: Values, focus: Focus, name: str) -> _Tile:
         return _Tile(title, "", after, "")
     change = difference(values, focus.lead, focus.baseline, name)
     if not np.isfinite(change.half_width):
-        return _Tile(title, before, after, f"change: {_signed(format_value(change.mean, metric))}")
-    low, high = (_signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))
+        return _Tile(title, before, after, f"change: {signed(format_value(change.mean, metric))}")
+    low, high = (signed(format_value(change.mean + side * change.half_width, metric)) for side in (-1, 1))
     return _Tile(title, before, after, f"change: {low} to {high} (95 % interval)")
 
 
 def _with_unit(text: str, unit: str) -> str:
     return text if text == UNDEFINED else f"{text}{unit}"
-
-
-def _signed(text: str) -> str:
-    unsigned = text == UNDEFINED or not text.strip("0.")
-    return text.replace("-", "−") if unsigned or text.startswith("-") else f"+{text}"

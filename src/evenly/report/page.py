@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.experiment.paper import PaperLine
@@ -12,7 +10,7 @@ from evenly.metrics import EVERY_METRIC
 from evenly.metrics.metric import CLIENT_GROUPS, OF_CLIENTS
 from evenly.report.chart_sections import chart_sections
 from evenly.report.client_section import client_section
-from evenly.report.disclosure import hidden_clients, hidden_groups, withheld_client_metrics, without_clients
+from evenly.report.disclosure import hidden_groups, hidden_numbers, withheld_client_metrics, without_clients
 from evenly.report.focus import Focus, choose_focus
 from evenly.report.group_section import group_section
 from evenly.report.group_values import with_groups
@@ -45,52 +43,63 @@ CONTENTS = {
 }
 
 
-def write_report(comparison: Comparison, path: str | Path, lines: list[PaperLine] | None = None, *, least: int = 0) -> Path:
-    """Write the report of a comparison, with the paper's figures where there are any (`lines`).
-
-    What rests on fewer than `least` people is hidden.
-    """
-    return write_page(comparison, build(comparison, lines, least=least), Path(path))
-
-
-def write_page(comparison: Comparison, report: "Report", path: Path) -> Path:
-    """Write what is already report."""
-    text = page_text(comparison, report)
-    return write_whole(path, lambda file: file.write(text.encode()))
-
-
-def render(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> str:
-    """The page as text. The same results give the same page."""
-    return page_text(comparison, build(comparison, lines, least=least))
-
-
-def page_text(comparison: Comparison, report: "Report") -> str:
-    shown = {key: report.sections[key] for key in CONTENTS if report.sections.get(key)}
-    body = [report.opening, contents({key: CONTENTS[key] for key in shown}), *shown.values()]
-    return document(page_title(comparison), join(body), report.specs)
-
-
 class Report(NamedTuple):
     """Everything on the page."""
 
+    title: str
     opening: Html
     sections: dict[str, Html]
     specs: dict[str, dict[str, Any]]  # charts; NAME@VARIANT is what can be shown instead of NAME
 
+    @property
+    def text(self) -> str:
+        """The page as HTML. The same results give the same page."""
+        sections = {key: self.sections[key] for key in CONTENTS if self.sections.get(key)}
+        body = [self.opening, contents({key: CONTENTS[key] for key in sections}), *sections.values()]
+        return document(self.title, join(body), self.specs)
+
+    def write(self, path: Path) -> Path:
+        """Write the page as one HTML file."""
+        return write_whole(path, lambda file: file.write(self.text.encode()))
+
+
+def write_report(comparison: Comparison, path: str | Path, lines: list[PaperLine] | None = None, *, least: int = 0) -> Path:
+    """Write the report of a comparison as one HTML file.
+
+    Args:
+        comparison: The runs to compare, on the same clients.
+        path: The file to write.
+        lines: The paper's figures beside these results, if there is a paper.
+        least: Hide everything that rests on fewer people than this. 0 hides nothing.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: If there are no runs, if runs have different clients, or if `least` is negative.
+    """
+    return build(comparison, lines, least=least).write(Path(path))
+
+
+def render(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> str:
+    """The page of a comparison as text; arguments as for `write_report`."""
+    return build(comparison, lines, least=least).text
+
 
 def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least: int = 0) -> Report:
+    """Compute all sections and charts of a report; arguments as for `write_report`."""
     _check(comparison, least)
     split = client_split(comparison)
-    hidden = np.flatnonzero(hidden_clients(comparison, split, least).cells).tolist() if least > 1 else ()
+    hidden = hidden_numbers(comparison, split, least)
     clients = without_clients(comparison, hidden)
     values = final_values(clients, split, withheld_client_metrics(clients, split, hidden, least))
     focus, whole = choose_focus(comparison, values, least), with_groups(comparison, values, least)
-    drawn, groups = chart_sections(comparison, clients, whole, focus), group_section(comparison, focus)
-    told_not = {*_unnamed(comparison, focus), *(() if clients is comparison else _of_clients()), *_withheld(comparison, least)}
+    charts, groups = chart_sections(comparison, clients, whole, focus), group_section(comparison, focus)
+    withheld = {*_unnamed(comparison, focus), *(() if clients is comparison else _of_clients()), *_withheld(comparison, least)}
     sections = {
         "results": results_section(clients, values, focus),
-        "paper": paper_section([line for line in lines or [] if line.metric not in told_not]),
-        **drawn.sections,
+        "paper": paper_section([line for line in lines or [] if line.metric not in withheld]),
+        **charts.sections,
         **groups.sections,
         "chance": paired_section(comparison, whole, focus),
         "clients": client_section(comparison, focus),
@@ -101,7 +110,7 @@ def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least
         "excluded": Html("") if comparison.incidents else excluded_section(comparison, focus.hidden, least),
         "hidden": hidden_section(comparison, focus),
     }
-    return Report(opening(comparison, values, focus), sections, drawn.specs | groups.specs)
+    return Report(page_title(comparison), opening(comparison, values, focus), sections, charts.specs | groups.specs)
 
 
 def _of_clients() -> list[str]:

@@ -9,8 +9,8 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import Metric, Paired, holm, paired, t_quantile
 from evenly.report.focus import Focus
-from evenly.report.html import Column, Html, element, grid, join, nonbreaking, section, sentence_case
-from evenly.report.values import COLUMNS, UNDEFINED, Values, defined_metrics, format_value, headline
+from evenly.report.html import Column, Html, bullets, details, element, grid, join, nonbreaking, paragraph, section, sentence_case
+from evenly.report.values import COLUMNS, UNDEFINED, Values, defined_metrics, format_value, headline, signed
 
 COMPARED = ("worst10", "variance", "gini", "eod_abs", "spd_abs")
 LEVEL = 0.05
@@ -35,7 +35,7 @@ def paired_section(comparison: Comparison, values: Values, focus: Focus) -> Html
     """`values` are of clients and, where there are any, of groups. Nothing where there is no second method."""
     if len(values) < 2:
         return Html("")
-    metrics = defined_metrics(values, [m for m in (headline(values), *COMPARED) if _has(values, m)])
+    metrics = defined_metrics(values, (headline(values), *COMPARED))
     found = compare_all(values, focus.baseline, metrics)
     seeds = max((line.change.seeds for lines in found.values() for line in lines), default=0)
     title = "Is it more than chance?"
@@ -48,7 +48,7 @@ def paired_section(comparison: Comparison, values: Values, focus: Focus) -> Html
     count = sum(math.isfinite(line.change.p) for lines in found.values() for line in lines)
     words = [power_words(seeds, len(comparison.seeds)), f"{SAME_DATA} {_method_words(focus.baseline, count)}"]
     tables = [_table(metric, lines, focus.baseline, i == 0 and len(lines) <= SHORT) for i, (metric, lines) in enumerate(found.items())]
-    return section("chance", title, *(element("p", None, nonbreaking(text)) for text in words), _clear(found), *tables)
+    return section("chance", title, *map(paragraph, words), _clear(found), *tables)
 
 
 def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict[str, list[PairedLine]]:
@@ -60,10 +60,6 @@ def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict
 
 def _differences(values: Values, label: str, baseline: str, metric: str) -> list[float]:
     return [own[metric] - values[baseline][seed][metric] for seed, own in values[label].items() if seed in values[baseline]]
-
-
-def _has(values: Values, metric: str) -> bool:
-    return all(metric in seed for seeds in values.values() for seed in seeds.values())
 
 
 def power_words(seeds: int, planned: int) -> str:
@@ -94,8 +90,7 @@ def _clear(found: dict[str, list[PairedLine]]) -> Html:
         items += [f"{_name(metric)}: {', '.join([*clear[:MOST_NAMED], *more])}."] if clear else []
     if not items:
         return element("p", None, element("strong", None, "No difference is clear after the correction."))
-    lead = element("p", None, element("strong", None, "Clear after the correction:"))
-    return join([lead, element("ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in items))])
+    return join([element("p", None, element("strong", None, "Clear after the correction:")), bullets(items)])
 
 
 def _name(metric: str) -> str:
@@ -117,15 +112,15 @@ def _table(key: str, lines: list[PairedLine], baseline: str, opened: bool) -> Ht
     clear = sum(line.corrected < LEVEL for line in lines)
     summary = f"{name}: {clear} of {len(lines)} clearly different"
     table = grid(f"{name}, each method less {baseline}.", columns, [_row(metric, line) for line in lines], kind="compact", methods=True)
-    return element("details", {"open": ""} if opened else None, element("summary", None, nonbreaking(summary)), table)
+    return details(nonbreaking(summary), table, opened=opened)
 
 
 def _row(metric: Metric, line: PairedLine) -> list[str]:
     change = line.change
-    ends = [_signed(format_value(change.difference + side * change.half_width, metric)) for side in (-1, 1)]
+    ends = [signed(format_value(change.difference + side * change.half_width, metric)) for side in (-1, 1)]
     return [
         line.label,
-        _signed(format_value(change.difference, metric)),
+        signed(format_value(change.difference, metric)),
         _whole(" to ".join(ends)) if math.isfinite(change.half_width) else _alike(change.effect),
         _whole(p_text(change.p)),
         _whole(p_text(line.corrected)),
@@ -166,14 +161,9 @@ def p_text(p: float) -> str:
 
 
 def _effect(effect: float) -> str:
-    return _signed(f"{effect:.1f}") if math.isfinite(effect) else _alike(effect)
+    return signed(f"{effect:.1f}") if math.isfinite(effect) else _alike(effect)
 
 
 def _alike(effect: float) -> str:
     """Why there is no number: all seeds differ by the same, or there is only one."""
     return "all alike" if math.isinf(effect) else UNDEFINED
-
-
-def _signed(text: str) -> str:
-    unsigned = text == UNDEFINED or not text.strip("0.-")
-    return text.replace("-", "") if unsigned else text.replace("-", "−") if text.startswith("-") else f"+{text}"

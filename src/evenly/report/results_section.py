@@ -6,11 +6,12 @@ from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
 from evenly.metrics import METRICS
 from evenly.report.focus import Focus
-from evenly.report.html import Column, Html, details, element, grid, nonbreaking, section, sentence_case
+from evenly.report.html import Column, Html, bullets, details, element, grid, nonbreaking, search_field, section, sentence_case
 from evenly.report.method_table import key_of, method_table
 from evenly.report.opening import against, noise_note
 from evenly.report.values import MAIN_METRICS, SPLIT_WORDS, Values, client_means, defined_metrics, headline, table_of
 
+MOST_METHODS = 40  # in the table of further metrics
 MANY = 6  # methods from which on a filter helps
 
 
@@ -19,23 +20,17 @@ def results_section(comparison: Comparison, values: Values, focus: Focus) -> Htm
     shown = {label: values[label] for label in focus.coloured}
     everything = table_of(values, metrics=_columns(values))
     rows = tuple(row for row in everything.rows if row.label in shown)
-    parts = [
-        *_filter(values),
-        method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, {_where(values, focus)}."),
-    ]
-    parts.append(key_of(everything, "Accuracies in percent, variances in percent squared. "))
-    note = noise_note(values, focus, _median_rows(comparison, focus))
-    if note:
+    main = method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, {_where(values, focus)}.")
+    parts = [*_filter(values), main, key_of(everything, "Accuracies in percent, variances in percent squared. ")]
+    if note := noise_note(values, focus, _median_rows(comparison, focus)):
         parts.append(element("aside", None, element("strong", None, f"Small {SPLIT_WORDS[focus.split]} sets. "), nonbreaking(note)))
     parts += _each(comparison, values, focus)
     if len(rows) < len(values):
         parts.append(details(f"All {len(values)} methods", method_table(everything, "Every method, the same columns.")))
-    if not defined_metrics(values, MAIN_METRICS):
-        return section("results", "Results", *parts)
-    others = table_of(values if len(values) <= 40 else shown, metrics=[name for name in METRICS if name not in _columns(values)])
-    parts.append(
-        details("More metrics", method_table(others, "Further measures of how evenly the clients are served.", kind="wide"), _formulas())
-    )
+    if defined_metrics(values, MAIN_METRICS):
+        others = table_of(values if len(values) <= MOST_METHODS else shown, metrics=[m for m in METRICS if m not in _columns(values)])
+        further = method_table(others, "Further measures of how evenly the clients are served.", kind="wide")
+        parts.append(details("More metrics", further, _formulas()))
     return section("results", "Results", *parts)
 
 
@@ -43,10 +38,7 @@ def _filter(values: Values) -> list[Html]:
     """A field that filters the methods of every table and of the front, where there are many."""
     if len(values) < MANY:
         return []
-    tip = {"type": "search", "id": "filter-methods", "placeholder": "e.g. q-fedavg -q=5", "autocomplete": "off"}
-    words = element("label", {"for": "filter-methods"}, f"Filter the {len(values)} methods by name")
-    status = element("output", {"id": "filter-methods-status", "class": "soft", "for": "filter-methods", "aria-live": "polite"})
-    return [element("div", {"class": "controls", "role": "search"}, words, element("input", tip), status)]
+    return [search_field("filter-methods", f"Filter the {len(values)} methods by name", "e.g. q-fedavg -q=5")]
 
 
 def _columns(values: Values) -> tuple[str, ...]:
@@ -69,8 +61,8 @@ def _each(comparison: Comparison, values: Values, focus: Focus) -> list[Html]:
     others = [label for label in focus.coloured if label not in (focus.baseline, focus.lead)]
     if not others:
         return []
-    items = [element("li", None, nonbreaking(against(values, focus.baseline, label, focus.split))) for label in others]
-    words = [element("h3", None, "The other methods"), element("ul", {"class": "words"}, *items)]
+    items = [against(values, focus.baseline, label, focus.split) for label in others]
+    words = [element("h3", None, "The other methods"), bullets(items)]
     if len(comparison.seeds) > 1:
         link = element("a", {"href": "#chance"}, "what stays clear")
         words.append(

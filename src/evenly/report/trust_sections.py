@@ -4,16 +4,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from evenly.algorithms import METHODS
 from evenly.experiment.comparison import Comparison, DeploymentSetup, Incidents, Run
 from evenly.experiment.deployment import UNKNOWN, Exclusion, RoundFlag, ServerOptions
 from evenly.report.disclosure import MANY, Hidden, hidden_clients, hidden_groups, hidden_words, withheld_client_metrics
 from evenly.report.focus import Focus
 from evenly.report.group_values import group_split, groupings
-from evenly.report.html import Column, Html, element, grid, nonbreaking, section
-from evenly.report.values import SPLIT_WORDS, UNDEFINED
+from evenly.report.html import Column, Html, bullets, element, grid, nonbreaking, paragraph, section
+from evenly.report.values import SPLIT_WORDS, size_text
 
 # The section on who did not count in a deployment and why, and on who claimed more than the caps allow.
 
@@ -35,11 +33,11 @@ def left_out_section(comparison: Comparison, focus: Focus) -> Html:
     told = comparison.incidents
     if told is None:
         return Html("")
-    parts = [element("p", None, nonbreaking(_summary(comparison, told)))]
+    parts = [paragraph(_summary(comparison, told))]
     if told.left_out:
-        parts += [_left_out_table(comparison, focus, told.left_out), element("p", {"class": "soft"}, NEVER)]
+        parts += [_left_out_table(comparison, focus, told.left_out), paragraph(NEVER, "soft")]
     if told.flagged:
-        parts += [element("h3", None, "Flagged"), element("p", None, NO_PROOF), _flag_table(comparison, focus, told.flagged)]
+        parts += [element("h3", None, "Flagged"), paragraph(NO_PROOF), _flag_table(comparison, focus, told.flagged)]
     return section("left-out", "Who was left out", *parts)
 
 
@@ -123,7 +121,7 @@ def _rounds(numbers: Iterable[int]) -> str:
 def _amount(what: str, value: float) -> str:
     if what == "examples":
         return f"{value:,.0f}"
-    return f"{100 * value:.1f} %".replace(" %", "\u00a0%") if what == "coefficient" else f"{value:,.4g}"
+    return nonbreaking(f"{100 * value:.1f} %") if what == "coefficient" else f"{value:,.4g}"
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
@@ -196,10 +194,9 @@ def privacy_section(comparison: Comparison) -> Html:
     )
     columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
     rows = [_reveals(own, name) for name, own in _alike(comparison).items()]
-    more = [element("li", None, text) for text in deployed_words(comparison)]
-    also = [element("p", None, "This is a deployment, so that the server is also told:"), element("ul", {"class": "words"}, *more)]
-    table = grid("Per client and round.", columns, rows)
-    return section("privacy", "What clients reveal", element("p", None, intro), table, *(also if more else ()))
+    more = deployed_words(comparison)
+    also = [paragraph("This is a deployment, so that the server is also told:"), bullets(more)] if more else []
+    return section("privacy", "What clients reveal", paragraph(intro), grid("Per client and round.", columns, rows), *also)
 
 
 def _alike(comparison: Comparison) -> dict[str, SentData]:
@@ -216,23 +213,10 @@ def _together(labels: list[str]) -> str:
 
 
 def _reveals(found: SentData, name: str) -> list[str]:
-    if found.needs is None:
-        words = element("span", None, "not known: the method is not in the registry")
-    elif not found.needs:
-        words = element("span", None, "nothing more")
-    else:
+    words = "nothing more" if found.needs == () else "not known: the method is not in the registry"
+    if found.needs:
         words = element("ul", None, *(element("li", None, text) for text in found.words))
     return [name, words, size_text(found.upload), size_text(found.download)]
-
-
-def size_text(size: float) -> str:
-    """Bytes in words; "n/a" where nothing was recorded."""
-    if not np.isfinite(size):
-        return UNDEFINED
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size:.0f} bytes"
 
 
 # What clients of a deployment tell the server besides what the method needs: a census, evaluations, and updates one by one.
@@ -308,9 +292,8 @@ def hidden_section(comparison: Comparison, focus: Focus) -> Html:
         items.append(_of(grouping.title, hidden_words([cells], focus.least, what="rate of a group by label")))
         if found.withheld:
             items.append(_of(grouping.title, f"withheld: {', '.join(sorted(found.withheld))}."))
-    told = [element("li", None, nonbreaking(text)) for text in items if text] or [element("li", None, "Nothing had to be hidden.")]
-    intro = element("p", None, WHY.format(least=focus.least) + (KEPT if len(focus.hidden) > MANY else "."))
-    return section("hidden", "What is not shown", intro, element("ul", {"class": "words"}, *told))
+    intro = paragraph(WHY.format(least=focus.least) + (KEPT if len(focus.hidden) > MANY else "."))
+    return section("hidden", "What is not shown", intro, bullets(list(filter(None, items)) or ["Nothing had to be hidden."]))
 
 
 def _of(title: str, words: str) -> str:

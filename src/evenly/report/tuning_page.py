@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evenly.experiment.folder import Store, finish, write_rows
-from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, front_metrics, write_trials
+from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, write_trials
 from evenly.experiment.tuning import tune as searched
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
@@ -26,14 +26,24 @@ from evenly.report.html import (
     grid,
     join,
     legend_of,
-    nonbreaking,
+    paragraph,
     section,
     sentence_case,
 )
 from evenly.report.method_table import key_of, method_table
 from evenly.report.page import write_report
-from evenly.report.tuning_trials import MOST, Trials, every_method, kinds_of, trials_table
-from evenly.report.values import SPLIT_WORDS, client_split, defined_metrics, final_values, format_value, headline, is_clear, table_of
+from evenly.report.tuning_trials import MOST, Trials, aims_of, every_method, kinds_of, trials_table
+from evenly.report.values import (
+    SPLIT_WORDS,
+    capitalise,
+    client_split,
+    defined_metrics,
+    final_values,
+    format_value,
+    headline,
+    is_clear,
+    table_of,
+)
 from evenly.writing import write_whole
 
 CONTENTS = {"front": "The front", "by-setting": "Settings", "test": "On test rows", "trials": "Trials", "how": "How it was done"}
@@ -95,7 +105,7 @@ def render_tuning(tuning: Tuning, results: str) -> str:
         "how": _how(tuning),
     }
     data = tuning.final.federation.name
-    title = f"{data[:1].upper()}{data[1:]}: which settings of {tuning.plan.space.composition[0].name} are best?"
+    title = f"{capitalise(data)}: which settings of {tuning.plan.space.composition[0].name} are best?"
     body = [_opening(tuning, title), contents({key: CONTENTS[key] for key in sections}), *sections.values()]
     return document(title, join(body), {figure.identifier: figure.spec for figure in (*fronts, *settings)})
 
@@ -106,22 +116,19 @@ def _opening(tuning: Tuning, title: str) -> Html:
         None,
         element("p", {"class": "kicker"}, f"evenly tune · {tuning.final.federation.name}"),
         element("h1", None, title),
-        element("p", {"class": "lead"}, nonbreaking(finding(tuning))),
-        element("p", {"class": "soft"}, nonbreaking(rule(tuning))),
-        *([element("p", {"class": "soft"}, nonbreaking(doubt))] if (doubt := caution(tuning)) else []),
+        paragraph(finding(tuning), "lead"),
+        *(paragraph(text, "soft") for text in (rule(tuning), caution(tuning)) if text),
     )
 
 
 def finding(tuning: Tuning) -> str:
     """What was found, in a sentence."""
-    plan, chosen, baseline = tuning.plan, tuning.chosen, tuning.baseline
+    chosen, baseline = tuning.chosen, tuning.baseline
     if chosen.label == baseline.label:
         return f"The baseline {baseline.label} stays: no setting that may be chosen is better."
-    aims = front_metrics(plan.objectives, plan.keep, plan.within)
     told = [
-        f"{metric.title} {format_value(chosen.means[name], metric)} instead of {format_value(baseline.means[name], metric)}"
-        for name in aims
-        if (metric := EVERY_METRIC[name])
+        f"{metric.title} {format_value(chosen.means[metric.name], metric)} instead of {format_value(baseline.means[metric.name], metric)}"
+        for metric in (EVERY_METRIC[name] for name in aims_of(tuning))
     ]
     return f"Chosen: {chosen.label}. On validation rows, beside {baseline.label}: {', '.join(told)}."
 
@@ -174,17 +181,13 @@ def _front_title(tuning: Tuning) -> str:
 def _front(tuning: Tuning, view: TuningView) -> ChartFigure:
     every = every_method(tuning).values()
     outside = sum(not view.holds(tried) for tried in every)
-    caption = "The solid line joins the settings that no other beats in both. " if len(_aims(tuning)) == 2 else ""
+    caption = "The solid line joins the settings that no other beats in both. " if len(aims_of(tuning)) == 2 else ""
     if margin_in(tuning, view) is not None:
         caption += "The margin ends at the dashed line. "
     if len(tuning.plan.shared.seeds) > 1:
         caption += "Thin lines reach from the lowest seed to the highest. "
     caption += f"{outside} of {len(every)} lie too far away to be drawn. " if outside else ""
     return ChartFigure(f"chart-front-{view.x}-{view.y}", tuning_front(tuning, view), f"{caption}Point at a mark for its settings.")
-
-
-def _aims(tuning: Tuning) -> tuple[str, ...]:
-    return front_metrics(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)
 
 
 def _setting(tuning: Tuning, setting: str, aim: str) -> ChartFigure:

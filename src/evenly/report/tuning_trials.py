@@ -34,10 +34,15 @@ class Trials(NamedTuple):
 def trials_table(tuning: Tuning, *, most: int | None = None) -> Trials:
     """The baseline, then trials in their order; with `most`, of many only the chosen one, the front and the best by the first objective."""
     plan = tuning.plan
-    metrics = tuple(EVERY_METRIC[name] for name in front_metrics(plan.objectives, plan.keep, plan.within))
+    metrics = tuple(EVERY_METRIC[name] for name in aims_of(tuning))
     settings, numbers = tuple(plan.space.dimensions), {tried.label: str(i) for i, tried in reversed(list(enumerate(tuning.trials)))}
     lines = tuple(_line(tuning, tried, numbers.get(tried.label, BASELINE), metrics) for tried in _shown(tuning, most))
     return Trials(settings, metrics, lines)
+
+
+def aims_of(tuning: Tuning) -> tuple[str, ...]:
+    """The metrics that trials are judged by: the objectives and, with a margin, the metric that must be kept."""
+    return tuple(front_metrics(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within))
 
 
 def kinds_of(tuning: Tuning) -> tuple[str, str, str, str]:

@@ -115,7 +115,10 @@ def headline(values: Values) -> str:
 
 def defined_metrics(values: Values, metrics: Sequence[str]) -> tuple[str, ...]:
     """The metrics that at least one method has a value of."""
-    return tuple(m for m in metrics if any(np.isfinite(over_seeds(values, label, m).mean) for label in values))
+    every = [seed for seeds in values.values() for seed in seeds.values()]
+    return tuple(
+        m for m in metrics if all(m in seed for seed in every) and any(np.isfinite(over_seeds(values, label, m).mean) for label in values)
+    )
 
 
 def over_seeds(values: Values, label: str, metric: str) -> Spread:
@@ -168,10 +171,20 @@ def spread_words(seeds: int) -> str:
     return f"mean ± half of the 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so there are no intervals"
 
 
+def unit_of(metric: Metric) -> str:
+    """The unit in a metric's declared range: "%", "%²", "°", or "" for a fraction or an index."""
+    return next((unit for unit in ("%²", "%", "°") if unit in metric.range), "")
+
+
+def capitalise(text: str) -> str:
+    """The text with its first letter in upper case; the others stay, as in names of methods."""
+    return text[:1].upper() + text[1:]
+
+
 def _digits(value: float, metric: Metric) -> int:
-    if "%²" in metric.range and abs(value) >= 100:
+    if unit_of(metric) == "%²" and abs(value) >= 100:
         return 0
-    return 1 if "%" in metric.range or "°" in metric.range else 3
+    return 1 if unit_of(metric) else 3
 
 
 def format_value(value: float, metric: Metric) -> str:
@@ -181,6 +194,35 @@ def format_value(value: float, metric: Metric) -> str:
     digits = _digits(value, metric)
     shown = f"{value:.{digits}f}"
     return f"{0:.{digits}f}" if float(shown) == 0 else shown  # no "-0.0"
+
+
+def signed(text: str) -> str:
+    """A formatted number with its sign, and 0 without one.
+
+    >>> signed("1.5"), signed("-1.5"), signed("-0.0")
+    ('+1.5', '−1.5', '0.0')
+    """
+    if text == UNDEFINED or not text.strip("0.-"):
+        return text.replace("-", "")
+    return text.replace("-", "−") if text.startswith("-") else f"+{text}"
+
+
+def size_text(size: float) -> str:
+    """A number of bytes with its unit; "n/a" where nothing was recorded.
+
+    >>> size_text(2440)
+    '2.44 kB'
+    """
+    if not np.isfinite(size):
+        return UNDEFINED
+    unit, factor = byte_unit(size)
+    return f"{size / factor:.3g} {unit}" if factor > 1 else f"{size:.0f} bytes"
+
+
+def byte_unit(size: float) -> tuple[str, float]:
+    """The largest unit that a number of bytes reaches, and its bytes."""
+    units = {"GB": 1e9, "MB": 1e6, "kB": 1e3}
+    return next(((unit, factor) for unit, factor in units.items() if size >= factor), ("bytes", 1.0))
 
 
 # How each client is served: its accuracy, its rows and the weight that it got, averaged over seeds.
@@ -226,7 +268,7 @@ def client_accuracy(run: Run, split: str = "test") -> tuple[np.ndarray, np.ndarr
 def client_means(comparison: Comparison, label: str, split: str = "test") -> ClientMeans:
     runs = [client_accuracy(run, split) for run in comparison.of(label)]
     train = [training_rows(comparison, run) for run in comparison.of(label)]
-    means = _mean(np.array([a for a, _ in runs]))
+    means = mean_over_seeds(np.array([a for a, _ in runs]))
     return ClientMeans(means, np.mean([n for _, n in runs], axis=0), np.mean(train, axis=0))
 
 
@@ -247,19 +289,8 @@ def worst_clients(
     known = np.array([k for k in np.flatnonzero(np.isfinite(own.accuracy)).tolist() if k not in hidden], int)
     order = known[np.lexsort((known, -own.rows[known], own.accuracy[known]))][:limit]
     low, high = wilson(own.accuracy / 100, own.rows)
-    return [
-        WorstClient(
-            comparison.federation.names[k],
-            float(own.train[k]),
-            float(own.rows[k]),
-            float(own.accuracy[k]),
-            float(100 * low[k]),
-            float(100 * high[k]),
-            float(elsewhere.accuracy[k]),
-            int(k),
-        )
-        for k in order
-    ]
+    numbers = np.stack([own.train, own.rows, own.accuracy, 100 * low, 100 * high, elsewhere.accuracy], axis=-1)
+    return [WorstClient(comparison.federation.names[k], *numbers[k].tolist(), number=k) for k in order.tolist()]
 
 
 class ClientRates(NamedTuple):
@@ -280,14 +311,14 @@ def client_rates(comparison: Comparison, label: str, split: str, hidden: Collect
     counts = fewest_rows(np.stack([labelled, tables.sum((-2, -1)) - labelled], axis=-1))  # [clients, 2]
     gone = np.isin(np.arange(len(counts)), list(hidden))
     cells = hide(counts, least, sums=[0, 1], also=np.column_stack([gone, gone])).cells
-    means = (np.where(cells[:, i], np.nan, 100 * _mean(rate)) for i, rate in enumerate((found.tpr, found.fpr)))
+    means = (np.where(cells[:, i], np.nan, 100 * mean_over_seeds(rate)) for i, rate in enumerate((found.tpr, found.fpr)))
     return ClientRates(*means)
 
 
-def _mean(seen: np.ndarray) -> np.ndarray:
-    """Over the seeds that define a rate. [seeds, clients] -> [clients]"""
-    known = np.isfinite(seen)
-    return ratio(np.where(known, seen, 0).sum(0), known.sum(0))
+def mean_over_seeds(rate: np.ndarray) -> np.ndarray:
+    """Mean over the seeds in which a rate is defined. [seeds, ...] -> [...]"""
+    defined = np.isfinite(rate)
+    return ratio(np.where(defined, rate, 0).sum(0), defined.sum(0))
 
 
 def wilson(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

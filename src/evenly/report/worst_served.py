@@ -302,7 +302,7 @@ def _group(comparison: Comparison, focus: Focus, split: str, ways: Sequence[Grou
         hidden = hidden_groups(comparison, shown_on, focus.least, grouping.attribute)
         among = SHOWN if hidden.cells[:, 0].any() else among
         called = f"{grouping.title} " if grouping.attribute or len(comparison.federation.attributes) == 1 else ""
-        rate = {name: group_rates(comparison, grouping, label, shown_on, name, hidden) for name in ("accuracy", "tpr", "fpr")}
+        rate = {name: group_rates(comparison, grouping, label, shown_on, name, hidden=hidden) for name in ("accuracy", "tpr", "fpr")}
         for accuracy, tpr, fpr in zip(*rate.values(), strict=True):
             if np.isfinite(accuracy.value):
                 low, high = (100 * float(end) for end in wilson(np.array(accuracy.value / 100), np.array(accuracy.rows)))

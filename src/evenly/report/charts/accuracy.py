@@ -8,7 +8,7 @@ import numpy as np
 
 from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import METRICS, measure
-from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.values import SPLIT_WORDS, client_accuracy, client_means, influence
 
 # How client accuracy is distributed under each method: a histogram, the clients below it, and two lines to compare.
@@ -98,11 +98,7 @@ def _bars(comparison: Comparison, labels: Sequence[str], split: str, span: Span)
             y=_y("base", len(labels)),
             y2="top:Q",
             color=colour_of(labels),
-            tooltip=[
-                alt.Tooltip("method:N", title="Method"),
-                alt.Tooltip("bin:N", title="Accuracy"),
-                alt.Tooltip("clients:Q", title="Clients", format=",.3~f"),
-            ],
+            tooltip=tooltips(method="Method", bin="Accuracy", clients=("Clients", ",.3~f")),
         )
     )
 
@@ -133,6 +129,7 @@ def _heights(seeds: list[np.ndarray], edges: np.ndarray) -> np.ndarray:
 
 def _clients(comparison: Comparison, labels: Sequence[str], split: str, span: Span, hidden: Collection[int]) -> alt.Chart:
     rows = [row for i, label in enumerate(labels) for run in comparison.of(label) for row in _points(comparison, run, i, split, hidden)]
+    tested = f"{split.capitalize()} rows"
     return (
         alt.Chart(values(rows))
         .mark_circle(size=22, opacity=0.45)
@@ -140,13 +137,7 @@ def _clients(comparison: Comparison, labels: Sequence[str], split: str, span: Sp
             x=_x("accuracy", span),
             y=_y("y", len(labels)),
             color=colour_of(labels),
-            tooltip=[
-                alt.Tooltip("client:N", title="Client"),
-                alt.Tooltip("method:N", title="Method"),
-                alt.Tooltip("accuracy:Q", title="Accuracy (%)", format=".1f"),
-                alt.Tooltip("rows:Q", title=f"{split.capitalize()} rows", format=",d"),
-                alt.Tooltip("seed:N", title="Seed"),
-            ],
+            tooltip=tooltips(client="Client", method="Method", accuracy=("Accuracy (%)", ".1f"), rows=(tested, ",d"), seed="Seed"),
         )
     )
 
@@ -178,14 +169,9 @@ def _marks(comparison: Comparison, labels: Sequence[str], split: str, span: Span
                 rows.append({"method": label, "what": METRICS[name].title, "value": value, "base": -i - STRIP - 0.05, "top": -i + LINE})
     domain = [METRICS["average_devices"].title, METRICS["worst10"].title]
     dash = alt.StrokeDash("what:N", scale=alt.Scale(domain=domain, range=[[1, 0], [4, 3]]))
-    where = alt.Tooltip("value:Q", title="Accuracy (%)", format=".1f")
-    return (
-        alt.Chart(values(rows))
-        .mark_rule(style="guide-line", strokeWidth=1.8)
-        .encode(
-            x=_x("value", span), y=_y("base", len(labels)), y2="top:Q", strokeDash=dash, tooltip=["method:N", alt.Tooltip("what:N"), where]
-        )
-    )
+    tip = ["method:N", "what:N", *tooltips(value=("Accuracy (%)", ".1f"))]
+    lines = alt.Chart(values(rows)).mark_rule(style="guide-line", strokeWidth=1.8)
+    return lines.encode(x=_x("value", span), y=_y("base", len(labels)), y2="top:Q", strokeDash=dash, tooltip=tip)
 
 
 def _names(labels: Sequence[str], span: Span) -> alt.Chart:
@@ -242,10 +228,11 @@ def lorenz_chart(comparison: Comparison, labels: Sequence[str], split: str = "te
     equal = alt.Chart(values([{"clients": 0, "share": 0}, {"clients": 100, "share": 100}]))
     base = alt.Chart(values(rows)).encode(x=x, y=y, color=colour_of(labels))
     shaped = base.transform_filter("datum.shaped")
+    tip = {"method": "Method", "clients": ("Worst-served clients (%)", ".3~f"), "share": (SHARE, ".1f"), "gini": "Gini coefficient"}
     layers = [
         equal.mark_line(style="guide-line", strokeDash=[4, 3]).encode(x=x, y=y),
         base.mark_line(strokeWidth=2),
-        shaped.mark_point(filled=True, size=46, opacity=1).encode(shape=shape_of(labels), tooltip=_lorenz_tooltip()),
+        shaped.mark_point(filled=True, size=46, opacity=1).encode(shape=shape_of(labels), tooltip=tooltips(**tip)),
     ]
     title = "Lorenz curve of the clients"
     words = "; ".join(f"{label}: {gini:.3f}" for label, gini in ginis.items() if np.isfinite(gini))
@@ -262,15 +249,6 @@ def _rows(comparison: Comparison, label: str, split: str, gini: float) -> list[d
     return [
         {"method": label, "clients": 100 * i / STEPS, "share": float(share), "gini": f"{gini:.3f}", "shaped": i in shaped}
         for i, share in enumerate(mean)
-    ]
-
-
-def _lorenz_tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("method:N", title="Method"),
-        alt.Tooltip("clients:Q", title="Worst-served clients (%)", format=".3~f"),
-        alt.Tooltip("share:Q", title=SHARE, format=".1f"),
-        alt.Tooltip("gini:N", title="Gini coefficient"),
     ]
 
 
@@ -322,31 +300,49 @@ def named_influence(comparison: Comparison, labels: Sequence[str], hidden: Colle
 def _chart(
     comparison: Comparison, own: NamedClient, order: np.ndarray, hidden: Collection[int], labels: Sequence[str] | None = None
 ) -> alt.LayerChart:
-    labels = list(own.marks) if labels is None else labels
     shown = [k for k in order.tolist() if k not in hidden and any(np.isfinite(mark[k]) for mark in own.marks.values())]
-    names = [comparison.federation.names[k] for k in shown]
-    rows = [_row(names[i], label, float(mark[k]), float(own.rows[k])) for i, k in enumerate(shown) for label, mark in own.marks.items()]
-    rows = [row for row in rows if np.isfinite(row["value"])]
-    ticks = [] if own.ticks is None else [{"client": names[i], "value": float(own.ticks[k])} for i, k in enumerate(shown)]
+    names = {k: comparison.federation.names[k] for k in shown}
+    rows = _mark_rows(own, names)
+    ticks = [] if own.ticks is None else [{"client": name, "value": float(own.ticks[k])} for k, name in names.items()]
     ends = [row["value"] for row in (*rows, *ticks)] + ([own.rule] if np.isfinite(own.rule) else [])
-    x, y = _named_x(own, ends), _named_y(names)
-    base = alt.Chart(values(rows)).encode(y=y)
-    reach = {name: [row["value"] for row in rows if row["client"] == name] for name in names}
-    span = [{"client": name, "low": min(seen), "high": max(seen)} for name, seen in reach.items()]
+    x = _named_x(own, ends)
+    y = alt.Y("client:N", sort=[*names.values()], axis=alt.Axis(title=None, labelOverlap=False, labelLimit=BESIDE, grid=False))
     layers = [
-        *([alt.Chart(values([{"value": own.rule}])).mark_rule(style="guide-line", strokeDash=[4, 3]).encode(x=x)] if not ticks else []),
-        alt.Chart(values(span)).mark_rule(style="guide-line", opacity=0.5).encode(x=_named_x(own, ends, "low"), x2="high:Q", y=y),
-        *([_ticks(ticks, own, x, y)] if ticks else []),
-        base.mark_point(filled=True, size=80, opacity=0.9).encode(
-            x=x, color=colour_of(labels), shape=shape_of(labels), tooltip=_named_tooltip(own)
-        ),
+        _reach(rows).encode(x=_named_x(own, ends, "low"), x2="high:Q", y=y),
+        _named_marks(rows, own, labels or [*own.marks]).encode(x=x, y=y),
     ]
+    layers.insert(*((1, _ticks(ticks, own, x, y)) if ticks else (0, _rule(own.rule, x))))
     words = f"{own.title}: one line for each of {len(names)} clients, one mark for each of {len(own.marks)} methods."
     return finish(layers, title=own.title, description=words, height=NAMED_LINE * len(names) + 10)
 
 
-def _row(name: str, label: str, value: float, rows: float) -> dict[str, Any]:
-    return {"client": name, "method": label, "value": value, "rows": rows}
+def _reach(rows: list[dict[str, Any]]) -> alt.Chart:
+    """A line from the lowest to the highest value of each client."""
+    marks: dict[str, list[float]] = {}
+    for row in rows:
+        marks.setdefault(row["client"], []).append(row["value"])
+    spans = [{"client": name, "low": min(ends), "high": max(ends)} for name, ends in marks.items()]
+    return alt.Chart(values(spans)).mark_rule(style="guide-line", opacity=0.5)
+
+
+def _rule(value: float, x: alt.X) -> alt.Chart:
+    return alt.Chart(values([{"value": value}])).mark_rule(style="guide-line", strokeDash=[4, 3]).encode(x=x)
+
+
+def _named_marks(rows: list[dict[str, Any]], own: NamedClient, labels: Sequence[str]) -> alt.Chart:
+    tip = tooltips(client="Client", method="Method", value=(own.unit, ".1f"), rows=("Rows", ",.0f"))
+    marks = alt.Chart(values(rows)).mark_point(filled=True, size=80, opacity=0.9)
+    return marks.encode(color=colour_of(labels), shape=shape_of(labels), tooltip=tip)
+
+
+def _mark_rows(own: NamedClient, names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """One row for each client and each method under which its value is defined."""
+    return [
+        {"client": name, "method": label, "value": float(mark[k]), "rows": float(own.rows[k])}
+        for k, name in names.items()
+        for label, mark in own.marks.items()
+        if np.isfinite(mark[k])
+    ]
 
 
 def _named_x(own: NamedClient, ends: list[float], field: str = "value") -> alt.X:
@@ -354,20 +350,6 @@ def _named_x(own: NamedClient, ends: list[float], field: str = "value") -> alt.X
     return alt.X(f"{field}:Q", scale=alt.Scale(domain=[span.low, span.high], nice=False), axis=alt.Axis(title=own.unit, tickCount=5))
 
 
-def _named_y(names: list[str]) -> alt.Y:
-    axis = alt.Axis(title=None, labelOverlap=False, labelLimit=BESIDE, grid=False)
-    return alt.Y("client:N", sort=names, axis=axis)
-
-
 def _ticks(ticks: list[dict[str, Any]], own: NamedClient, x: alt.X, y: alt.Y) -> alt.Chart:
-    tip = [alt.Tooltip("client:N", title="Client"), alt.Tooltip("value:Q", title=own.tick, format=".1f")]
-    return alt.Chart(values(ticks)).mark_tick(style="guide-line", thickness=2, size=16).encode(x=x, y=y, tooltip=tip)
-
-
-def _named_tooltip(own: NamedClient) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("client:N", title="Client"),
-        alt.Tooltip("method:N", title="Method"),
-        alt.Tooltip("value:Q", title=own.unit, format=".1f"),
-        alt.Tooltip("rows:Q", title="Rows", format=",.0f"),
-    ]
+    marks = alt.Chart(values(ticks)).mark_tick(style="guide-line", thickness=2, size=16)
+    return marks.encode(x=x, y=y, tooltip=tooltips(client="Client", value=(own.tick, ".1f")))

@@ -108,6 +108,14 @@ def shape_of(labels: Sequence[str]) -> alt.Shape:
     return alt.Shape("method:N", scale=alt.Scale(domain=list(labels)))
 
 
+def tooltips(**fields: str | tuple[str, str]) -> list[alt.Tooltip]:
+    """What pointing at a mark shows: field -> title or, for numbers, title and format."""
+    return [
+        alt.Tooltip(f"{name}:N", title=title) if isinstance(title, str) else alt.Tooltip(f"{name}:Q", title=title[0], format=title[1])
+        for name, title in fields.items()
+    ]
+
+
 def values(rows: list[dict[str, Any]]) -> alt.InlineData:
     """Rows as chart data: rounded, and undefined numbers as null, since JSON has no NaN."""
     return alt.InlineData(values=[{key: _plain(value) for key, value in row.items()} for row in rows])

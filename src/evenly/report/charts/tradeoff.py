@@ -8,9 +8,9 @@ import numpy as np
 
 from evenly.data.sensitive import FEW
 from evenly.metrics import EVERY_METRIC, GROUP_METRICS, on_front
-from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.group_values import RATES, GroupRate
-from evenly.report.values import Values
+from evenly.report.values import Values, capitalise, unit_of
 
 # Accuracy against a measure of fairness: one mark per method, and a line through those that no other method beats in both.
 
@@ -25,11 +25,6 @@ class FrontPoint(NamedTuple):
     accuracy: float
     measure: float
     front: bool
-
-
-def measure_title(metric: str) -> str:
-    """A measure's name in a list of choices and in the title of its chart."""
-    return EVERY_METRIC[metric].title
 
 
 def accuracy_beside(metric: str) -> str:
@@ -57,7 +52,7 @@ def front_chart(measured: Values, metric: str, labels: Sequence[str]) -> alt.Lay
     found, other = points(measured, metric), EVERY_METRIC[metric]
     rows = [_row(measured, point, metric) for point in found]
     better = "lower is fairer" if other.better < 0 else "higher is better"
-    unit = f"{measure_title(metric)[:1].upper()}{measure_title(metric)[1:]}{_unit(metric)}: {better}"
+    unit = f"{capitalise(other.title)}{f' ({unit_of(other)})' if unit_of(other) else ''}: {better}"
     axes = _axes(rows, unit)
     coloured = alt.Chart(values([row for row in rows if row["method"] in labels])).encode(color=colour_of(labels))
     grey = [row for row in rows if row["method"] not in labels]
@@ -69,7 +64,7 @@ def front_chart(measured: Values, metric: str, labels: Sequence[str]) -> alt.Lay
         lines.encode(x=axes["x"], y=alt.Y("other_low:Q", title=unit.split(": ")), y2="other_high:Q"),
         *(_marks(coloured, on, axes, unit, labels) for on in (False, True)),
     ]
-    title = f"Accuracy and {measure_title(metric)}"
+    title = f"Accuracy and {other.title}"
     names = ", ".join(point.label for point in sorted(found, key=lambda point: point.accuracy) if point.front)
     description = f"{title}: one point for each of {len(found)} methods. On the front, from the least accurate: {names or 'none'}."
     return finish(layers, title=title, description=description, height=360)
@@ -112,28 +107,14 @@ def _marks(base: alt.Chart, front: bool, axes: dict[str, Any], unit: str, labels
     return shown.mark_point(filled=front, size=130, opacity=1, strokeWidth=2).encode(**axes, shape=shape_of(labels), tooltip=_tooltip(unit))
 
 
-def _unit(metric: str) -> str:
-    scale = EVERY_METRIC[metric].range
-    return " (%²)" if "%²" in scale else " (%)" if "%" in scale else ""
-
-
-def _digits(metric: str) -> int:
-    return 1 if _unit(metric) else 3
-
-
 def _tooltip(unit: str) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("method:N", title="Method"),
-        alt.Tooltip("average:Q", title="Accuracy (%)", format=".1f"),
-        alt.Tooltip("average_span:N", title="… over seeds"),
-        alt.Tooltip("shown:N", title=unit.partition(":")[0]),
-        alt.Tooltip("other_span:N", title="… over seeds"),
-        alt.Tooltip("beaten:N", title="On the front"),
-    ]
+    accuracy, measure = ("Accuracy (%)", ".1f"), unit.partition(":")[0]
+    seeds = "… over seeds"
+    return tooltips(method="Method", average=accuracy, average_span=seeds, shown=measure, other_span=seeds, beaten="On the front")
 
 
 def _row(measured: Values, point: FrontPoint, metric: str) -> dict[str, Any]:
-    digits = _digits(metric)
+    digits = 1 if unit_of(EVERY_METRIC[metric]) else 3
     return {
         "method": point.label,
         "front": point.front,
@@ -183,16 +164,13 @@ def largest(rates: Sequence[GroupRate]) -> list[int]:
 
 def _rate_marks(rows: list[dict[str, Any]], labels: Sequence[str], y: alt.Y, rate: str) -> list[alt.Chart]:
     base = alt.Chart(values(rows)).transform_filter("isValid(datum.value)").encode(y=y, color=colour_of(labels))
-    x, shape = _x("value", rate), shape_of(labels)
-    return [
-        base.mark_rule(strokeWidth=2, opacity=0.55).encode(x=_x("low", rate), x2="high:Q"),
-        base.transform_filter("!datum.few")
-        .mark_point(filled=True, size=70, opacity=1)
-        .encode(x=x, shape=shape, tooltip=_rate_tooltip(rate)),
-        base.transform_filter("datum.few")
-        .mark_point(filled=False, size=70, strokeWidth=1.8, opacity=1)
-        .encode(x=x, shape=shape, tooltip=_rate_tooltip(rate)),
+    tip = tooltips(group="Group", method="Method", value=(f"{RATES[rate]} (%)", ".1f"), span="Interval", rows="Share of so many rows")
+    marks = [
+        base.transform_filter("!datum.few").mark_point(filled=True, size=70, opacity=1),
+        base.transform_filter("datum.few").mark_point(filled=False, size=70, strokeWidth=1.8, opacity=1),
     ]
+    interval = base.mark_rule(strokeWidth=2, opacity=0.55).encode(x=_x("low", rate), x2="high:Q")
+    return [interval, *(mark.encode(x=_x("value", rate), shape=shape_of(labels), tooltip=tip) for mark in marks)]
 
 
 def _x(field: str, rate: str) -> alt.X:
@@ -223,13 +201,3 @@ def _rate_row(label: str, rate: GroupRate, y: float) -> dict[str, Any]:
         "few": rate.few,
         "hidden": rate.hidden,
     }
-
-
-def _rate_tooltip(rate: str) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("group:N", title="Group"),
-        alt.Tooltip("method:N", title="Method"),
-        alt.Tooltip("value:Q", title=f"{RATES[rate]} (%)", format=".1f"),
-        alt.Tooltip("span:N", title="Interval"),
-        alt.Tooltip("rows:N", title="Share of so many rows"),
-    ]

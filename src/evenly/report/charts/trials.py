@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 
-from evenly.experiment.tuning import Trial, Tuning, front_metrics
+from evenly.experiment.tuning import Trial, Tuning
 from evenly.experiment.tuning_space import Choices, Range
 from evenly.metrics import EVERY_METRIC
-from evenly.report.charts.theme import colour_of, finish, shape_of, values
-from evenly.report.tuning_trials import every_method, kind_of, kinds_of
-from evenly.report.values import format_spread
+from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
+from evenly.report.tuning_trials import aims_of, every_method, kind_of, kinds_of
+from evenly.report.values import capitalise, format_spread, unit_of
 
 # The trials of a search, one aim against another: one mark per trial, and a line through those that no other beats.
 
@@ -32,9 +32,8 @@ class TuningView(NamedTuple):
 
 def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
     """What is drawn against what. A single objective stands over what is kept; of many, all stand over the first."""
-    plan = tuning.plan
-    aims = front_metrics(plan.objectives, plan.keep, plan.within)
-    if len(plan.objectives) == 1:
+    aims = aims_of(tuning)
+    if len(tuning.plan.objectives) == 1:
         aims = aims[::-1]
     if len(aims) <= 3:
         return [(x, y) for i, x in enumerate(aims) for y in aims[i + 1 :]]
@@ -70,28 +69,21 @@ def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
     kinds, (x, y) = kinds_of(tuning), axes_of(view)
     every = every_method(tuning)
     rows = [_row(tuning, tried, view) for tried in every.values() if view.holds(tried)]
-    two = len(front_metrics(tuning.plan.objectives, tuning.plan.keep, tuning.plan.within)) == 2
+    two = len(aims_of(tuning)) == 2
     base = alt.Chart(values(rows)).encode(color=colour_of(kinds))
+    marks = base.encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning))
+    spans = base.transform_filter(_is(kinds[2:])).mark_rule(opacity=0.6, strokeWidth=1.6, clip=True)
     layers = [
         *([_line(rows, x, y)] if two else []),
         *_margin(tuning, view),
-        base.transform_filter(_is(kinds[2:]))
-        .mark_rule(opacity=0.6, strokeWidth=1.6, clip=True)
-        .encode(x=alt.X("x_low:Q", title=axis_title(view.x)), x2="x_high:Q", y=y),
-        base.transform_filter(_is(kinds[2:]))
-        .mark_rule(opacity=0.6, strokeWidth=1.6, clip=True)
-        .encode(x=x, y=alt.Y("y_low:Q", title=axis_title(view.y)), y2="y_high:Q"),
-        _marks(base.transform_filter(_is(kinds[:2])), 60).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
-        _marks(base.transform_filter(_is(kinds[2:])), 180).encode(x=x, y=y, shape=shape_of(kinds), tooltip=tooltip_of(tuning)),
+        spans.encode(x=alt.X("x_low:Q", title=axis_title(view.x)), x2="x_high:Q", y=y),
+        spans.encode(x=x, y=alt.Y("y_low:Q", title=axis_title(view.y)), y2="y_high:Q"),
+        marks.transform_filter(_is(kinds[:2])).mark_point(filled=True, size=60, opacity=0.9),
+        marks.transform_filter(_is(kinds[2:])).mark_point(filled=True, size=180, opacity=0.9),
     ]
-    title = f"{EVERY_METRIC[view.x].title} and {EVERY_METRIC[view.y].title}"
-    title = title[:1].upper() + title[1:]
+    title = capitalise(f"{EVERY_METRIC[view.x].title} and {EVERY_METRIC[view.y].title}")
     description = f"{title}: one point for each of {len(rows)} settings; chosen is {tuning.choice.chosen}."
     return finish(layers, title=title, description=description, height=380)
-
-
-def _marks(base: alt.Chart, size: int) -> alt.Chart:
-    return base.mark_point(filled=True, size=size, opacity=0.9)
 
 
 def _is(kinds: Sequence[str]) -> str:
@@ -109,8 +101,8 @@ def axes_of(view: TuningView) -> tuple[alt.X, alt.Y]:
 
 def axis_title(name: str) -> str:
     metric = EVERY_METRIC[name]
-    unit = " (%²)" if "%²" in metric.range else " (%)" if "%" in metric.range and "%" not in metric.title else ""
-    return f"{metric.title[:1].upper()}{metric.title[1:]}{unit}: {metric.direction}"
+    unit = "" if unit_of(metric) == "%" and "%" in metric.title else unit_of(metric)
+    return f"{capitalise(metric.title)}{f' ({unit})' if unit else ''}: {metric.direction}"
 
 
 def _line(rows: list[dict[str, Any]], x: alt.X, y: alt.Y) -> alt.Chart:
@@ -135,21 +127,17 @@ def _margin(tuning: Tuning, view: TuningView) -> list[alt.Chart]:
 
 
 def tooltip_of(tuning: Tuning) -> list[alt.Tooltip]:
-    plan = tuning.plan
-    aims = front_metrics(plan.objectives, plan.keep, plan.within)
-    words = [alt.Tooltip("label:N", title="Method"), alt.Tooltip("method:N", title="It is"), alt.Tooltip("front:N", title="On the front")]
-    return [*words, *(alt.Tooltip(f"aim{i}:N", title=EVERY_METRIC[name].title) for i, name in enumerate(aims))]
+    aims = {f"aim{i}": EVERY_METRIC[name].title for i, name in enumerate(aims_of(tuning))}
+    return tooltips(label="Method", method="It is", front="On the front", **aims)
 
 
 def trial_row(tuning: Tuning, tried: Trial) -> dict[str, Any]:
     """What pointing at a trial shows."""
-    plan = tuning.plan
-    aims = front_metrics(plan.objectives, plan.keep, plan.within)
     return {
         "method": kind_of(tuning, tried),
         "label": tried.label,
         "front": "yes" if tried.label in tuning.choice.front else "no",
-        **{f"aim{i}": format_spread(tried.spread(name), EVERY_METRIC[name]) for i, name in enumerate(aims)},
+        **{f"aim{i}": format_spread(tried.spread(name), EVERY_METRIC[name]) for i, name in enumerate(aims_of(tuning))},
     }
 
 
@@ -178,8 +166,7 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
         baseline.mark_rule(style="guide-line", strokeDash=[4, 4]).encode(y="aim:Q"),
         base.encode(size=alt.condition(f"datum.method === '{kinds[2]}'", alt.value(180), alt.value(60))),
     ]
-    title = f"{EVERY_METRIC[aim].title} by {setting}"
-    title = title[:1].upper() + title[1:]
+    title = capitalise(f"{EVERY_METRIC[aim].title} by {setting}")
     return finish(layers, title=title, description=f"{title}: one point for each of {len(rows)} settings.", height=260)
 
 

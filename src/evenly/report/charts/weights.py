@@ -10,7 +10,8 @@ import numpy as np
 
 from evenly.experiment.comparison import Comparison, Run
 from evenly.metrics import dual_weights, generalised_mean, seated
-from evenly.report.charts.theme import colour_of, finish, shape_of, values
+from evenly.report.charts.convergence import thin
+from evenly.report.charts.theme import colour_of, finish, shape_of, tooltips, values
 from evenly.report.values import NAMED, Influence, influence, training_rows
 
 # Who counted when: the share of the weight that clients got over the rounds of training, as squares of that size.
@@ -72,7 +73,24 @@ def _name(comparison: Comparison, part: np.ndarray, i: int, parts: int) -> str:
 
 def weight_history_chart(history: History, label: str) -> alt.LayerChart:
     """A row for each band, the largest clients on top; a square is as large as the share of the weight that went there."""
-    rows = [
+    end = history.rounds[-1][1]
+    x = alt.X("part:Q", scale=alt.Scale(domain=[0, end], nice=False), axis=alt.Axis(title="Rounds of training", tickCount=5, format=",d"))
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, len(history.bands)], reverse=True, nice=False), axis=None)
+    top = float(100 * history.shares.max())
+    size = alt.Size("share:Q", scale=alt.Scale(domain=[0, max(top, 1e-9)], range=[0, 190]), legend=None)
+    squares = alt.Chart(values(_history_rows(history))).mark_point(shape="square", filled=True, opacity=0.85, style="weight")
+    names = alt.Chart(values([{"band": name, "y": i + 0.1, "part": 0} for i, name in enumerate(history.bands)]))
+    tip = {"band": "Clients", "rounds": "Rounds", "times": "Compared with their rows", "share": ("Share of the weight (%)", ".1f")}
+    text = names.mark_text(style="guide-text", align="left", baseline="middle", fontSize=11, limit=alt.ExprRef("width"))
+    layers = [text.encode(x=x, y=y, text="band:N"), squares.encode(x=x, y=y, size=size, tooltip=tooltips(**tip))]
+    title = f"Who counted when under {label}"
+    description = f"{title}: the share of weight of {len(history.bands)} parts of the clients by size, over {end} rounds."
+    return finish(layers, title=title, description=description, height=ROW * len(history.bands))
+
+
+def _history_rows(history: History) -> list[dict[str, Any]]:
+    """One row for each square that has a size."""
+    return [
         {
             "band": name,
             "y": i + 0.62,
@@ -85,28 +103,6 @@ def weight_history_chart(history: History, label: str) -> alt.LayerChart:
         for j, (first, last) in enumerate(history.rounds)
         if history.shares[i, j] > 0
     ]
-    end = history.rounds[-1][1]
-    x = alt.X("part:Q", scale=alt.Scale(domain=[0, end], nice=False), axis=alt.Axis(title="Rounds of training", tickCount=5, format=",d"))
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, len(history.bands)], reverse=True, nice=False), axis=None)
-    top = float(100 * history.shares.max())
-    size = alt.Size("share:Q", scale=alt.Scale(domain=[0, max(top, 1e-9)], range=[0, 190]), legend=None)
-    squares = alt.Chart(values(rows)).mark_point(shape="square", filled=True, opacity=0.85, style="weight")
-    names = alt.Chart(values([{"band": name, "y": i + 0.1, "part": 0} for i, name in enumerate(history.bands)]))
-    layers = [
-        names.mark_text(style="guide-text", align="left", baseline="middle", fontSize=11, limit=alt.ExprRef("width")).encode(
-            x=x, y=y, text="band:N"
-        ),
-        squares.encode(x=x, y=y, size=size, tooltip=_history_tooltip()),
-    ]
-    title = f"Who counted when under {label}"
-    description = f"{title}: the share of weight of {len(history.bands)} parts of the clients by size, over {end} rounds."
-    return finish(layers, title=title, description=description, height=ROW * len(history.bands))
-
-
-def _history_tooltip() -> list[alt.Tooltip]:
-    words: dict[str, Any] = {"band": "Clients", "rounds": "Rounds", "times": "Compared with their rows"}
-    found = [alt.Tooltip(f"{name}:N", title=title) for name, title in words.items()]
-    return [*found, alt.Tooltip("share:Q", title="Share of the weight (%)", format=".1f")]
 
 
 # Who shaped the model: each client's share of all weight given in training, against its share of the training rows.
@@ -174,22 +170,9 @@ def _diagonal(rows: list[dict[str, Any]]) -> list[alt.Chart]:
 
 
 def _points(rows: list[dict[str, Any]], labels: Sequence[str]) -> alt.Chart:
-    return (
-        alt.Chart(values(rows))
-        .mark_point(filled=True, size=38, opacity=0.6)
-        .encode(
-            **_axes(rows),
-            color=colour_of(labels),
-            shape=shape_of(labels),
-            tooltip=[
-                alt.Tooltip("client:N", title="Client"),
-                alt.Tooltip("method:N", title="Method"),
-                alt.Tooltip("rows:Q", title=ROWS, format=".2f"),
-                alt.Tooltip("weight:Q", title=WEIGHT, format=".2f"),
-                alt.Tooltip("times:N", title="Compared with its rows"),
-            ],
-        )
-    )
+    tip = tooltips(client="Client", method="Method", rows=(ROWS, ".2f"), weight=(WEIGHT, ".2f"), times="Compared with its rows")
+    points = alt.Chart(values(rows)).mark_point(filled=True, size=38, opacity=0.6)
+    return points.encode(**_axes(rows), color=colour_of(labels), shape=shape_of(labels), tooltip=tip)
 
 
 def _single(hidden: Collection[int], comparison: Comparison, label: str, share: Influence) -> list[dict[str, Any]]:
@@ -248,21 +231,31 @@ def weigh_losses(losses: np.ndarray) -> list[LossWeights]:
 def weighing_chart(losses: np.ndarray) -> alt.LayerChart:
     """One line per method over the clients in the order of their losses."""
     order = np.argsort(losses, kind="stable")
-    kept = order[np.unique(np.linspace(0, len(order) - 1, min(len(order), WEIGHING_POINTS)).round().astype(int))]
+    kept = order[thin(len(order), WEIGHING_POINTS)]
     found = weigh_losses(losses)
-    names = [weighed.name for weighed in found]
-    rows = [_weighing_row(weighed, losses, int(k)) for weighed in found for k in kept]
+    names, rows = [weighed.name for weighed in found], _weighing_rows(found, losses, kept)
     x = alt.X("loss:Q", axis=alt.Axis(title=LOSS, tickCount=6), scale=alt.Scale(zero=False, padding=10))
     y = alt.Y("weight:Q", axis=alt.Axis(title=RELATIVE_WEIGHT, tickCount=5), scale=alt.Scale(zero=True, padding=6))
-    # AFL's one heavy client would flatten all others: it is pointed at instead of drawn to scale.
-    base = alt.Chart(values([row for row in rows if not (row["method"] == AFL and row["weight"])])).encode(x=x, y=y, color=colour_of(names))
+    base = alt.Chart(values(rows)).encode(x=x, y=y, color=colour_of(names))
+    minimised = ("The mean that it minimises", ".3f")
+    tip = {"method": "Method", "loss": (LOSS, ".3f"), "weight": ("Weight, in equal shares", ".2f"), "mean": minimised}
     layers = [
         base.transform_filter(f"datum.method !== '{AFL}'").mark_line(strokeWidth=1.6, opacity=0.7),
-        base.mark_point(filled=True, size=46, opacity=0.9).encode(shape=shape_of(names), tooltip=_weighing_tooltip()),
+        base.mark_point(filled=True, size=46, opacity=0.9).encode(shape=shape_of(names), tooltip=tooltips(**tip)),
         *_worst(found[-1], float(losses.max()), names),
     ]
     title = "How each method would weigh the same losses"
     return finish(layers, title=title, description=f"{title}: weight against loss for {len(losses)} clients.", height=300)
+
+
+def _weighing_rows(found: Sequence[LossWeights], losses: np.ndarray, clients: np.ndarray) -> list[dict[str, Any]]:
+    """One row for each method and client, but for AFL's one heavy client: it would flatten all others, and a line points at it instead."""
+    return [
+        {"method": weighed.name, "loss": float(losses[k]), "weight": float(weighed.weights[k]), "mean": weighed.mean}
+        for weighed in found
+        for k in clients
+        if weighed.name != AFL or not weighed.weights[k]
+    ]
 
 
 def _worst(weighed: LossWeights, loss: float, names: list[str]) -> list[alt.Chart]:
@@ -271,17 +264,4 @@ def _worst(weighed: LossWeights, loss: float, names: list[str]) -> list[alt.Char
     return [
         base.mark_rule(strokeWidth=1.6, strokeDash=[4, 3], opacity=0.7).encode(color=colour_of(names)),
         base.mark_text(style="guide-text", align="right", baseline="top", dx=-8).encode(text="text:N", y=alt.value(2)),
-    ]
-
-
-def _weighing_row(weighed: LossWeights, losses: np.ndarray, k: int) -> dict[str, Any]:
-    return {"method": weighed.name, "loss": float(losses[k]), "weight": float(weighed.weights[k]), "mean": weighed.mean}
-
-
-def _weighing_tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("method:N", title="Method"),
-        alt.Tooltip("loss:Q", title=LOSS, format=".3f"),
-        alt.Tooltip("weight:Q", title="Weight, in equal shares", format=".2f"),
-        alt.Tooltip("mean:Q", title="The mean that it minimises", format=".3f"),
     ]
