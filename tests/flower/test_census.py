@@ -93,10 +93,10 @@ def numbered(node: int, number: Any, **more: Any) -> Introduction:
 
 
 UNUSABLE = {
-    "twice": (numbered(40, 0), "says that it is client 0, as node 10 does: each needs a number of its own"),
+    "twice": (numbered(40, 0), "says that it is client 0, as node 10 does: each client needs its own number"),
     "huge": (numbered(40, 10**6), "sent 1,000,000 as 'client', which must be from 0 to 999,999"),
     "far beyond": (numbered(40, 2**62), "sent 4.61169e+18 as 'client'"),
-    "none": (said(40), "did not say 'client', and most clients did: either all clients say it or nobody does"),
+    "none": (said(40), "did not say 'client', and most clients did: either all clients say it or none"),
     "infinity": (numbered(40, float("inf")), "sent inf as 'client', which must be a finite number"),
     "nobody unprivileged": (said(40, {wire.CLIENT: 3}, unprivileged=[]), "sent [] as 'unprivileged', which must name at least one group"),
     "one of them twice": (said(40, {wire.CLIENT: 3}, unprivileged=[1, 1]), "must name at least one group, each once"),

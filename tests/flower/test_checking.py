@@ -236,12 +236,12 @@ def test_tables_of_several_splits():
 @pytest.mark.parametrize(
     "metrics, words",
     [
-        ({"loss": 0.4, "accuracy": 0.5}, "sent no 'num-examples', how many rows it evaluated the model on"),
+        ({"loss": 0.4, "accuracy": 0.5}, "sent no 'num-examples', the number of rows it evaluated the model on"),
         ({"num-examples": 10, "accuracy": 80.0}, "sent 80 as 'accuracy', which must be a share from 0 to 1"),
         ({"num-examples": 10, "accuracy": float("nan")}, "sent nan as 'accuracy'"),
         ({"num-examples": 10, "loss": -1.0, "accuracy": 0.5}, "a loss must be at least 0"),
         ({"num-examples": 0, "train-table": [float("nan")]}, "sent nan as 'train-table', which must be a finite number"),
-        ({"num-examples": 10, "accuracy": 0.5}, "sent no 'table', though the federation has groups"),
+        ({"num-examples": 10, "accuracy": 0.5}, "sent no 'table', which is needed because the federation has groups"),
     ],
 )
 def test_evaluations_that_cannot_be_counted(metrics, words):

@@ -109,7 +109,9 @@ def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
     module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(drawn_in_jax.weights)})
     sent = {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(received)}
     numbers = batches(0, 1, 5, rows.size, epochs=2, size=5)
-    found = torch_training.search_places(module, network, sent, training_batches(rows, 2, numbers), work, in_torch.cross_entropy)
+    found = torch_training.search_places(
+        module, network, sent, training_batches(rows, 2, numbers), work=work, losses=in_torch.cross_entropy
+    )
     kept, expected = torch_training.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
     for i in range(2):
         places = wire.read(reply[wire.ARRAYS][f"{i}.w"])

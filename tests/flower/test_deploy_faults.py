@@ -79,7 +79,7 @@ def test_a_run_with_too_few_usable_replies_fails_and_says_so(made: Deployed):
     config = {"method": METHOD, "clients": CLIENTS, "faults": True, "timeout": made.timeout, "rounds": 1, "least": 3, "introduce": False}
     status, said = ended(made, made.loopback.run(APP, config, name="run-few"))
     assert status == "finished:failed", said
-    assert "of 4 clients that were chosen, 1 sent a reply that can be used" in said
+    assert "at least 3 of the 4 chosen clients must send a usable reply (min_train_nodes), and 1 did" in said
 
 
 def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path):

@@ -108,14 +108,14 @@ def test_a_finished_run_is_not_done_again(finished: tuple[Path, Result]):
 
 
 def test_another_method_is_refused(finished: tuple[Path, Result]):
-    with pytest.raises(ValueError, match=r"is of another run: not the same is the method, there fedavg.*, here q-fedavg"):
+    with pytest.raises(ValueError, match=r"belongs to another run: the method differs, there fedavg.*, here q-fedavg"):
         start(made("q-fedavg", finished[0]), grid_of(honest("q-fedavg")), "q-fedavg")
 
 
 def test_another_setting_of_a_method_that_is_an_object_is_refused(finished: tuple[Path, Result]):
     plain = algorithm_of("fedavg")
     other = strategy(replace(plain, work=replace(plain.work, epochs=7)), seeds=SEEDS, folder=finished[0], introduce=True)
-    with pytest.raises(ValueError, match=r"is of another run: not the same is .*, there fedavg.*, here fedavg.*epochs=7"):
+    with pytest.raises(ValueError, match=r"belongs to another run: .* differs, there fedavg.*, here fedavg.*epochs=7"):
         start(other, grid_of(honest("fedavg")), "fedavg")
 
 
@@ -131,7 +131,7 @@ def test_too_few_are_left_and_the_folder_says_who(tmp_path: Path):
         return found
 
     server = made("fedavg", tmp_path / "run", min_train_nodes=2)
-    with pytest.raises(ValueError, match=r"Round 2 .* of 4 clients that were chosen, 1 sent a reply that can be used.*sent -5 as 'num-ex"):
+    with pytest.raises(ValueError, match=r"Round 2 .* of the 4 chosen clients must send a usable reply.*and 1 did.*sent -5 as 'num-ex"):
         start(server, grid_of(answer), "fedavg")
     left, _ = read_exclusions(tmp_path / "run")
     assert sorted(one.client for one in left if one.round == 2) == [1, 2, 3]

@@ -48,6 +48,6 @@ def test_a_round_needs_so_many_replies_or_all_that_were_chosen_and_at_least_one(
     if enough:
         require_enough(setting, asked, came)
         return
-    said = f"Round 3 of fedavg: of {chosen} clients that were chosen, {heard} sent a reply .* = {least} must. Node 10"
+    said = rf"Round 3 of fedavg: at least {least} of the {chosen} chosen clients must .*, and {heard} did. Node 10"
     with pytest.raises(ValueError, match=said):
         require_enough(setting, asked, came)

@@ -68,7 +68,7 @@ def test_a_masked_update_cannot_be_read_by_anything_but_the_sum(tiny: Federation
     """The arrays say that nobody but the sum can read them; a server that looks at each reply leaves all of them out."""
     masking = Masking(app(tiny, task), range(tiny.clients))
     for two_phase in (True, False):
-        with pytest.raises(ValueError, match=r"0 sent a reply that can be used.*in a form that cannot be read"):
+        with pytest.raises(ValueError, match=r"must send a usable reply .*and 0 did.*in a form that cannot be read"):
             run("q-fedavg(q=1)+full", task, tiny.clients, masking, two_phase)
 
 

@@ -35,7 +35,7 @@ def test_an_app_of_one_round_is_written_and_listed(tmp_path: Path):
 
 @pytest.mark.parametrize("rounds", [0, -3])
 def test_an_app_without_rounds_is_refused(tmp_path: Path, rounds: int):
-    with pytest.raises(ValueError, match=f"at least 1 round, got {rounds}"):
+    with pytest.raises(ValueError, match=f"rounds must be at least 1, got {rounds}"):
         write_synthetic_app(tmp_path / "ward", rounds=rounds)
     assert not (tmp_path / "ward").exists()
 

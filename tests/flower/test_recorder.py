@@ -146,7 +146,7 @@ def test_it_is_the_same_as_itself_and_not_a_study(folder):
 def test_resume_says_to_start_the_server_again(folder):
     result = CliRunner().invoke(app, ["resume", str(folder)])
     assert result.exit_code == 2
-    assert "start its server again" in result.stderr
+    assert "Start its server again" in result.stderr
 
 
 def test_watch_follows_it(folder, tmp_path):

@@ -90,20 +90,23 @@ def test_nothing_kept_is_nothing_found(tmp_path):
 @pytest.mark.parametrize(
     "other, words",
     [
-        (deployment("fedavg"), r"not the same is the method, there q-fedavg\(q=1\), here fedavg"),
-        (deployment(seeds=Seeds.all(1)), "not the same is the seeds, there .*'cohort': 0.* here .*'cohort': 1"),
+        (deployment("fedavg"), r"the method differs, there q-fedavg\(q=1\), here fedavg"),
+        (deployment(seeds=Seeds.all(1)), "the setting of seeds differs, there .*'cohort': 0.* here .*'cohort': 1"),
         (
             dataclasses.replace(deployment(), arrays=[["w", [10, 3], "float32"], ["b", [3], "float32"]]),
-            r"the model's arrays, there \['w', \[10, 2\], 'float32'\], here \['w', \[10, 3\], 'float32'\]",
+            r"the form of the model differs, there \['w', \[10, 2\], 'float32'\], here \['w', \[10, 3\], 'float32'\]",
         ),
-        (dataclasses.replace(deployment(), arrays=[["w", [10, 2], "float32"]]), "the model's arrays, there 2 of them, here 1"),
-        (dataclasses.replace(deployment(), caps={"loss": 3.0}), "the caps"),
+        (
+            dataclasses.replace(deployment(), arrays=[["w", [10, 2], "float32"]]),
+            "the form of the model differs, there 2 arrays, here 1",
+        ),
+        (dataclasses.replace(deployment(), caps={"loss": 3.0}), "the setting of caps"),
     ],
 )
 def test_the_folder_of_another_run_is_refused(other, words, tmp_path):
     saved(tmp_path, {"a": np.ones(2)})
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ValueError, match=f"is of another run: .*{words}"):
+    with pytest.raises(ValueError, match=f"belongs to another run: .*{words}"):
         claim(tmp_path, other)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -116,18 +119,18 @@ def test_the_same_run_under_another_name_goes_on(tmp_path):
 def test_other_folders_are_refused(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match=r"holds files that are not evenly's, such as 'thesis\.txt'"):
+    with pytest.raises(ValueError, match=r"holds other files, such as 'thesis\.txt'"):
         claim(tmp_path / "mine", deployment())
     (tmp_path / "simulated").mkdir()
     (tmp_path / "simulated" / "plan.json").write_text('{"schema": 1, "methods": ["fedavg"]}')
-    with pytest.raises(ValueError, match="holds other results, not those of a deployment"):
+    with pytest.raises(ValueError, match="holds results that are not of a deployment"):
         claim(tmp_path / "simulated", deployment())
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="must be a folder, but it is a file"):
         claim(tmp_path / "file", deployment())
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "plan.json").write_text('{"schema": 99}')
-    with pytest.raises(ValueError, match=r"was written by a newer version of evenly.* nothing was touched"):
+    with pytest.raises(ValueError, match=r"was written by a newer version of evenly.* Nothing was changed"):
         claim(tmp_path / "newer", deployment())
 
 
@@ -141,7 +144,7 @@ def test_a_state_of_other_clients_is_refused(tmp_path):
 
 def test_a_state_of_another_run_is_refused(tmp_path):
     saved(tmp_path, {"a": np.ones(2)})
-    with pytest.raises(ValueError, match="is of another run than the plan beside it"):
+    with pytest.raises(ValueError, match="belongs to another run than the plan"):
         load(tmp_path, deployment("fedavg"), {"a": np.ones(2)})
 
 
@@ -179,5 +182,5 @@ def test_the_format_is_1_and_a_newer_one_is_refused(tmp_path):
 
 def test_every_difference_between_two_runs_is_named(tmp_path):
     claim(tmp_path, deployment())
-    with pytest.raises(ValueError, match=r"the method, there q-fedavg\(q=1\), here fedavg \(the seeds too\)\."):
+    with pytest.raises(ValueError, match=r"the method differs, there q-fedavg\(q=1\), here fedavg \(the setting of seeds too\)\."):
         claim(tmp_path, deployment("fedavg", seeds=Seeds.all(1)))

@@ -85,14 +85,16 @@ def test_gradients_pass_straight_through_the_mask(rows: int, scores: str):
     weights = np.where(np.arange(24).reshape(4, 6) % 3, 0.5, -0.25).astype(np.float32)
     held = torch.tensor(np.linspace(-1, 1, 24).reshape(4, 6), dtype=torch.float32)
     one = batch(rows)
-    found = _gradients(linear(6, 4), Frozen(scores=scores), {"weight": torch.tensor(weights)}, {"weight": held}, one, loss)["weight"]
+    found = _gradients(linear(6, 4), Frozen(scores=scores), {"weight": torch.tensor(weights)}, {"weight": held}, batch=one, losses=loss)[
+        "weight"
+    ]
     sign = 1.0 if scores == "raw" else np.sign(held.numpy())
     np.testing.assert_allclose(found, slopes(one, weights) * sign, rtol=1e-4, atol=1e-6)
 
 
 def test_no_rows_have_no_gradient():
     held = {"weight": torch.ones(4, 6)}
-    assert not _gradients(linear(6, 4), Frozen(), held, held, batch(0), loss)["weight"].any()
+    assert not _gradients(linear(6, 4), Frozen(), held, held, batch=batch(0), losses=loss)["weight"].any()
 
 
 @pytest.mark.parametrize("rate, momentum, decay", [(0.1, 0.0, 0.0), (0.1, 0.9, 0.0), (0.3, 0.5, 0.8), (0.05, 0.0, 3.0)])
@@ -105,14 +107,16 @@ def test_places_are_those_of_scores_after_steps_with_momentum_and_decay(rate: fl
         velocity = momentum * velocity + slopes(one, weights) + decay * scores
         scores = scores - rate * velocity
     work = EdgePopup(learning_rate=rate, momentum=momentum, weight_decay=decay)
-    found = search_places(model, Frozen(), places, steps, work, loss)["weight"]
+    found = search_places(model, Frozen(), places, steps, work=work, losses=loss)["weight"]
     np.testing.assert_array_equal(found, scores.ravel().argsort().argsort().reshape(4, 6))
 
 
 def test_training_that_broke_is_nan_everywhere():
     model = freeze(linear(6, 4), Frozen(), 3)
     work = EdgePopup(learning_rate=1e38, momentum=0.9)
-    found = search_places(model, Frozen(), first_places(model), [batch(3, seed) for seed in range(30)], work, lambda o, y: 1e3 * loss(o, y))
+    found = search_places(
+        model, Frozen(), first_places(model), [batch(3, seed) for seed in range(30)], work=work, losses=lambda o, y: 1e3 * loss(o, y)
+    )
     assert np.isnan(found["weight"]).all()
     assert found["weight"].shape == (4, 6)
 

@@ -1,16 +1,18 @@
-"""Any algorithm as a strategy of Flower: the one adapter between their rounds and ours.
+"""The Flower strategy that runs any algorithm.
 
-Per round it draws the simulator's cohort, sends the model, reads signals off the replies, lets the rule weigh, adds up and
-moves. It knows no method: what a method needs is read from its parts.
+In every round it draws the cohort that the simulator would draw, sends the model, reads signals from the replies, computes
+coefficients with the algorithm's rule, sums the updates and moves the model. It contains no code for particular methods: the
+parts of an algorithm declare what it needs.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -30,6 +32,7 @@ from evenly.flower.messages import (
     read_replies,
     require_enough,
     signals_of,
+    to_clients,
 )
 from evenly.flower.recorder import read_metrics, write_metrics
 from evenly.flower.roster import Adding, Average, DeploymentSetting, Drawing, Options, algorithm_of, notation_of
@@ -37,9 +40,9 @@ from evenly.flower.two_phase import Measurement
 from evenly.records import require
 from evenly.types import Algorithm, Rule, Seeds, Several, Task
 
-LOG = logging.getLogger("flwr")  # Flower's own: our lines stand among its lines
+LOG = logging.getLogger("flwr")  # the logger of Flower, so that all lines of a run are in one log
 TIMEOUT = 3600.0
-RECONNECT_SECONDS = 3.0  # between two looks at who is connected
+RECONNECT_SECONDS = 3.0  # between two checks of the connected nodes
 
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -65,17 +68,45 @@ def strategy(
     two_phase: bool | Adding = False,
     max_reply_bytes: int | None = None,
 ) -> "FairStrategy":
-    """A strategy for `ServerApp`, from an Algorithm, a rule such as QFedAvg(q=1.0), or a notation such as "fairfed(metric=eod)+reweigh".
+    """Return a Flower strategy that runs an algorithm on real clients.
 
-    Options that Flower's FedAvg has mean what they mean there. With `fraction_train` clients are drawn uniformly; without it by
-    the sampling that the algorithm names, else everybody takes part. With a `folder` every round is kept there: a server that is
-    started again goes on, and `evenly report FOLDER` writes the report. `introduce` asks clients for a census even if the method
-    does not need one, so that the report knows their names and groups. With `task` the first arrays are checked to be its model's.
+    Options that Flower's `FedAvg` also has mean the same here. In every round the strategy draws the cohort that a simulation with
+    the same seeds would draw, sends the model, and aggregates the replies by the algorithm's rule.
 
-    With `two_phase` clients first measure, are told how much they count, and send that many times their update: the server needs
-    only the sum. A function in its place makes the sum, of masked updates say: it is given what each client sent.
+    Args:
+        algorithm: Notation such as ``"fairfed(metric=eod)+reweigh"``, an `Algorithm`, or a rule such as ``QFedAvg(q=1.0)``.
+        task: If given, the initial arrays are checked to be a model of this task.
+        seeds: Seeds for cohorts, batches and models. Defaults to zeros.
+        folder: Where to keep every round. A server that is started again with the same folder resumes after the last complete
+            round, and ``evenly report FOLDER`` writes the report.
+        introduce: Whether to request a census from clients even if the method does not need one. The report then shows the names
+            and groups of clients.
+        fraction_train: Share of the clients that train in a round, drawn uniformly. Without it, the sampling in the notation
+            decides; without that, all clients train.
+        fraction_evaluate: Share of the connected clients that evaluate the model after each round.
+        min_train_nodes: Smallest number of usable replies in a round. With fewer, the run stops with the reasons.
+        min_evaluate_nodes: Smallest number of clients that evaluate.
+        min_available_nodes: Number of connected clients to wait for before the first round.
+        caps: Bounds on the numbers that clients report and on their coefficients. See :class:`evenly.flower.Caps`.
+        weighted_by_key: Metric that holds a client's number of training rows.
+        arrayrecord_key: Name of the array record in messages.
+        configrecord_key: Name of the config record in messages.
+        train_metrics_aggr_fn: Averages the metrics of training replies. Defaults to a mean weighted by training rows.
+        evaluate_metrics_aggr_fn: Averages the metrics of evaluation replies, likewise.
+        two_phase: Whether clients first measure, receive their coefficient, and then send coefficient times update, so that the
+            server needs only the sum. A function in place of True computes the sum, for example of masked updates.
+        max_reply_bytes: Largest size of a reply. Larger replies are left out. By default it follows from the size of the model.
 
-    A reply of more than `max_reply_bytes` does not count. Without it the limit follows from the model: see docs/flower-trust.md.
+    Returns:
+        A strategy for ``ServerApp``: call ``start(grid, initial_arrays, num_rounds=...)``.
+
+    Raises:
+        ValueError: If the notation is not valid, stands for several runs, or cannot run in two phases.
+
+    Example:
+        >>> from evenly.flower import strategy
+        >>> strategy("q-fedavg(q=1)", min_available_nodes=3).reply_metrics
+        ['num-examples', 'loss']
     """
     require(max_reply_bytes is None or max_reply_bytes > 0, f"max_reply_bytes must be None or above 0, got {max_reply_bytes}.")
     options = Options(
@@ -93,106 +124,113 @@ def strategy(
 
 
 class FairStrategy(Strategy):
-    """What `strategy` makes."""
+    """Strategy that `strategy` returns. It implements Flower's `Strategy`."""
 
     def __init__(self, algorithm: Algorithm, options: Options, *, folder: Path | None = None, task: Task | None = None) -> None:
         self.algorithm, self.options = algorithm, options
         self._folder, self._task = folder, task
-        self._kept: RunningDeployment | None = None
+        self._deployment: RunningDeployment | None = None
         self._drawing: Drawing | None = None
-        self._asked: RoundRequest | None = None
-        self._measured: Measurement | None = None  # the first half of a round of two phases
+        self._request: RoundRequest | None = None
+        self._measurement: Measurement | None = None  # first half of a two-phase round
         self._since = 0.0
-        self._served: ArrayRecord | None = None  # what the last round returned
+        self._served: ArrayRecord | None = None  # arrays that the last round returned
         self._everybody = False
-        self._late: set[int] = set()  # nodes that came too late
+        self._late: set[int] = set()  # nodes that connected too late to take part
         self._timeout, self._rounds = TIMEOUT, 0
 
-    # What Flower calls in every round.
+    # Methods that Flower calls in every round.
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Messages to the clients that take part."""
-        kept = self._begin(arrays, config, grid)
+        """Draw the cohort and return the messages to its connected clients."""
+        deployment = self._begin(arrays, config, grid)
         self._since = time.monotonic()
         self._welcome(grid)
-        setting, standing = kept.setting, self._unless_changed(arrays)
+        setting, current = deployment.setting, self._unless_changed(arrays)
         cohort = np.arange(setting.roll.clients, dtype=np.int32) if self._everybody else self._draw().cohort(server_round - 1)
-        reached = self._reached(grid, cohort)
-        choosing = messages.clients_choose_now(setting, standing)
+        connected = self._wait_for_cohort(grid, cohort)
+        choosing = messages.clients_choose_now(setting, current)
         needs = (setting.algorithm.rule.needs & wire.SIGNALS.keys()) - (frozenset() if choosing else {"choice"})
-        self._asked = asked = RoundRequest(server_round, cohort, reached, needs)
-        LOG.info("configure_train: %d of %d clients chosen, %d connected", len(asked.chosen), setting.roll.clients, len(reached))
-        model = self._trained_record(setting, standing)
+        self._request = RoundRequest(server_round, cohort, connected, needs)
+        LOG.info("configure_train: %d of %d clients chosen, %d connected", len(self._request.chosen), setting.roll.clients, len(connected))
+        sending = partial(to_clients, number=server_round, config=config, arrays=self._trained_record(setting, current))
         if self.options.two_phase is None:
-            return messages.to_train(setting, standing, server_round, reached, config, model)
-        looking = messages.to_measure(setting, standing, server_round, reached, config, model)
-        replies = replies_to(grid, looking, self._timeout)
-        before = two_phases.weigh_measurements(setting, standing, asked, replies, self._draw().chance(server_round - 1))
-        self._enough(asked, before.replies)
-        self._measured, self._asked = before, two_phases.sum_request(setting, before)
-        return messages.to_add(setting, standing, server_round, two_phases.sum_configs(before, self._asked), config, model)
+            return sending(MessageType.TRAIN, setting, current, clients=connected)
+        replies = replies_to(grid, sending(wire.MEASURE, setting, current, clients=connected), self._timeout)
+        measurement = self._measure(self._request, replies)
+        self._measurement, self._request = measurement, two_phases.sum_request(setting, measurement)
+        coefficients = two_phases.sum_configs(measurement, self._request)
+        return sending(MessageType.TRAIN, setting, current, clients=coefficients, coefficients=coefficients)
+
+    def _measure(self, request: RoundRequest, replies: Iterable[Message]) -> Measurement:
+        """Compute coefficients from the replies to the first half of a two-phase round."""
+        deployment, chance = self._running(), self._draw().chance(request.number - 1)
+        measurement = two_phases.weigh_measurements(deployment.setting, deployment.state, request, replies, chance)
+        self._enough(request, measurement.replies)
+        return measurement
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next model, and metrics averaged by examples."""
-        asked, kept = self._asked, self._keeper()
-        if asked is None or asked.number != server_round:
-            raise ValueError(f"Round {server_round} was not configured; call configure_train for it first.")
-        setting, standing, before = kept.setting, kept.state, self._measured
-        came = read_replies(setting, asked, replies)
-        self._enough(asked, came)
-        if before is None:
-            done, after, came = self._from_models(asked, came)
+        """Aggregate the replies: return the next model, and metrics averaged by training rows."""
+        request, deployment = self._request, self._running()
+        if request is None or request.number != server_round:
+            raise ValueError(f"Round {server_round} was not configured. Call configure_train first.")
+        setting, current, measurement = deployment.setting, deployment.state, self._measurement
+        usable = read_replies(setting, request, replies)
+        self._enough(request, usable)
+        if measurement is None:
+            outcome, after, usable = self._from_models(request, usable)
         else:
-            done, after, came = two_phases.finish_round(setting, standing, before, asked, came)
-            asked = before.request
-        self._asked, self._measured, self._served = None, None, messages.served_record(setting, after)
-        seconds, down = time.monotonic() - self._since, float(self._served.count_bytes()) * (1 if before is None else 2)
-        kept.record_training(asked, came, done, after, seconds=seconds, download=down)
-        return self._served, self.options.train_metrics_aggr_fn(came.contents, self.options.weighted_by_key)
+            outcome, after, usable = two_phases.finish_round(setting, current, measurement, request, usable)
+            request = measurement.request
+        self._request, self._measurement, self._served = None, None, messages.served_record(setting, after)
+        seconds, down = time.monotonic() - self._since, float(self._served.count_bytes()) * (1 if measurement is None else 2)
+        deployment.record_training(request, usable, outcome, after, seconds=seconds, download=down)
+        return self._served, self.options.train_metrics_aggr_fn(usable.contents, self.options.weighted_by_key)
 
-    def _from_models(self, asked: RoundRequest, came: TrainingReplies) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
-        """A round of one phase: weigh, and add up the models that came."""
-        kept = self._keeper()
-        setting, standing = kept.setting, kept.state
-        parts = {k: wire.split_model(setting.form, r.arrays) for k, r in came.replies.items() if r.arrays is not None}
-        signals = signals_of(setting.algorithm, standing.state, asked.cohort, came.replies, self._draw().chance(asked.number - 1))
-        trained = [parts[k].model if k in parts else None for k in asked.cohort.tolist()]
-        done = aggregation.one_round(setting.algorithm, standing.state, signals, trained, self.options.caps)
-        counted = {int(k) for k, came_back in zip(asked.cohort, done.counted, strict=True) if came_back}
-        weights = np.array([done.coefficients[asked.cohort == k].sum() for k in sorted(counted)])
-        carried = wire.average_carried(standing.carried, [parts[k].carried for k in sorted(counted)], weights)
-        return done, DeploymentState(done.state, carried), leave_out_broken(setting, asked, came, counted)
+    def _from_models(self, request: RoundRequest, usable: TrainingReplies) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
+        """Aggregate the models of a one-phase round."""
+        deployment = self._running()
+        setting, current = deployment.setting, deployment.state
+        parts = {k: wire.split_model(setting.form, r.arrays) for k, r in usable.replies.items() if r.arrays is not None}
+        signals = signals_of(setting.algorithm, current.state, request.cohort, usable.replies, self._draw().chance(request.number - 1))
+        trained = [parts[k].model if k in parts else None for k in request.cohort.tolist()]
+        outcome = aggregation.one_round(setting.algorithm, current.state, signals, trained, self.options.caps)
+        counted = {int(k) for k, came_back in zip(request.cohort, outcome.counted, strict=True) if came_back}
+        weights = np.array([outcome.coefficients[request.cohort == k].sum() for k in sorted(counted)])
+        carried = wire.average_carried(current.carried, [parts[k].carried for k in sorted(counted)], weights)
+        return outcome, DeploymentState(outcome.state, carried), leave_out_broken(setting, request, usable, counted)
 
-    def _enough(self, asked: RoundRequest, came: TrainingReplies) -> None:
-        kept = self._keeper()
+    def _enough(self, request: RoundRequest, usable: TrainingReplies) -> None:
+        deployment = self._running()
         try:
-            require_enough(kept.setting, asked, came)
+            require_enough(deployment.setting, request, usable)
         except ValueError:
-            kept.recorder.record_left_out(came.left_out)  # the report of what there was says who was missing then
+            deployment.recorder.record_left_out(usable.left_out)  # so that the report names the clients that are missing
             raise
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
-        """Messages to the clients that evaluate what they are served."""
+        """Return the messages to the clients that evaluate the served model."""
         self._since = time.monotonic()
-        kept, options = self._keeper(), self.options
-        there = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
-        count = max(int(len(there) * options.fraction_evaluate), options.min_evaluate_nodes)
-        chosen = self._draw().evaluated(server_round, np.array(there, np.int32), count) if there else np.zeros(0, np.int32)
-        self._asked = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
-        return messages.to_evaluate(kept.setting, kept.state, server_round, chosen.tolist(), config, arrays)
+        deployment, options = self._running(), self.options
+        present = sorted(self._connected(grid)) if options.fraction_evaluate > 0 else []
+        count = max(int(len(present) * options.fraction_evaluate), options.min_evaluate_nodes)
+        chosen = self._draw().evaluated(server_round, np.array(present, np.int32), count) if present else np.zeros(0, np.int32)
+        self._request = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
+        sending = partial(to_clients, number=server_round, clients=chosen.tolist(), config=config, arrays=arrays)
+        return sending(MessageType.EVALUATE, deployment.setting, deployment.state)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Metrics averaged by examples; and the round is written down."""
-        asked, kept = self._asked, self._keeper()
-        if asked is None or asked.number != server_round or asked.phase != "evaluate":
-            raise ValueError(f"The evaluation of round {server_round} was not configured; call configure_evaluate for it first.")
-        found = read_evaluations(kept.setting, asked, replies)
-        self._asked = None
-        kept.record_evaluation(server_round, found, seconds=time.monotonic() - self._since)
+        """Record the evaluation, write the round, and return metrics averaged by rows."""
+        request, deployment = self._request, self._running()
+        if request is None or request.number != server_round or request.phase != "evaluate":
+            raise ValueError(f"The evaluation of round {server_round} was not configured. Call configure_evaluate first.")
+        found = read_evaluations(deployment.setting, request, replies)
+        self._request = None
+        deployment.record_evaluation(server_round, found, seconds=time.monotonic() - self._since)
         return self.options.evaluate_metrics_aggr_fn(found.contents, self.options.weighted_by_key) if found.contents else None
 
     def summary(self) -> None:
-        """Say what will be done, among Flower's own lines."""
+        """Log the settings of the run."""
         options = self.options
         LOG.info("\t├──> Method: %s", notation_of(with_fraction(self.algorithm, options)))
         LOG.info("\t├──> Clients reply with: arrays, %s", ", ".join(self.reply_metrics))
@@ -203,13 +241,13 @@ class FairStrategy(Strategy):
 
     @property
     def reply_metrics(self) -> list[str]:
-        """What the metrics of a reply to "train" must hold."""
+        """Names of the metrics that a reply to "train" must contain."""
         return [self.options.weighted_by_key, *(wire.SIGNALS[need] for need in sorted(self.algorithm.rule.needs & wire.SIGNALS.keys()))]
 
     @property
     def history(self) -> RunningDeployment:
-        """What was recorded: `history.recorder.trace()` is a simulation's."""
-        return self._keeper()
+        """The running deployment. `history.recorder.trace()` is a trace like that of a simulation."""
+        return self._running()
 
     # The run as a whole.
 
@@ -217,9 +255,14 @@ class FairStrategy(Strategy):
         self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, timeout: float = TIMEOUT,
         train_config: ConfigRecord | None = None, evaluate_config: ConfigRecord | None = None, evaluate_fn: Evaluate | None = None,
     ) -> Result:  # fmt: skip
-        """Run all rounds, as Flower's own strategies do. With a folder, those that were done before are not done again."""
+        """Run all rounds, like Flower's own strategies. With a folder, completed rounds are not repeated."""
         self._timeout, self._rounds = timeout, num_rounds
-        self._kept, self._asked, self._measured, self._served = None, None, None, None  # another run than one before
+        self._deployment, self._request, self._measurement, self._served = (
+            None,
+            None,
+            None,
+            None,
+        )
         self._everybody = False
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
@@ -230,28 +273,28 @@ class FairStrategy(Strategy):
         self, grid: Grid, initial_arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
     ) -> Result:
         rule, num_rounds = self.algorithm.rule, self._rounds
-        kept, result = self._begin(initial_arrays, train, grid), Result()
+        deployment, result = self._begin(initial_arrays, train, grid), Result()
         try:
             if self._folder is not None:
-                read_metrics(self._folder, result, kept.done)
-            result.arrays = initial_arrays if kept.done == 0 else self._last_served(kept)
-            if evaluate_fn is not None and kept.done == 0:
+                read_metrics(self._folder, result, deployment.done)
+            result.arrays = initial_arrays if deployment.done == 0 else self._last_served(deployment)
+            if evaluate_fn is not None and deployment.done == 0:
                 _central(evaluate_fn, 0, result)
-            for number in range(kept.done + 1, num_rounds + 1):
+            for number in range(deployment.done + 1, num_rounds + 1):
                 LOG.info("[ROUND %d/%d]", number, num_rounds)
-                self._one_round(number, grid, result, train, evaluate, evaluate_fn)
-            if isinstance(rule, Several) and rule.final_pass and kept.done <= num_rounds:
-                LOG.info("[FINAL PASS] everybody takes part")
+                self._one_round(number, grid, result, train=train, evaluate=evaluate, evaluate_fn=evaluate_fn)
+            if isinstance(rule, Several) and rule.final_pass and deployment.done <= num_rounds:
+                LOG.info("[FINAL PASS] all clients take part")
                 self._everybody = True
-                self._one_round(num_rounds + 1, grid, result, train, evaluate, evaluate_fn)
+                self._one_round(num_rounds + 1, grid, result, train=train, evaluate=evaluate, evaluate_fn=evaluate_fn)
         except BaseException as error:
-            kept.recorder.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
+            deployment.recorder.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
-        kept.recorder.end()
+        deployment.recorder.end()
         return result
 
     def _one_round(
-        self, number: int, grid: Grid, result: Result, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
+        self, number: int, grid: Grid, result: Result, *, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
     ) -> None:
         told = self.configure_train(number, result.arrays, train, grid)
         arrays, metrics = self.aggregate_train(number, replies_to(grid, told, self._timeout))
@@ -260,8 +303,8 @@ class FairStrategy(Strategy):
         if metrics is not None:
             LOG.info("\t└──> Training: %s", dict(metrics))
             result.train_metrics_clientapp[number] = metrics
-        asked = self.configure_evaluate(number, arrays, evaluate, grid)
-        found = self.aggregate_evaluate(number, replies_to(grid, asked, self._timeout))
+        request = self.configure_evaluate(number, arrays, evaluate, grid)
+        found = self.aggregate_evaluate(number, replies_to(grid, request, self._timeout))
         if found is not None:
             LOG.info("\t└──> Evaluation: %s", dict(found))
             result.evaluate_metrics_clientapp[number] = found
@@ -271,75 +314,75 @@ class FairStrategy(Strategy):
             write_metrics(self._folder, result)
 
     def _begin(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> RunningDeployment:
-        if self._kept is not None:
-            return self._kept
+        if self._deployment is not None:
+            return self._deployment
         if self._task is not None:
             wire.require_task(arrays, self.algorithm, self._task, self.options.seeds)
-        made = open_deployment(self.algorithm, self.options, arrays, config, grid, self._timeout)
-        self._kept = kept = RunningDeployment(made, self._folder, rounds=self._rounds)
-        self.algorithm = kept.setting.algorithm
-        self._drawing = Drawing(self.algorithm.select, kept.setting.census, self.options.seeds)
-        if kept.done == 0:
-            kept.record_start(*cluster_clients(kept.setting, kept.state, config, grid, self._timeout))
-        return kept
+        made = open_deployment(self.algorithm, self.options, arrays, config=config, grid=grid, timeout=self._timeout)
+        self._deployment = deployment = RunningDeployment(made, self._folder, rounds=self._rounds)
+        self.algorithm = deployment.setting.algorithm
+        self._drawing = Drawing(self.algorithm.select, deployment.setting.census, self.options.seeds)
+        if deployment.done == 0:
+            deployment.record_start(*cluster_clients(deployment.setting, deployment.state, config, grid, self._timeout))
+        return deployment
 
     def _welcome(self, grid: Grid) -> None:
-        """Nodes that connected since, where the method neither asked the others anything nor keeps anything for each client."""
-        kept = self._keeper()
-        roll = kept.setting.roll
+        """Add nodes that connected since the last round, where the method has no census and keeps no state for each client."""
+        deployment = self._running()
+        roll = deployment.setting.roll
         new = sorted(set(grid.get_node_ids()) - set(roll.nodes))
         if not new:
             return
-        if roll.has_census or kept.setting.models or not roster.grows(self.algorithm.rule):
+        if roll.has_census or deployment.setting.models or not roster.grows(self.algorithm.rule):
             if not self._late.issuperset(new):
-                LOG.warning("%d nodes connected after the start and do not take part; wait for all with min_available_nodes.", len(new))
+                LOG.warning("%d nodes connected after the start and do not take part. Set min_available_nodes to wait for all.", len(new))
             self._late = set(new)
             return
-        kept.add_clients(roster.with_nodes(roll, new))
-        self.algorithm = kept.setting.algorithm
-        self._drawing = Drawing(self.algorithm.select, kept.setting.census, self.options.seeds)
+        deployment.add_clients(roster.with_nodes(roll, new))
+        self.algorithm = deployment.setting.algorithm
+        self._drawing = Drawing(self.algorithm.select, deployment.setting.census, self.options.seeds)
 
     def _unless_changed(self, arrays: ArrayRecord) -> DeploymentState:
-        """Where the deployment stands; if somebody changed the model in between, as a strategy around this one may, at theirs."""
-        kept = self._keeper()
-        if self._served is not None and arrays is not self._served and not kept.setting.models:
-            _, (model, carried) = wire.read_initial(arrays, ranks=kept.setting.form.ranks, apart=0)
-            kept.state = DeploymentState(kept.state.state._replace(model=model), carried)
+        """State of the deployment, with `arrays` as the model where a strategy around this one changed them."""
+        deployment = self._running()
+        if self._served is not None and arrays is not self._served and not deployment.setting.models:
+            _, (model, carried) = wire.read_initial(arrays, ranks=deployment.setting.form.ranks, apart=0)
+            deployment.state = DeploymentState(deployment.state.state._replace(model=model), carried)
             self._served = None
-        return kept.state
+        return deployment.state
 
-    def _trained_record(self, setting: DeploymentSetting, standing: DeploymentState) -> ArrayRecord:
-        """What clients train: what they are served, unless that is something else."""
-        if self._served is not None and not setting.models and aggregation.serves_its_model(setting.algorithm, standing.state):
+    def _trained_record(self, setting: DeploymentSetting, current: DeploymentState) -> ArrayRecord:
+        """The arrays that clients train: those that they are served, unless the method serves others."""
+        if self._served is not None and not setting.models and aggregation.serves_its_model(setting.algorithm, current.state):
             return self._served
-        return messages.trained_record(setting, standing)
+        return messages.trained_record(setting, current)
 
-    def _last_served(self, kept: RunningDeployment) -> ArrayRecord:
-        self._served = messages.served_record(kept.setting, kept.state)
+    def _last_served(self, deployment: RunningDeployment) -> ArrayRecord:
+        self._served = messages.served_record(deployment.setting, deployment.state)
         return self._served
 
-    def _reached(self, grid: Grid, cohort: np.ndarray) -> tuple[int, ...]:
-        """Those of the cohort that are connected. While they are too few, others may come back: as long as replies are waited for."""
+    def _wait_for_cohort(self, grid: Grid, cohort: np.ndarray) -> tuple[int, ...]:
+        """The clients of the cohort that are connected. While they are too few, wait for others, at most until the timeout."""
         chosen, until = list(dict.fromkeys(cohort.tolist())), time.monotonic() + self._timeout
         least, told = min(self.options.min_train_nodes, len(chosen)), False
         while True:
-            there, now = self._connected(grid), time.monotonic()
-            reached = tuple(k for k in chosen if k in there)
-            if len(reached) >= least or now >= until:
-                return reached
+            present, now = self._connected(grid), time.monotonic()
+            connected = tuple(k for k in chosen if k in present)
+            if len(connected) >= least or now >= until:
+                return connected
             if not told:
-                LOG.warning("%d of %d chosen clients are connected, and %d are needed: waiting for more.", len(reached), len(chosen), least)
+                LOG.warning("%d of %d chosen clients are connected, %d are needed; waiting.", len(connected), len(chosen), least)
                 told = True
             time.sleep(min(RECONNECT_SECONDS, until - now))
 
     def _connected(self, grid: Grid) -> set[int]:
-        there = set(grid.get_node_ids())
-        return {k for k, node in enumerate(self._keeper().setting.roll.nodes) if node in there}
+        present = set(grid.get_node_ids())
+        return {k for k, node in enumerate(self._running().setting.roll.nodes) if node in present}
 
-    def _keeper(self) -> RunningDeployment:
-        require(self._kept is not None, "The strategy has not begun; call start, or configure_train first.")
-        assert self._kept is not None
-        return self._kept
+    def _running(self) -> RunningDeployment:
+        require(self._deployment is not None, "The strategy has not begun. Call start or configure_train first.")
+        assert self._deployment is not None
+        return self._deployment
 
     def _draw(self) -> Drawing:
         assert self._drawing is not None  # made when it began
@@ -347,7 +390,7 @@ class FairStrategy(Strategy):
 
 
 def _central(evaluate_fn: Evaluate, number: int, result: Result) -> None:
-    """What the server finds itself."""
+    """Evaluate the model on the server, and keep the metrics."""
     found = evaluate_fn(number, result.arrays)
     if found is not None:
         LOG.info("\t└──> On the server: %s", dict(found))

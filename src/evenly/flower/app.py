@@ -178,7 +178,7 @@ def write_synthetic_app(folder: Path, *, method: str = "q-fedavg(q=1)", rounds: 
         "reads": "it trains on its part of a synthetic federation",
         "note": SYNTHETIC_NOTE,
     }
-    return _write(folder, "synthetic", words, method, rounds)
+    return _write(folder, "synthetic", words, method=method, rounds=rounds)
 
 
 def write_table_app(
@@ -203,42 +203,48 @@ def write_table_app(
         "reads": "it trains on its own table",
         "note": TABLE_NOTE,
     }
-    return _write(folder, "table", words, method, rounds, schema, table)
+    return _write(folder, "table", words, method=method, rounds=rounds, schema=schema, table=table)
 
 
 def _write(
-    folder: Path, kind: str, words: dict[str, Any], method: str, rounds: int, schema: Schema | None = None, table: Path | None = None
+    folder: Path, kind: str, words: dict[str, Any], *, method: str, rounds: int, schema: Schema | None = None, table: Path | None = None
 ) -> list[Path]:
-    require(rounds >= 1, f"There must be at least 1 round, got {rounds}.")
-    algorithm(method)  # a mistake in it is told before anything is written
+    """Write the files of an app and return their paths."""
+    require(rounds >= 1, f"rounds must be at least 1, got {rounds}.")
+    algorithm(method)  # raises before anything is written
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    require(empty, f"{folder} must not exist yet, or be an empty folder: nothing is overwritten. Choose another place.")
+    require(empty, f"{folder} must not exist yet, or be an empty folder, because nothing is overwritten. Choose another folder.")
     name = _project(folder)
     package = name.replace("-", "_")
     words = {**words, "name": name, "package": package, "method": json.dumps(show(parse(method))), "rounds": rounds}
-    kinds = ["py"] if schema is None else ["py", "json"]
-    words["travels"] = json.dumps([f"{package}/*.{kind}" for kind in kinds])
+    files = _fill_templates(kind, words, ["py"] if schema is None else ["py", "json"])
+    if table is not None:
+        files["pyproject.toml"] += _table_setting(folder, table)
+    for place, text in files.items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    written = [folder / place for place in files]
+    if schema is not None:
+        written.append(folder / package / "schema.json")
+        write_schema(schema, written[-1])
+    return written
+
+
+def _fill_templates(kind: str, words: dict[str, Any], suffixes: list[str]) -> dict[str, str]:
+    """Texts of an app's files by their places; `suffixes` are of the files that travel to clients."""
+    package = words["package"]
+    words = {**words, "travels": json.dumps([f"{package}/*.{suffix}" for suffix in suffixes])}
     words["note"] = Template(words["note"]).substitute(words)
-    texts = {
+    sources = {
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
         f"{package}/server_app.py": "server_app.py",
         f"{package}/client_app.py": f"client_app_{kind}.py",
         f"{package}/task.py": f"task_{kind}.py",
     }
-    filled = {place: Template(_template(source)).substitute(words) for place, source in texts.items()}
-    filled[f"{package}/__init__.py"] = f'"""{words["title"]}."""\n'
-    if table is not None:
-        filled["pyproject.toml"] += _table_setting(folder, table)
-    for place, text in filled.items():
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    written = [folder / place for place in filled]
-    if schema is not None:
-        written.append(folder / package / "schema.json")
-        write_schema(schema, written[-1])
-    return written
+    texts = {place: Template(_template(source)).substitute(words) for place, source in sources.items()}
+    return {**texts, f"{package}/__init__.py": f'"""{words["title"]}."""\n'}
 
 
 def _table_setting(folder: Path, table: Path) -> str:

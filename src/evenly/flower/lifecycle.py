@@ -1,8 +1,8 @@
-"""A deployment from its opening to its end: who is there, what is kept after every round, and how a killed server goes on."""
+"""A deployment from its start to its end: its clients, the files after every round, and how a killed server resumes."""
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
+from evenly.data.federation import Census
 from evenly.experiment.deployment import Deployment, DeploymentFacts, Exclusion, Flag, ServerOptions, write_facts
 from evenly.experiment.folder import folder_lock, sweep
 from evenly.experiment.plan import NewerError
@@ -28,7 +29,6 @@ from evenly.flower.messages import (
     quote_reasons,
     read_replies,
     require_enough,
-    served_record,
 )
 from evenly.flower.recorder import Recorder, Traffic, deployment_of
 from evenly.flower.replies import check_censuses
@@ -43,20 +43,21 @@ from evenly.flower.roster import (
     unknown_clients,
     wait_for_nodes,
 )
+from evenly.flower.wire import Form
 from evenly.outside import check_kinds
 from evenly.parts.sampling import Fraction, Uniform
 from evenly.records import replace, require
 from evenly.saving import Archive, DamagedError, leaves_of, read_archive, write_archive
-from evenly.types import Algorithm, ReportingRule, Several, Tree
+from evenly.types import Algorithm, ReportingRule, Seeds, Several, Tree
 from evenly.writing import write_whole
 
-# Before the first round: who is there, what they are like where the method asks, and whose model is whose.
+# Before the first round: the connected clients, their census where the method needs one, and their first models.
 
 LOG = logging.getLogger("flwr")
 
 
 class NewDeployment(NamedTuple):
-    """A deployment that is about to begin."""
+    """A deployment before its first round."""
 
     setting: DeploymentSetting
     state: DeploymentState
@@ -65,30 +66,38 @@ class NewDeployment(NamedTuple):
 
 
 def open_deployment(
-    algorithm: Algorithm, options: Options, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, timeout: float
+    algorithm: Algorithm, options: Options, arrays: ArrayRecord, *, config: ConfigRecord, grid: Grid, timeout: float
 ) -> NewDeployment:
-    """Wait for enough clients, ask them what the method begins with, and settle the first models."""
+    """Wait for enough clients, take the census where the method needs one, and prepare the first models."""
     nodes = wait_for_nodes(grid, options.min_available_nodes)
-    # Clients that keep a model of their own begin with the first one, also if they are drawn late; those that are not asked for a
-    # census begin with the first that they are sent.
-    shown = {options.arrayrecord_key: arrays} if jax.tree.leaves(algorithm.work.remember(np.zeros(()))) else {}
-    asks = options.introduce or reads_census(algorithm)
-    roll, left_out = _take_census(algorithm, options, nodes, config, shown, grid, timeout) if asks else (unknown_clients(sorted(nodes)), [])
+    roll, left_out = unknown_clients(sorted(nodes)), []
+    if options.introduce or reads_census(algorithm):
+        # Clients with a personal model start it from the initial model, even if they are drawn late. Without a census they start
+        # it from the first model that they receive.
+        personal = jax.tree.leaves(algorithm.work.remember(np.zeros(())))
+        records = {options.arrayrecord_key: arrays} if personal else {}
+        questions = [messages.message(wire.CENSUS, node, records, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
+        roll, left_out = _read_census(algorithm, options, nodes, replies_to(grid, questions, timeout))
     algorithm = roster.fit_to_clients(with_sampling(algorithm, options, roll), roll)
     census, flagged = roll.census, []
     if options.caps is not None:
         census, flagged = options.caps.census(census)
         options.caps.require_feasible(algorithm.select.slots(census))
+    form, state = _first_state(algorithm, roll, arrays, census, options.seeds)
+    return NewDeployment(DeploymentSetting(algorithm, options, roll, form, census), state, left_out, flagged)
+
+
+def _first_state(algorithm: Algorithm, roll: Roll, arrays: ArrayRecord, census: Census, seeds: Seeds) -> tuple[Form, DeploymentState]:
+    """The form of the model on the wire, and the state before the first round."""
     rule = algorithm.rule
     apart = rule.groups if isinstance(rule, Several) and rule.apart else 0
     form, (model, carried) = wire.read_initial(arrays, ranks=aggregation.ranks(algorithm), apart=apart)
-    choice = roster.first_choices(algorithm, roll, options.seeds)
-    state = aggregation.first_state(algorithm, model, census, choice=choice, begun=roster.models_differ(algorithm, model))
-    return NewDeployment(DeploymentSetting(algorithm, options, roll, form, census), DeploymentState(state, carried), left_out, flagged)
+    choice, begun = roster.first_choices(algorithm, roll, seeds), roster.models_differ(algorithm, model)
+    return form, DeploymentState(aggregation.first_state(algorithm, model, census, choice=choice, begun=begun), carried)
 
 
 def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorithm:
-    """With `fraction_train`, as many clients as Flower would draw."""
+    """The algorithm with uniform sampling of as many clients as Flower draws for `fraction_train`."""
     if options.fraction_train is None:
         return algorithm
     share = Fraction(share=options.fraction_train).slots(roll.census)
@@ -96,64 +105,58 @@ def with_sampling(algorithm: Algorithm, options: Options, roll: Roll) -> Algorit
 
 
 def with_fraction(algorithm: Algorithm, options: Options) -> Algorithm:
-    """With `fraction_train` as the share that it is: the same sampling, however many clients there are."""
+    """The algorithm with `fraction_train` as a share, which does not depend on the number of clients."""
     return algorithm if options.fraction_train is None else replace(algorithm, select=Fraction(share=options.fraction_train))
 
 
 def with_clients(setting: DeploymentSetting, roll: Roll) -> DeploymentSetting:
-    """With other clients, of whom nothing is known; a share of them is another number."""
+    """The setting with other clients, without a census; the number of sampled clients follows."""
     return setting._replace(algorithm=with_sampling(setting.algorithm, setting.options, roll), roll=roll, census=roll.census)
 
 
-def _take_census(
-    algorithm: Algorithm,
-    options: Options,
-    nodes: list[int],
-    config: ConfigRecord,
-    shown: dict[str, ArrayRecord],
-    grid: Grid,
-    timeout: float,
-) -> tuple[Roll, list[Exclusion]]:
-    """Ask every client for its census; those whose answer cannot be used are not part of the federation, if enough others are."""
-    asked = [messages.message(wire.CENSUS, node, shown, ConfigRecord(dict(config)), options.configrecord_key) for node in nodes]
+def _read_census(algorithm: Algorithm, options: Options, nodes: list[int], replies: Iterable[Message]) -> tuple[Roll, list[Exclusion]]:
+    """The clients whose census can be used, and the nodes that are left out. Raises if too few can be used."""
     rule, most = algorithm.rule, options.max_reply_bytes or metrics_bytes(None)
     groups = rule.groups if isinstance(rule, Several) and rule.inference == "known" else 0
-    usable, left_out = check_censuses(replies_to(grid, asked, timeout), nodes, groups=groups, most=most)
+    usable, left_out = check_censuses(replies, nodes, groups=groups, most=most)
     for one in left_out:
         LOG.warning("Node %d %s; it is not one of the clients.", one.node, one.reason)
     least = max(min(options.min_train_nodes, options.min_available_nodes), 1)
     require(
         len(usable) >= least,
-        f"{algorithm.label} begins with what clients say of themselves ({wire.CENSUS!r}), and {len(usable)} of {len(nodes)} nodes said "
-        f"it so that it can be used; at least {least} must (min_train_nodes). Give the ClientApp a function for it, "
+        f"{algorithm.label} needs a census of its clients ({wire.CENSUS!r}) from at least {least} nodes (min_train_nodes), and "
+        f"{len(usable)} of {len(nodes)} nodes sent one that can be used. Add a function for it to the ClientApp, "
         f"@app.query('census'): see docs/flower-record.md. {quote_reasons(left_out, most=len(left_out))}",
     )
     return roll_of(usable), left_out
 
 
 def cluster_clients(
-    setting: DeploymentSetting, standing: DeploymentState, config: ConfigRecord, grid: Grid, timeout: float
+    setting: DeploymentSetting, current: DeploymentState, config: ConfigRecord, grid: Grid, timeout: float
 ) -> tuple[DeploymentState, list[Exclusion]]:
-    """E2FL's rank clustering, where asked for: every client trains once from the first order, with its batches of the first round."""
+    """Assign clients to models by E2FL's rank clustering, where the method uses it.
+
+    Every client trains once from the first order of edges, with its batches of the first round.
+    """
     rule = setting.algorithm.rule
     if not (isinstance(rule, Several) and rule.inference == "rank-clustering"):
-        return standing, []
+        return current, []
     everyone = tuple(range(setting.roll.clients))
-    asked = RoundRequest(0, np.array(everyone, np.int32), everyone)
-    told = messages.to_train(setting, standing, 1, everyone, config, messages.trained_record(setting, standing))
-    came = read_replies(setting, asked, replies_to(grid, told, timeout))
-    require_enough(setting, asked, came)
-    places = {k: wire.split_model(setting.form, r.arrays).model for k, r in came.replies.items() if r.arrays is not None}
-    drawn = standing.state.choice
-    assert drawn is not None
-    choice = roster.cluster_by_ranks(setting.algorithm, places, drawn, setting.options.seeds)
-    return standing._replace(state=standing.state._replace(choice=choice)), came.left_out
+    request = RoundRequest(0, np.array(everyone, np.int32), everyone)
+    model = messages.trained_record(setting, current)
+    training = messages.to_clients(MessageType.TRAIN, setting, current, number=1, clients=everyone, config=config, arrays=model)
+    usable = read_replies(setting, request, replies_to(grid, training, timeout))
+    require_enough(setting, request, usable)
+    places = {k: wire.split_model(setting.form, r.arrays).model for k, r in usable.replies.items() if r.arrays is not None}
+    assert current.state.choice is not None
+    choice = roster.cluster_by_ranks(setting.algorithm, places, current.state.choice, setting.options.seeds)
+    return current._replace(state=current.state._replace(choice=choice)), usable.left_out
 
 
-# The state of a server, kept after every round, so that one that was killed goes on to the same bits.
+# The state of a server, written after every round. A server that was killed resumes from it with identical results.
 #
-# A file is an npz: a JSON header (format, what the run is, round, nodes) and one array for each leaf of the state. There is no pickle
-# in it. Cohorts and batches are drawn from counters, so no state of a random generator has to be kept.
+# The file is an archive (evenly.saving) with one array for each leaf of the state. Cohorts and batches are drawn from counters, so it
+# holds no state of a random generator.
 
 FORMAT = 1
 HEADER = {
@@ -162,59 +165,55 @@ HEADER = {
 NAME = "state.npz"
 PYTHON = {"bool": bool, "int": int, "float": float}
 WORDS = {
-    "seeds": "the seeds",
-    "arrays": "the model's arrays",
-    "caps": "the caps",
-    "method": "the method",
-    "sampling": "the sampling",
-    "notation": "a setting",
-}
+    "seeds": "the setting of seeds", "arrays": "the form of the model", "caps": "the setting of caps", "method": "the method",
+    "sampling": "the sampling", "notation": "a setting",
+}  # fmt: skip
 
 
 class SavedState(NamedTuple):
-    """Where an earlier server was."""
+    """State that an earlier server wrote."""
 
-    round: int  # rounds done
+    round: int  # number of completed rounds
     state: Tree
     nodes: tuple[int, ...]  # the node of each client
-    notes: dict[str, Any]  # whatever else was kept as plain data
+    notes: dict[str, Any]  # further plain data
 
 
 def claim(folder: Path, deployment: Deployment) -> None:
-    """Make a folder this deployment's, or find that it is. A folder of anything else is refused and not touched."""
-    path = folder / "plan.json"
+    """Reserve a folder for this deployment. A folder with other contents is refused and left unchanged."""
+    plan = folder / "plan.json"
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"The folder {str(folder)!r} must be a folder, but it is a file. Choose another one.")
-    if not path.exists():
+        raise ValueError(f"{str(folder)!r} must be a folder, but it is a file. Choose another folder.")
+    if not plan.exists():
         strange = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.exists() else []
         if strange:
-            raise ValueError(f"The folder {str(folder)!r} holds files that are not evenly's, such as {strange[0]!r}. Choose another one.")
-        write_whole(path, lambda file: file.write(deployment.to_json().encode()))
+            raise ValueError(f"The folder {str(folder)!r} holds other files, such as {strange[0]!r}. Choose an empty or a new folder.")
+        write_whole(plan, lambda file: file.write(deployment.to_json().encode()))
         return
     try:
-        there = Deployment.from_json(path.read_text())
+        there = Deployment.from_json(plan.read_text())
     except NewerError as error:
-        raise ValueError(f"The folder {str(folder)!r} {error}, or choose another one; nothing was touched.") from None
+        raise ValueError(f"The folder {str(folder)!r} {error}, or choose another folder. Nothing was changed.") from None
     except ValueError:
-        raise ValueError(f"The folder {str(folder)!r} holds other results, not those of a deployment. Choose another one.") from None
+        raise ValueError(f"The folder {str(folder)!r} holds results that are not of a deployment. Choose another folder.") from None
     if there.fingerprint() != deployment.fingerprint():
         raise ValueError(
-            f"The folder {str(folder)!r} is of another run: {_difference(there, deployment)}. "
-            "Choose another folder, or ask for the same as before."
+            f"The folder {str(folder)!r} belongs to another run: {_difference(there, deployment)}. "
+            "Choose another folder, or use the settings of that run."
         )
 
 
 def _difference(there: Deployment, here: Deployment) -> str:
-    """What is not the same, in words."""
+    """The first setting that differs, with both values, and the names of the others."""
     differ = [f.name for f in dataclasses.fields(Deployment) if f.name != "name" and getattr(there, f.name) != getattr(here, f.name)]
-    told = [name for name in differ if name in WORDS] or differ  # settings and needs follow from the method
-    told = [name for name in told if name != "notation"] or told  # which says the method and the sampling again
-    first = told[0]
+    names = [name for name in differ if name in WORDS] or differ  # settings and needs follow from the method
+    names = [name for name in names if name != "notation"] or names  # the notation contains the method and the sampling
+    first, *others = names
     before, now = getattr(there, first), getattr(here, first)
     if first == "arrays":
-        before, now = next(((a, b) for a, b in zip(before, now, strict=False) if a != b), (f"{len(before)} of them", f"{len(now)}"))
-    more = f" ({', '.join(WORDS.get(name, name) for name in told[1:])} too)" if len(told) > 1 else ""
-    return f"not the same is {WORDS.get(first, first)}, there {before}, here {now}{more}"
+        before, now = next(((a, b) for a, b in zip(before, now, strict=False) if a != b), (f"{len(before)} arrays", f"{len(now)} arrays"))
+    also = f" ({', '.join(WORDS.get(name, name) for name in others)} too)" if others else ""
+    return f"{WORDS.get(first, first)} differs, there {before}, here {now}{also}"
 
 
 def save(
@@ -238,18 +237,18 @@ def save(
 
 
 def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
-    """The state that was kept, in the form of a fresh one (`like`); None: nothing was."""
+    """The saved state, with the structure of `like`; None where there is none."""
     if (read := _read(folder / NAME)) is None:
         return None
     header, arrays = read
     if header["fingerprint"] != deployment.fingerprint():
-        raise ValueError(f"{str(folder / NAME)!r} is of another run than the plan beside it. Choose another folder.")
+        raise ValueError(f"{str(folder / NAME)!r} belongs to another run than the plan.json beside it. Choose another folder.")
     wanted = [_form(leaf) for leaf in jax.tree.leaves(like)]
     found = [(tuple(array.shape), entry["dtype"]) for array, entry in zip(arrays, header["leaves"], strict=True)]
     if wanted != found:
         raise ValueError(
-            f"{str(folder / NAME)!r} must hold a state of this federation, but it is of another: {_first_difference(wanted, found)}. "
-            "Does the same number of clients take part as before? Choose another folder to begin anew."
+            f"{str(folder / NAME)!r} must hold a state of this federation, but holds another: {_first_difference(wanted, found)}. "
+            "Check that the same number of clients takes part as before, or choose another folder to start over."
         )
     restored = [_restore_leaf(array, entry) for array, entry in zip(arrays, header["leaves"], strict=True)]
     state = jax.tree.unflatten(jax.tree.structure(like), restored)
@@ -257,7 +256,7 @@ def load(folder: Path, deployment: Deployment, like: Tree) -> SavedState | None:
 
 
 def rounds_done(folder: Path) -> int:
-    """How many rounds the state in a folder has seen; 0: there is none."""
+    """Number of completed rounds of the state in a folder; 0 where there is none."""
     read = _read(folder / NAME)
     return 0 if read is None else int(read[0]["round"])
 
@@ -268,7 +267,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]] | None:
     try:
         return read_archive(path, _parse_state, newest=FORMAT)
     except DamagedError:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it, and the deployment begins anew; the history beside it goes too.") from None
+        raise ValueError(f"{str(path)!r} is damaged. Remove it to start the deployment over; its history is removed then, too.") from None
 
 
 def _parse_state(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
@@ -278,7 +277,7 @@ def _parse_state(archive: Archive) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def _describe_leaf(leaf: Any) -> dict[str, Any]:
-    """What npz does not keep: whether it was a plain number or an array of JAX, and types that NumPy does not know."""
+    """What npz does not store: whether a leaf is a Python number or a JAX array, and types that NumPy does not have."""
     kind = type(leaf).__name__ if type(leaf) in PYTHON.values() else "jax" if isinstance(leaf, jax.Array) else "numpy"
     return {"kind": kind, "dtype": str(np.asarray(leaf).dtype), "weak": bool(getattr(leaf, "weak_type", False))}
 
@@ -288,7 +287,7 @@ def _restore_leaf(array: np.ndarray, entry: dict[str, Any]) -> Any:
         return PYTHON[entry["kind"]](array.item())
     if entry["kind"] == "numpy":
         return array
-    # A plain number gives way to the type of what it is multiplied with; arrays of the same type do not have to.
+    # A weakly typed scalar takes the type of the array that it is multiplied with.
     return jnp.asarray(array.item()) if entry["weak"] and array.ndim == 0 else jnp.asarray(array)
 
 
@@ -304,7 +303,7 @@ def _first_difference(wanted: list[Any], found: list[Any]) -> str:
     return f"an array {got[1]}{list(got[0])}, where {want[1]}{list(want[0])} is needed"
 
 
-# The record and the state of a deployment, written after every round where there is a folder.
+# A deployment that runs. Its record and its state are written after every round if there is a folder.
 
 
 class RunningDeployment:
@@ -329,32 +328,27 @@ class RunningDeployment:
             return
         self.done, self.state = saved.round, DeploymentState(*saved.state)
         self.setting = _match_clients(opened.setting, saved.nodes, saved.notes.get("numbers"))
-        LOG.info("Going on after round %d, from %s", self.done, folder)
-
-    @property
-    def served(self) -> ArrayRecord:
-        """What clients are given to use now."""
-        return served_record(self.setting, self.state)
+        LOG.info("Resuming after round %d, from %s", self.done, folder)
 
     def add_clients(self, roll: Roll) -> None:
-        """More clients are there than before."""
+        """Use a roll with more clients from now on."""
         self.setting = with_clients(self.setting, roll)
         self.recorder.about = facts_of(roll)
         if self._folder is not None:
             write_facts(self._folder, self.recorder.about)
 
-    def record_start(self, standing: DeploymentState, left_out: Sequence[Exclusion]) -> None:
+    def record_start(self, current: DeploymentState, left_out: Sequence[Exclusion]) -> None:
         """What was settled before the first round."""
-        self.state = standing
+        self.state = current
         self.recorder.record_census(left_out)
 
     def record_training(
-        self, asked: RoundRequest, came: TrainingReplies, done: RoundResult, standing: DeploymentState, *, seconds: float, download: float
+        self, asked: RoundRequest, came: TrainingReplies, done: RoundResult, current: DeploymentState, *, seconds: float, download: float
     ) -> None:
         """A round of training is over."""
-        self.done, self.state = asked.number, standing
+        self.done, self.state = asked.number, current
         rule = self.setting.algorithm.rule
-        reports = {k: float(v) for k, v in rule.report(standing.state.rule).items()} if isinstance(rule, ReportingRule) else {}
+        reports = {k: float(v) for k, v in rule.report(current.state.rule).items()} if isinstance(rule, ReportingRule) else {}
         uploads = [reply.upload for reply in came.replies.values()]
         self.recorder.record_round(
             asked.number,
@@ -380,7 +374,7 @@ class RunningDeployment:
 
 @contextmanager
 def lock_folder(folder: Path | None) -> Iterator[None]:
-    """One server at a time works in a folder; what a killed one left half-written is removed."""
+    """Hold the folder for one server, and remove incomplete files that a killed server left."""
     if folder is None:
         yield
         return
@@ -390,7 +384,7 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
 
 
 def facts_of(roll: Roll) -> DeploymentFacts:
-    """Who the clients are, as the report wants to know it."""
+    """Names, groups and sizes of the clients, for the report."""
     census = roll.census
     return DeploymentFacts(
         names=roll.names or tuple(f"client {k}" for k in range(roll.clients)),
@@ -405,7 +399,7 @@ def facts_of(roll: Roll) -> DeploymentFacts:
 
 
 def options_record(options: Options, since: int) -> ServerOptions:
-    """What the report says of the options."""
+    """The options, as the report shows them."""
     return ServerOptions(
         since,
         options.fraction_train,
@@ -425,25 +419,25 @@ def _deployment(setting: DeploymentSetting) -> Deployment:
 
 
 def _match_clients(setting: DeploymentSetting, before: Sequence[int], numbers: Sequence[int] | None = None) -> DeploymentSetting:
-    """Every client has the number that it had before; raises where nobody knows who is who. `numbers` are their own, of before."""
+    """Give every client the number that it had before, when `before` were the nodes and `numbers` the clients' own numbers."""
     roll, label = setting.roll, setting.algorithm.label
     if roll.numbered or set(roll.nodes) == set(before):
-        fewer = f"{label}: {len(before)} clients took part before, and {roll.clients} are there. Wait for all: min_available_nodes."
+        fewer = f"{label}: {len(before)} clients took part before, and {roll.clients} are connected. Wait for all with min_available_nodes."
         require(roll.clients >= len(before), fewer)
         own = tuple(numbers or range(len(before)))
-        others = f"{label}: clients {own} took part before, and {roll.numbers} are there, whose answers to the census can be used."
+        others = f"{label}: clients {own} took part before, and clients {roll.numbers} sent a usable census now."
         require(
             not roll.numbered or roll.numbers[: len(own)] == own,
-            f"{others} Wait for the same clients with min_available_nodes={len(before)}, or choose another folder to begin anew.",
+            f"{others} Wait for the same clients with min_available_nodes={len(before)}, or choose another folder to start over.",
         )
         return setting if roll.has_census else setting._replace(roll=roll._replace(nodes=tuple(before)))
     require(
         not roll.has_census and grows(setting.algorithm.rule),
-        f"{label} knows something of each client, and other nodes are connected than before, so that nobody knows who is who. Wait for all "
-        f"with min_available_nodes={len(before)}, let clients say their number in the census (introduce=True), or choose another folder "
-        "to begin anew.",
+        f"{label} keeps a state for each client, and other nodes are connected than before, so clients cannot be matched. Wait for all "
+        f"with min_available_nodes={len(before)}, let clients send their number in the census (introduce=True), or choose another "
+        "folder to start over.",
     )
     new = [node for node in roll.nodes if node not in before]
-    # Who is away keeps its number; where Flower numbered everybody anew, they take the places of before.
+    # Clients that are away keep their number. Where Flower gave all nodes new ids, they take the numbers of before.
     known = (*before, *new) if len(new) < roll.clients else (*new, *before[len(new) :])
     return with_clients(setting, unknown_clients(known))

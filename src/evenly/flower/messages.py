@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from evenly.experiment.deployment import UNKNOWN, Exclusion
 from evenly.flower import aggregation, roster, wire
@@ -32,104 +32,68 @@ def message(kind: str, node: int, records: Mapping[str, ArrayRecord], config: Co
     return Message(RecordDict({**records, config_key: config}), message_type=kind, dst_node_id=node)
 
 
-def to_train(
-    setting: DeploymentSetting, standing: DeploymentState, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
-) -> list[Message]:
-    """The round's messages to these clients; `model` is what they train."""
-    return _to_each(MessageType.TRAIN, setting, standing, number, clients, config, model)
-
-
-def to_measure(
-    setting: DeploymentSetting, standing: DeploymentState, number: int, clients: Iterable[int], config: ConfigRecord, model: ArrayRecord
-) -> list[Message]:
-    """The first half of a round of two phases: what they will train, to be looked at."""
-    return _to_each(wire.MEASURE, setting, standing, number, clients, config, model)
-
-
-def to_add(
-    setting: DeploymentSetting,
-    standing: DeploymentState,
-    number: int,
-    told: Mapping[int, Mapping[str, Any]],
-    config: ConfigRecord,
-    model: ArrayRecord,
-) -> list[Message]:
-    """The second half: clients train and send coefficient times update. What they were offered, they chose from before."""
-    return _to_each(MessageType.TRAIN, setting, standing, number, told, config, model, told)
-
-
-def to_evaluate(
-    setting: DeploymentSetting, standing: DeploymentState, number: int, clients: Iterable[int], config: ConfigRecord, served: ArrayRecord
-) -> list[Message]:
-    """The evaluation's messages to these clients; `served` is what they use."""
-    return _to_each(MessageType.EVALUATE, setting, standing, number, clients, config, served)
-
-
-def _to_each(
+def to_clients(
     kind: str,
     setting: DeploymentSetting,
-    standing: DeploymentState,
+    current: DeploymentState,
+    *,
     number: int,
     clients: Iterable[int],
     config: ConfigRecord,
     arrays: ArrayRecord,
-    more: Mapping[int, Mapping[str, Any]] | None = None,
+    coefficients: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> list[Message]:
+    """Messages of one kind for a round: one to each client, with arrays and config.
+
+    `coefficients` are the additional entries of each client's config in the second half of a two-phase round. Clients chose
+    their model in the first half, so no models to choose from are sent then.
+    """
     records = {setting.options.arrayrecord_key: arrays}
-    if more is None and setting.models and not setting.apart and clients_choose_now(setting, standing):
-        records[wire.OFFERED] = models_record(
-            setting.form, aggregation.models_to_choose(setting.algorithm, standing.state), standing.carried
-        )
-    common = {**config, **_common_config(setting, standing, number)}
-    return [
-        message(
-            kind,
-            setting.roll.nodes[k],
-            records,
-            ConfigRecord({**common, **_client_config(setting, standing, k), **(more[k] if more is not None else {})}),
-            setting.options.configrecord_key,
-        )
-        for k in clients
-    ]
+    if coefficients is None and setting.models and not setting.apart and clients_choose_now(setting, current):
+        records[wire.OFFERED] = models_record(setting.form, aggregation.models_to_choose(setting.algorithm, current.state), current.carried)
+    common, extra = {**config, **_common_config(setting, current, number)}, coefficients or {}
+    configs = {k: ConfigRecord({**common, **_client_config(setting, current, k), **extra.get(k, {})}) for k in clients}
+    key = setting.options.configrecord_key
+    return [message(kind, setting.roll.nodes[k], records, own, key) for k, own in configs.items()]
 
 
-def _common_config(setting: DeploymentSetting, standing: DeploymentState, number: int) -> ConfigRecord:
+def _common_config(setting: DeploymentSetting, current: DeploymentState, number: int) -> ConfigRecord:
     algorithm, seeds = setting.algorithm, setting.options.seeds
     told = ConfigRecord({wire.ROUND: number, wire.METHOD: notation_of(algorithm)})
     told[wire.BATCH_SEED], told[wire.MODEL_SEED] = seeds.batches, seeds.model
     if isinstance(algorithm.rule, RowRule):
-        wire.put(told, wire.ROW_WEIGHTS, np.asarray(algorithm.rule.row_weights(standing.state.rule)))
+        wire.put(told, wire.ROW_WEIGHTS, np.asarray(algorithm.rule.row_weights(current.state.rule)))
     if setting.models:
         told[wire.MODELS] = setting.models
     return told
 
 
-def _client_config(setting: DeploymentSetting, standing: DeploymentState, client: int) -> dict[str, int]:
+def _client_config(setting: DeploymentSetting, current: DeploymentState, client: int) -> dict[str, int]:
     """The client's number, and its model where it does not choose."""
-    given = standing.state.choice
-    if given is None or clients_choose_now(setting, standing):
+    given = current.state.choice
+    if given is None or clients_choose_now(setting, current):
         return {wire.CLIENT: client}
     return {wire.CLIENT: client, wire.GROUP: int(given[client])}
 
 
-def clients_choose_now(setting: DeploymentSetting, standing: DeploymentState) -> bool:
+def clients_choose_now(setting: DeploymentSetting, current: DeploymentState) -> bool:
     """Whether clients choose among several models themselves; else they are told, or there is one."""
-    return roster.clients_choose(setting.algorithm, standing.state.begun)
+    return roster.clients_choose(setting.algorithm, current.state.begun)
 
 
-def trained_record(setting: DeploymentSetting, standing: DeploymentState) -> ArrayRecord:
+def trained_record(setting: DeploymentSetting, current: DeploymentState) -> ArrayRecord:
     """What clients train: one model, or all of those among which they choose."""
     if setting.apart:
-        return models_record(setting.form, standing.state.model, standing.carried)
-    return model_record(setting.form, ModelParts(standing.state.model, standing.carried))
+        return models_record(setting.form, current.state.model, current.carried)
+    return model_record(setting.form, ModelParts(current.state.model, current.carried))
 
 
-def served_record(setting: DeploymentSetting, standing: DeploymentState) -> ArrayRecord:
+def served_record(setting: DeploymentSetting, current: DeploymentState) -> ArrayRecord:
     """What clients are given to use: one model, or all of those of which one is theirs."""
-    model = aggregation.served_model(setting.algorithm, standing.state)
+    model = aggregation.served_model(setting.algorithm, current.state)
     if setting.models:
-        return models_record(setting.form, model, standing.carried)
-    return model_record(setting.form, ModelParts(model, standing.carried))
+        return models_record(setting.form, model, current.carried)
+    return model_record(setting.form, ModelParts(model, current.carried))
 
 
 # Replies sorted into those that can be used and those that are left out, with a reason.
@@ -141,7 +105,7 @@ UNKNOWN_TABLES = 2**26  # bytes of tables where no census says how large they ar
 
 
 class RoundRequest(NamedTuple):
-    """Who was asked in a round."""
+    """Who was request in a round."""
 
     number: int  # from 1; 0: before the first
     cohort: np.ndarray  # int32 [K]: who was chosen, one for each slot
@@ -157,7 +121,7 @@ class RoundRequest(NamedTuple):
 
 
 class TrainingReplies(NamedTuple):
-    """What came back."""
+    """What usable back."""
 
     replies: dict[int, Reply]  # by client
     contents: list[RecordDict]  # of the same, for metrics
@@ -165,18 +129,18 @@ class TrainingReplies(NamedTuple):
 
 
 class EvaluationReplies(NamedTuple):
-    """What came back from an evaluation."""
+    """What usable back from an evaluation."""
 
     replies: list[ClientEvaluation]
     contents: list[RecordDict]  # of everybody who sent metrics
     left_out: list[Exclusion]
 
 
-def read_replies(setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message]) -> TrainingReplies:
+def read_replies(setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]) -> TrainingReplies:
     """The replies to a round of training."""
     found, contents, left_out = {}, [], []
-    for client, message in _by_client(setting, asked, replies, left_out):
-        reply = check_reply(message, reply_spec(setting, asked, client))
+    for client, message in _by_client(setting, request, replies, left_out):
+        reply = check_reply(message, reply_spec(setting, request, client))
         if isinstance(reply, Exclusion):
             left_out.append(reply)
         else:
@@ -186,34 +150,34 @@ def read_replies(setting: DeploymentSetting, asked: RoundRequest, replies: Itera
     return TrainingReplies(found, contents, left_out)
 
 
-def read_evaluations(setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message]) -> EvaluationReplies:
+def read_evaluations(setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]) -> EvaluationReplies:
     """The replies to an evaluation. Metrics that the report cannot use may still be averaged."""
     found, contents, left_out = [], [], []
-    for client, message in _by_client(setting, asked, replies, left_out):
-        reply = check_evaluation(message, reply_spec(setting, asked, client))
+    for client, message in _by_client(setting, request, replies, left_out):
+        reply = check_evaluation(message, reply_spec(setting, request, client))
         (left_out if isinstance(reply, Exclusion) else found).append(reply)
-        if message.has_content() and message.content.metric_records and size_of(message.content) <= most_bytes(setting, asked):
+        if message.has_content() and message.content.metric_records and size_of(message.content) <= most_bytes(setting, request):
             contents.append(message.content)
     _log_left_out(left_out)
     return EvaluationReplies(found, contents, left_out)
 
 
-def leave_out_broken(setting: DeploymentSetting, asked: RoundRequest, came: TrainingReplies, counted: set[int]) -> TrainingReplies:
+def leave_out_broken(setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies, counted: set[int]) -> TrainingReplies:
     """The same, and those are left out whose numbers are finite one by one but whose update is too long to be added."""
     reason = "sent an update whose length is NaN or infinity"
-    more = [reply_spec(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies.keys() - counted)]
+    more = [reply_spec(setting, request, k).left_out(reason, ARRAYS) for k in sorted(usable.replies.keys() - counted)]
     _log_left_out(more)
-    return came._replace(left_out=came.left_out + more)
+    return usable._replace(left_out=usable.left_out + more)
 
 
-def require_enough(setting: DeploymentSetting, asked: RoundRequest, came: TrainingReplies) -> None:
+def require_enough(setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies) -> None:
     """Stop with the reasons where too few replies are left."""
     least = setting.options.min_train_nodes
-    if len(came.replies) >= max(min(least, len(asked.chosen)), 1):
+    if len(usable.replies) >= max(min(least, len(request.chosen)), 1):
         return
     raise ValueError(
-        f"Round {asked.number} of {setting.algorithm.label}: of {len(asked.chosen)} clients that were chosen, {len(came.replies)} sent a "
-        f"reply that can be used, and min_train_nodes = {least} must. {quote_reasons(came.left_out)}"
+        f"Round {request.number} of {setting.algorithm.label}: at least {least} of the {len(request.chosen)} chosen clients must send a "
+        f"usable reply (min_train_nodes), and {len(usable.replies)} did. {quote_reasons(usable.left_out)}"
     )
 
 
@@ -231,39 +195,39 @@ def quote_reasons(left_out: list[Exclusion], most: int = QUOTED) -> str:
     return " ".join([*said, f"{rest} more were left out for other reasons."] if rest else said)
 
 
-def reply_spec(setting: DeploymentSetting, asked: RoundRequest, client: int) -> ReplySpec:
+def reply_spec(setting: DeploymentSetting, request: RoundRequest, client: int) -> ReplySpec:
     """What a client's reply must hold."""
     roll, options = setting.roll, setting.options
     known = roll.has_census
-    coefficient = None if asked.coefficients is None else asked.coefficients.get(client)
+    coefficient = None if request.coefficients is None else request.coefficients.get(client)
     return ReplySpec(
         node=roll.nodes[client],
         client=client,
-        round=asked.number,
+        round=request.number,
         method=setting.algorithm.label,
-        needs=asked.needs,
-        layout=_layout(setting, asked, coefficient),
+        needs=request.needs,
+        layout=_layout(setting, request, coefficient),
         ranked=setting.form.ranks and coefficient is None,
-        examples=int(roll.census.examples[client]) if known and asked.phase in ("train", "measure") else None,
+        examples=int(roll.census.examples[client]) if known and request.phase in ("train", "measure") else None,
         cells=(roll.census.cells.shape[1], roll.census.cells.shape[2]) if known else None,
         models=max(setting.models, 1),
-        phase=asked.phase,
+        phase=request.phase,
         coefficient=coefficient,
-        masked=asked.masked,
+        masked=request.masked,
         arrays_key=options.arrayrecord_key,
         examples_key=options.weighted_by_key,
-        most_bytes=most_bytes(setting, asked),
+        most_bytes=most_bytes(setting, request),
     )
 
 
-def most_bytes(setting: DeploymentSetting, asked: RoundRequest) -> int:
-    """How large a reply may be: the arrays that are asked for in double precision, tables, and what clients may add of their own."""
+def most_bytes(setting: DeploymentSetting, request: RoundRequest) -> int:
+    """How large a reply may be: the arrays that are request for in double precision, tables, and what clients may add of their own."""
     if setting.options.max_reply_bytes is not None:
         return setting.options.max_reply_bytes
     census = setting.roll.census.cells.shape[1:] if setting.roll.has_census else None
-    if asked.phase != "train":
+    if request.phase != "train":
         return metrics_bytes(census)
-    models = next(iter(asked.coefficients.values())).shape if asked.coefficients else ()
+    models = next(iter(request.coefficients.values())).shape if request.coefficients else ()
     return setting.form.most_bytes(models) + metrics_bytes(census)
 
 
@@ -275,25 +239,25 @@ def metrics_bytes(cells: tuple[int, ...] | None) -> int:
     return 8 * groups * labels * (4 * labels + 2) + OWN_METRICS
 
 
-def _layout(setting: DeploymentSetting, asked: RoundRequest, coefficient: np.ndarray | None) -> wire.Layout | None:
-    """Of the arrays that are asked for: a trained model, or coefficient times update."""
-    if asked.phase != "train" or asked.masked:
+def _layout(setting: DeploymentSetting, request: RoundRequest, coefficient: np.ndarray | None) -> wire.Layout | None:
+    """Of the arrays that are request for: a trained model, or coefficient times update."""
+    if request.phase != "train" or request.masked:
         return None
     return setting.form.layout if coefficient is None else setting.form.scaled(coefficient.shape)
 
 
 def _by_client(
-    setting: DeploymentSetting, asked: RoundRequest, replies: Iterable[Message], left_out: list[Exclusion]
+    setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message], left_out: list[Exclusion]
 ) -> Iterable[tuple[int, Message]]:
     """Every client's first answer; who did not give one is added to those left out."""
-    waiting = {setting.roll.nodes[k]: k for k in asked.connected}
+    waiting = {setting.roll.nodes[k]: k for k in request.connected}
     for message in replies:
         client = waiting.pop(message.metadata.src_node_id, None)
         if client is not None:  # else it answers an earlier round
             yield client, message
-    left_out += [no_answer(reply_spec(setting, asked, k)) for k in waiting.values()]
-    away = sorted(set(asked.chosen) - set(asked.connected))
-    left_out += [no_answer(reply_spec(setting, asked, k), "is not connected") for k in away]
+    left_out += [no_answer(reply_spec(setting, request, k)) for k in waiting.values()]
+    away = sorted(set(request.chosen) - set(request.connected))
+    left_out += [no_answer(reply_spec(setting, request, k), "is not connected") for k in away]
 
 
 def _log_left_out(left_out: list[Exclusion]) -> None:

@@ -175,26 +175,30 @@ def _examples(metrics: Mapping[str, Any], expected: ReplySpec) -> int:
     return rows
 
 
-def _read_split(metrics: Mapping[str, Any], prefix: str, expected: ReplySpec) -> dict[str, Any]:
-    key = prefix + wire.EXAMPLES
+def _read_split(metrics: Mapping[str, Any], prefix: str, spec: ReplySpec) -> dict[str, Any]:
+    """Rows, loss, and table or number of correct rows of one split; `prefix` precedes its metrics."""
     named = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
-    if key in metrics:
-        rows = checks.count(key, metrics[key], SIZES)
-    elif wire.TABLE in named and prefix:  # the table says it
-        rows = checks.count(prefix + wire.TABLE, float(np.sum(np.asarray(named[wire.TABLE], float))), SIZES)
-    else:
-        raise ReplyError(f"sent no {key!r}, how many rows it evaluated the model on: metrics[{key!r}] = ...", SIZES)
-    loss = checks.loss(prefix + wire.LOSS, named[wire.LOSS], expected) if wire.LOSS in named and rows else np.nan
-    table = checks.table(prefix + wire.TABLE, metrics, rows, expected) if wire.TABLE in named else None
+    rows = _rows_of_split(metrics, prefix, named)
+    loss = checks.loss(prefix + wire.LOSS, named[wire.LOSS], spec) if wire.LOSS in named and rows else np.nan
+    table = checks.table(prefix + wire.TABLE, metrics, rows, spec) if wire.TABLE in named else None
     correct = None
     if table is None and "accuracy" in named:
         accuracy = checks.number(prefix + "accuracy", named["accuracy"]) if rows else 0.0
         if not 0 <= accuracy <= 1:
             raise ReplyError(f"sent {accuracy:g} as {prefix + 'accuracy'!r}, which must be a share from 0 to 1", SIGNALS)
         correct = round(accuracy * rows)
-    if expected.cells and expected.cells[0] > 1 and table is None and rows:
-        raise ReplyError(f"sent no {prefix + wire.TABLE!r}, though the federation has groups: an accuracy does not say whose", SIGNALS)
+    if spec.cells and spec.cells[0] > 1 and table is None and rows:
+        raise ReplyError(f"sent no {prefix + wire.TABLE!r}, which is needed because the federation has groups", SIGNALS)
     return {"examples": rows, "loss": loss, "table": table, "correct": correct}
+
+
+def _rows_of_split(metrics: Mapping[str, Any], prefix: str, named: Mapping[str, Any]) -> int:
+    key = prefix + wire.EXAMPLES
+    if key in metrics:
+        return checks.count(key, metrics[key], SIZES)
+    if wire.TABLE in named and prefix:  # the table contains it
+        return checks.count(prefix + wire.TABLE, float(np.sum(np.asarray(named[wire.TABLE], float))), SIZES)
+    raise ReplyError(f"sent no {key!r}, the number of rows it evaluated the model on: metrics[{key!r}] = ...", SIZES)
 
 
 # What clients say of themselves before the first round. Who cannot be right, or knows other groups or labels than most, is left out.
@@ -268,33 +272,60 @@ def _read(message: Message, expected: ReplySpec) -> CensusReply:
     return parse_census(Introduction(expected.node, metrics, content.config_records.get(wire.ABOUT, {})))
 
 
-def consistent_censuses(told: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[Exclusion]]:
-    """Those who can be clients together, and why the others cannot: most decide what all must know, and every number is one client's.
+def consistent_censuses(censuses: Sequence[CensusReply], groups: int = 0) -> tuple[list[CensusReply], list[Exclusion]]:
+    """Censuses that fit together, and why the others are left out.
 
-    `groups` are those that whole clients may belong to; 0: as many as there are clients.
+    The majority decides what all clients must agree on, and every client number belongs to one client. `groups` is the number
+    of groups that whole clients may belong to; 0: as many as there are clients.
     """
-    kept, strange = list(told), []
-    for what, said in COMMON.items():
-        usual = Counter(value for one in kept if (value := said(one)) not in (None, ())).most_common(1)
+    kept, wrong = list(censuses), list[tuple[CensusReply, str]]()
+    for select in (_agreeing, _alike, partial(_distinct, groups=groups)):
+        kept, others = select(kept)
+        wrong += others
+    spec = partial(ReplySpec, client=UNKNOWN, round=0, phase="census")
+    return kept, [spec(one.node).left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in wrong]
+
+
+Selection = tuple[list[CensusReply], list[tuple[CensusReply, str]]]  # censuses that are kept, and the others with the reason
+
+
+def _agreeing(censuses: list[CensusReply]) -> Selection:
+    """Those that give the most frequent value of every common entry, or none."""
+    kept, others = censuses, list[tuple[CensusReply, str]]()
+    for entry, value_of in COMMON.items():
+        usual = Counter(value for one in kept if (value := value_of(one)) not in (None, ())).most_common(1)
         agreed = (None, (), *(value for value, _ in usual))
-        reason = "says {!r} of {}, where most clients say {!r}: all must know the same, in the same order"
-        strange += [(one, reason.format(said(one), what, agreed[-1])) for one in kept if said(one) not in agreed]
-        kept = [one for one in kept if said(one) in agreed]
-    for key, said in OWN.items():
-        saying, silent = [one for one in kept if said(one) is not None], [one for one in kept if said(one) is None]
-        kept, others = (saying, silent) if len(saying) >= len(silent) else (silent, saying)
-        how = f"did not say {key!r}, and most clients did" if kept is saying else f"says {key!r}, and most clients do not"
-        strange += [(one, f"{how}: either all clients say it or nobody does") for one in others]
+        reason = "says {!r} of {}, where most clients say {!r}: all clients must give the same, in the same order"
+        others += [(one, reason.format(value_of(one), entry, agreed[-1])) for one in kept if value_of(one) not in agreed]
+        kept = [one for one in kept if value_of(one) in agreed]
+    return kept, others
+
+
+def _alike(censuses: list[CensusReply]) -> Selection:
+    """Those that, like most, give a number and a group of the client, or do not."""
+    kept, others = censuses, list[tuple[CensusReply, str]]()
+    for key, value_of in OWN.items():
+        giving, silent = [one for one in kept if value_of(one) is not None], [one for one in kept if value_of(one) is None]
+        kept, rest = (giving, silent) if len(giving) >= len(silent) else (silent, giving)
+        how = f"did not say {key!r}, and most clients did" if kept is giving else f"says {key!r}, and most clients do not"
+        others += [(one, f"{how}: either all clients say it or none") for one in rest]
+    return kept, others
+
+
+def _distinct(censuses: list[CensusReply], groups: int) -> Selection:
+    """Those whose number no other client has and whose group exists."""
     first: dict[int, CensusReply] = {}
-    for one in kept:
+    kept, others = list[CensusReply](), list[tuple[CensusReply, str]]()
+    most = groups or len(censuses)
+    for one in censuses:
         holder = one if one.client is None else first.setdefault(one.client, one)
         if holder is not one:
-            strange.append((one, f"says that it is client {one.client}, as node {holder.node} does: each needs a number of its own"))
-        elif one.client_group is not None and one.client_group >= (groups or len(kept)):
-            strange.append((one, f"says {wire.CLIENT_GROUP!r} {one.client_group}, where {groups or len(kept)} groups are possible, from 0"))
-    wrong = {one.node for one, _ in strange}
-    left_out = [ReplySpec(one.node, UNKNOWN, 0, phase="census").left_out(f"{reason} ({wire.CENSUS!r})", SIZES) for one, reason in strange]
-    return [one for one in kept if one.node not in wrong], left_out
+            others.append((one, f"says that it is client {one.client}, as node {holder.node} does: each client needs its own number"))
+        elif one.client_group is not None and one.client_group >= most:
+            others.append((one, f"says {wire.CLIENT_GROUP!r} {one.client_group}, where {most} groups are possible, from 0"))
+        else:
+            kept.append(one)
+    return kept, others
 
 
 def parse_census(answer: Introduction) -> CensusReply:

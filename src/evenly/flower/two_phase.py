@@ -61,21 +61,21 @@ def plain_sum(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
 
 
 def weigh_measurements(
-    setting: DeploymentSetting, standing: DeploymentState, asked: RoundRequest, replies: Iterable[Message], chance: np.ndarray
+    setting: DeploymentSetting, current: DeploymentState, request: RoundRequest, replies: Iterable[Message], chance: np.ndarray
 ) -> Measurement:
     """Weigh by what clients say of the model that they received."""
-    algorithm, state = setting.algorithm, standing.state
-    came = read_replies(setting, asked._replace(phase="measure"), replies)
-    signals = signals_of(algorithm, state, asked.cohort, came.replies, chance)
-    return Measurement(asked, came, *aggregation.weigh_with_caps(algorithm, state, signals, setting.options.caps))
+    algorithm, state = setting.algorithm, current.state
+    usable = read_replies(setting, request._replace(phase="measure"), replies)
+    signals = signals_of(algorithm, state, request.cohort, usable.replies, chance)
+    return Measurement(request, usable, *aggregation.weigh_with_caps(algorithm, state, signals, setting.options.caps))
 
 
-def sum_request(setting: DeploymentSetting, before: Measurement) -> RoundRequest:
+def sum_request(setting: DeploymentSetting, measurement: Measurement) -> RoundRequest:
     """Those who measured, with their coefficients: they train. A client that was drawn twice is told the sum of both."""
-    cohort, coefficients = before.request.cohort, before.weighting.coefficients
-    who = tuple(sorted(before.replies.replies))
+    cohort, coefficients = measurement.request.cohort, measurement.weighting.coefficients
+    who = tuple(sorted(measurement.replies.replies))
     return RoundRequest(
-        before.request.number,
+        measurement.request.number,
         cohort[np.isin(cohort, who)],
         who,
         setting.algorithm.rule.needs & {"square_norm"},
@@ -84,65 +84,65 @@ def sum_request(setting: DeploymentSetting, before: Measurement) -> RoundRequest
     )
 
 
-def sum_configs(before: Measurement, asked: RoundRequest) -> dict[int, dict[str, object]]:
+def sum_configs(measurement: Measurement, request: RoundRequest) -> dict[int, dict[str, object]]:
     """What each of them is told besides: its coefficient, and the model that it chose."""
-    assert asked.coefficients is not None
+    assert request.coefficients is not None
     found: dict[int, dict[str, object]] = {}
-    for k in asked.connected:
+    for k in request.connected:
         found[k] = {}
-        wire.put(found[k], wire.COEFFICIENT, asked.coefficients[k])
-        if before.signals.choice is not None:
-            found[k][wire.GROUP] = int(before.signals.choice[before.request.cohort == k][0])
+        wire.put(found[k], wire.COEFFICIENT, request.coefficients[k])
+        if measurement.signals.choice is not None:
+            found[k][wire.GROUP] = int(measurement.signals.choice[measurement.request.cohort == k][0])
     return found
 
 
 def finish_round(
-    setting: DeploymentSetting, standing: DeploymentState, before: Measurement, asked: RoundRequest, came: TrainingReplies
+    setting: DeploymentSetting, current: DeploymentState, measurement: Measurement, request: RoundRequest, usable: TrainingReplies
 ) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
-    """The round, from the sum of what came. Who was weighed and did not return is made up for by the others, in proportion."""
+    """The round, from the sum of what usable. Who was weighed and did not return is made up for by the others, in proportion."""
     adding = setting.options.two_phase
     assert adding is not None
-    sent = {k: reply.arrays for k, reply in came.replies.items() if reply.arrays is not None}
+    sent = {k: reply.arrays for k, reply in usable.replies.items() if reply.arrays is not None}
     broken = "is not finite"
     try:
         total = adding(sent)
     except Exception as error:  # under masks nobody else has looked at what clients sent
         broken = f"cannot be made ({type(error).__name__}: {printable(str(error))})"
-        total = wire.not_finite(setting.form, before.weighting.coefficients.shape[:-1])
-    done, after = step_from_sum(setting, standing, before, total, came.replies)
-    left_out = before.replies.left_out + came.left_out
-    if not done.counted.any():
+        total = wire.not_finite(setting.form, measurement.weighting.coefficients.shape[:-1])
+    outcome, after = step_from_sum(setting, current, measurement, total, usable.replies)
+    left_out = measurement.replies.left_out + usable.left_out
+    if not outcome.counted.any():
         reason = f"was part of a sum that {broken}; nobody can tell whose update broke"
-        left_out += [reply_spec(setting, asked, k).left_out(reason, ARRAYS) for k in sorted(came.replies)]
-        LOG.warning("Round %d: the sum of all updates %s, and nobody can tell whose broke. It is left out.", asked.number, broken)
-    return done._replace(flags=before.flags), after, TrainingReplies(came.replies, _both(before.replies, came), left_out)
+        left_out += [reply_spec(setting, request, k).left_out(reason, ARRAYS) for k in sorted(usable.replies)]
+        LOG.warning("Round %d: the sum of all updates %s, and nobody can tell whose broke. It is left out.", request.number, broken)
+    return outcome._replace(flags=measurement.flags), after, TrainingReplies(usable.replies, _both(measurement.replies, usable), left_out)
 
 
 def step_from_sum(
     setting: DeploymentSetting,
-    standing: DeploymentState,
-    before: Measurement,
+    current: DeploymentState,
+    measurement: Measurement,
     total: Mapping[str, np.ndarray],
     replies: Mapping[int, Reply],
 ) -> tuple[RoundResult, DeploymentState]:
     """Step from the sum, and of each client no more than that it returned and, where the method needs it, its update's length."""
-    coefficients, cohort = before.weighting.coefficients, before.request.cohort.tolist()
+    coefficients, cohort = measurement.weighting.coefficients, measurement.request.cohort.tolist()
     learned, carried = wire.split_sum(setting.form, total, coefficients.shape[:-1])
     whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
     norms = np.array([_norm(replies.get(k)) if whole else np.nan for k in cohort])
     given = aggregation.total_of(setting.algorithm, learned if whole else [np.zeros_like(leaf) for leaf in learned])
-    done = aggregation.move(setting.algorithm, standing.state, before.signals, before.weighting, VectorSum(given, norms))
+    outcome = aggregation.move(setting.algorithm, current.state, measurement.signals, measurement.weighting, VectorSum(given, norms))
     mass = float(coefficients[..., [k in replies for k in cohort]].sum())
     if whole and mass > 0:
-        return done, DeploymentState(done.state, wire.move_carried(standing.carried, carried, mass))
-    return done, DeploymentState(done.state, standing.carried)
+        return outcome, DeploymentState(outcome.state, wire.move_carried(current.carried, carried, mass))
+    return outcome, DeploymentState(outcome.state, current.carried)
 
 
 def _norm(reply: Reply | None) -> float:
     return np.nan if reply is None else float(reply.metrics.get(wire.SQUARE_NORM, 0.0))
 
 
-def _both(before: TrainingReplies, after: TrainingReplies) -> list[RecordDict]:
+def _both(measurement: TrainingReplies, after: TrainingReplies) -> list[RecordDict]:
     """The metrics of both phases of those who took part in both, to be averaged; no arrays."""
-    said = {k: reply.metrics for k, reply in before.replies.items()}
+    said = {k: reply.metrics for k, reply in measurement.replies.items()}
     return [RecordDict({wire.METRICS: MetricRecord({**said[k], **reply.metrics})}) for k, reply in after.replies.items()]

@@ -171,14 +171,7 @@ def client_app(source: Source, engine: Engine) -> ClientApp:
 
     @ready.train()
     def train(message: Message, context: Context) -> Message:
-        visit = arrive(message, context)
-        vector, memory = engine.train(visit.config, visit.client, visit.model, _memory(visit, context))
-        if jax.tree.leaves(memory):
-            context.state[MEMORY] = wire.to_arrays(memory)
-        if visit.config.coefficient is None:
-            return _reply(message, _signals(engine, visit), {wire.ARRAYS: _trained_record(visit, vector)})
-        metrics = {wire.EXAMPLES: visit.client.train.size} | scaling_metrics(visit.config, vector)
-        return _reply(message, metrics, {wire.ARRAYS: scale(vector, visit.config.coefficient)})
+        return _train(engine, message, context, arrive(message, context))
 
     @ready.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -187,6 +180,17 @@ def client_app(source: Source, engine: Engine) -> ClientApp:
         return _reply(message, rows.evaluation_metrics(visit.client, engine.look(visit.config, own)) | _choice(visit))
 
     return ready
+
+
+def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> Message:
+    """Train, keep the client's memory, and reply with the model, or in a two-phase round with coefficient times update."""
+    vector, memory = engine.train(visit.config, visit.client, visit.model, _memory(visit, context))
+    if jax.tree.leaves(memory):
+        context.state[MEMORY] = wire.to_arrays(memory)
+    if visit.config.coefficient is None:
+        return _reply(message, _signals(engine, visit), {wire.ARRAYS: _trained_record(visit, vector)})
+    metrics = {wire.EXAMPLES: visit.client.train.size} | scaling_metrics(visit.config, vector)
+    return _reply(message, metrics, {wire.ARRAYS: scale(vector, visit.config.coefficient)})
 
 
 def census_reply(client: ClientData) -> RecordDict:

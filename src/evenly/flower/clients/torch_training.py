@@ -150,13 +150,13 @@ def fit(
     if isinstance(work, FullGradient):
         _gradient_step(model, batches, work, losses)
     elif isinstance(work, LocalTraining):
-        _local_steps(model, batches, work, anchor, losses, optimiser or optimiser_of(work))
+        _local_steps(model, batches, work, anchor=anchor, losses=losses, optimiser=optimiser or optimiser_of(work))
     else:
         raise ValueError(f"A module is trained by local training or by a full gradient, got {type(work).__name__}; app(...) knows others.")
 
 
 def _local_steps(
-    model: nn.Module, batches: Iterable[Batch], work: LocalTraining, anchor: list[Tensor], losses: Losses, optimiser: MakeOptimiser
+    model: nn.Module, batches: Iterable[Batch], work: LocalTraining, *, anchor: list[Tensor], losses: Losses, optimiser: MakeOptimiser
 ) -> None:
     parameters = trainable(model)
     moving = optimiser(parameters, float(work.learning_rate))
@@ -288,14 +288,14 @@ def subnetwork(model: nn.Module, network: Frozen, places: Places) -> dict[str, T
 
 
 def search_places(
-    model: nn.Module, network: Frozen, received: Places, batches: Iterable[Batch], work: EdgePopup, losses: Losses
+    model: nn.Module, network: Frozen, received: Places, batches: Iterable[Batch], *, work: EdgePopup, losses: Losses
 ) -> dict[str, np.ndarray]:
     """The places that a client gives its edges after training; NaN everywhere if training broke."""
     frozen = {name: weight.detach() for name, weight in model.named_parameters()}
     scores = {name: _scores(tensor(np.asarray(received[name]), w.device), network) for name, w in frozen.items()}
     velocity = {name: torch.zeros_like(score) for name, score in scores.items()}
     for batch in batches:
-        for name, gradient in _gradients(model, network, frozen, scores, batch, losses).items():
+        for name, gradient in _gradients(model, network, frozen, scores, batch=batch, losses=losses).items():
             velocity[name] = float(work.momentum) * velocity[name] + gradient + float(work.weight_decay) * scores[name]
             scores[name] = scores[name] - float(work.learning_rate) * velocity[name]
     broken = not all(bool(score.isfinite().all()) for score in scores.values())
@@ -304,7 +304,7 @@ def search_places(
 
 
 def _gradients(
-    model: nn.Module, network: Frozen, frozen: dict[str, Tensor], scores: dict[str, Tensor], batch: Batch, losses: Losses
+    model: nn.Module, network: Frozen, frozen: dict[str, Tensor], scores: dict[str, Tensor], *, batch: Batch, losses: Losses
 ) -> dict[str, Tensor]:
     """Straight through: the gradient of each kept or dropped edge's weight, times the weight it has when kept."""
     raw = network.scores == "raw"
@@ -416,7 +416,7 @@ class TorchEngine:
             assert isinstance(network, Frozen)
             module = freeze(self._make(), network, now.model_seed)
             batches = training_batches(rows, work.epochs, numbers, device_of(module))
-            return search_places(module, network, received, batches, work, self._losses), memory
+            return search_places(module, network, received, batches, work=work, losses=self._losses), memory
         if isinstance(work, PersonalTraining):
             shared = self._train(_plain(work), rows, numbers, received, received)
             own = self._train(_plain(work, work.pull), rows, numbers, memory, received)
