@@ -115,7 +115,7 @@ from importlib.resources import files
 import evenly
 from evenly.experiment.config import packaged, read_packaged
 tomls = [name for name in packaged() if read_packaged(name).title]
-rows = {f.name: len(f.read_text().splitlines()) for f in files("evenly.reference").iterdir() if f.name.endswith(".csv")}
+rows = {f.name: len(f.read_text().splitlines()) for f in (files("evenly.papers") / "reference").iterdir() if f.name.endswith(".csv")}
 folders = (files("evenly.report"), files("evenly.report") / "templates")
 assets = {f.name: len(f.read_text()) for folder in folders for f in folder.iterdir() if f.name.endswith((".css", ".js", ".html"))}
 print(json.dumps({"home": evenly.__file__, "tomls": tomls, "rows": rows, "assets": assets}))

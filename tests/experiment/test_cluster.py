@@ -186,7 +186,7 @@ def test_run_and_resume_take_a_cluster(where, tmp_path, monkeypatch):
     assert (tmp_path / "there" / "results.csv").read_bytes() == results
     for trace in sorted((tmp_path / "there" / "traces").iterdir())[1:]:
         trace.unlink()
-    monkeypatch.setattr("evenly.experiment.execute.run", lambda *_, **__: pytest.fail("trained here"))
+    monkeypatch.setattr("evenly.experiment.execute.run_job", lambda *_, **__: pytest.fail("trained here"))
     evenly("resume", str(tmp_path / "there"), "--on", "ray")
     assert (tmp_path / "there" / "results.csv").read_bytes() == results
 

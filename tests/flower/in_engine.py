@@ -37,7 +37,7 @@ def main(text: str, out: str) -> None:
     @server.main()
     def run(grid: Grid, context: Context) -> None:
         made = strategy(algorithm_of(text), seeds=SEEDS, min_available_nodes=CLIENTS, introduce=True)
-        found = made.start(grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=ROUNDS, timeout=60)
+        found = made.start(grid, first_arrays(algorithm_of(text), task_of(text), SEEDS), num_rounds=ROUNDS, timeout=150)
         np.savez(out, **{name: array.numpy() for name, array in found.arrays.items()})  # pyright: ignore[reportArgumentType]
 
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 1, "include_dashboard": False}}

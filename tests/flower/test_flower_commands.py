@@ -197,7 +197,7 @@ def test_a_trial_that_is_interrupted_stops_everything_and_can_go_on(folder: Path
         assert trial.poll() is None
         time.sleep(0.2)
     trial.send_signal(number)
-    said, _ = trial.communicate(timeout=60)
+    said, _ = trial.communicate(timeout=200)
     assert trial.returncode == 130, said
     assert "resumes after the last stored round" in " ".join(said.split())
     assert not processes_of(folder)
