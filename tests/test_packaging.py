@@ -113,13 +113,19 @@ OPEN_DATA = """
 import json
 from importlib.resources import files
 import evenly
-from evenly.experiment.config import packaged, read_packaged
-tomls = [name for name in packaged() if read_packaged(name).title]
+from evenly.experiment.config import packaged_experiments, read_packaged
+tomls = [name for name in packaged_experiments() if read_packaged(name).title]
 rows = {f.name: len(f.read_text().splitlines()) for f in (files("evenly.papers") / "reference").iterdir() if f.name.endswith(".csv")}
 folders = (files("evenly.report"), files("evenly.report") / "templates")
 assets = {f.name: len(f.read_text()) for folder in folders for f in folder.iterdir() if f.name.endswith((".css", ".js", ".html"))}
 print(json.dumps({"home": evenly.__file__, "tomls": tomls, "rows": rows, "assets": assets}))
 """
+
+
+def test_the_question_to_an_installed_package_can_be_asked_of_this_one(capsys: pytest.CaptureFixture[str]):
+    """Installing takes minutes and is a slow test; what it then runs must not be out of date."""
+    exec(OPEN_DATA, {})
+    assert set(json.loads(capsys.readouterr().out)) == {"home", "tomls", "rows", "assets"}
 
 
 def try_it(folder: Path, work: Path) -> None:
