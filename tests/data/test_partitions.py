@@ -213,7 +213,7 @@ def test_choosing_clients_by_size():
     drawn = choose_clients(sizes, clients=2, min_samples=10, seed=4)
     assert drawn.tolist() == choose_clients(sizes, clients=2, min_samples=10, seed=4).tolist() == sorted(drawn)
     assert len({tuple(choose_clients(sizes, clients=2, seed=seed)) for seed in range(20)}) > 1
-    with pytest.raises(ValueError, match="roles: 4 clients with at least 50 samples were asked for, but only 3 of 5 have so many"):
+    with pytest.raises(ValueError, match="roles: 4 clients with at least 50 samples are required, but only 3 of 5 qualify"):
         choose_clients(sizes, clients=4, min_samples=50, what="roles")
 
 
@@ -260,9 +260,9 @@ def test_choosing_clients_at_the_limits():
     assert choose_clients(sizes, max_samples=1).tolist() == [1]
     assert choose_clients(sizes, clients=1, min_samples=3).tolist() == [3]
     assert choose_clients(sizes, clients=2).tolist() == choose_clients(sizes, clients=2, seed=0).tolist()
-    with pytest.raises(ValueError, match="4 clients with at least 1 samples were asked for, but only 3 of 4"):
+    with pytest.raises(ValueError, match="4 clients with at least 1 samples are required, but only 3 of 4"):
         choose_clients(sizes, clients=4)
-    with pytest.raises(ValueError, match="some clients with at least 1 and at most 2 samples were asked for, but only 0 of 1"):
+    with pytest.raises(ValueError, match="some clients with at least 1 and at most 2 samples are required, but only 0 of 1"):
         choose_clients(np.array([3]), max_samples=2)
 
 

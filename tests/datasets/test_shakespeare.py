@@ -128,7 +128,7 @@ def test_settings_thin_and_order_the_samples(made):
     assert (np.diff(ordered.train.of(2)) == 1).all()
     assert ordered.train.of(2).max() < ordered.valid.of(2).min() < ordered.test.of(2).min()
     assert shakespeare(roles=0, length=5).x.shape == (sum(sizes), 5)
-    with pytest.raises(ValueError, match="shakespeare: 4 clients with at least 64 samples were asked for, but only 3 of 3"):
+    with pytest.raises(ValueError, match="shakespeare: 4 clients with at least 64 samples are required, but only 3 of 3"):
         shakespeare(roles=4)
 
 

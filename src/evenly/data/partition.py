@@ -1,7 +1,7 @@
-"""Partitions: ways to deal rows to clients. Each takes rows and returns a federation."""
+"""Partitions: functions that assign the rows of a data set to clients and return a federation."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,38 +11,35 @@ from evenly.data.splits import Ragged, dealt_rows, split_rows
 from evenly.notation import Part
 from evenly.randomness import Draws, generator
 
-# Rows before they belong to anyone, and the last step of every partition.
+# Rows without clients, and the last step of every partition.
 
 
 class Rows(NamedTuple):
-    """Examples of a data set. Unlike `Federation.from_arrays`, nothing is converted: images and texts keep their dtype."""
+    """Examples of a data set. Unlike in `Federation.from_arrays`, images and texts keep their dtype."""
 
-    x: np.ndarray  # [rows, ...]
-    y: np.ndarray  # [rows], numbers into `labels`
+    x: np.ndarray  # [rows, ...] features
+    y: np.ndarray  # [rows] indices into `labels`
     labels: tuple[str, ...]
     name: str
-    group: np.ndarray | None = None  # [rows], numbers into `groups`
+    group: np.ndarray | None = None  # [rows] indices into `groups`
     groups: tuple[str, ...] = ("all",)
-    attributes: tuple[Attribute, ...] = ()  # what the groups are made of
-    unprivileged: tuple[int, ...] = (0,)  # groups; all others are privileged
-    favourable: int = 1  # label
+    attributes: tuple[Attribute, ...] = ()  # sensitive attributes whose intersections are the groups
+    unprivileged: tuple[int, ...] = (0,)  # indices of the unprivileged groups; all others are privileged
+    favourable: int = 1  # index of the favourable label
 
     def grouped(self, groups: Groups) -> "Rows":
         """The same rows with these groups."""
         return self._replace(group=groups.group, groups=groups.names, attributes=groups.attributes, unprivileged=groups.unprivileged)
 
     def is_unprivileged(self) -> np.ndarray:
-        """Whether each row is of an unprivileged group, bool [rows]."""
+        """Whether each row belongs to an unprivileged group. bool [rows]"""
         return np.isin(np.zeros(len(self.y)) if self.group is None else self.group, self.unprivileged)
 
 
 def federate(
     rows: Rows, parts: tuple[Ragged, Ragged, Ragged], *, names: Sequence[str], central: np.ndarray | None = None, partition: str = NATURAL
 ) -> Federation:
-    """The federation of these rows, given each client's rows for training, validation and test.
-
-    `partition` says how rows came to clients; see `notation`.
-    """
+    """The federation of these rows, from each client's training, validation and test rows. `partition` is its notation in results."""
     idle = parts[0].counts == 0
     if idle.any():
         raise ValueError(f"Every client must have a training row; client {names[int(idle.argmax())]!r} of {rows.name} has none.")
@@ -65,18 +62,26 @@ def federate(
     )
 
 
+def federate_owners(
+    rows: Rows, owner: np.ndarray, partition: str, *, clients: int, shares: tuple[float, float], central: np.ndarray | None, split_seed: int
+) -> Federation:
+    """The federation in which row i belongs to client `owner[i]`, or to nobody where that is -1. `split_seed` draws the splits."""
+    parts = split_rows(owner, clients, shares=shares, seed=split_seed)
+    return federate(rows, parts, names=numbered(clients), central=central, partition=partition)
+
+
 def notation(name: str, **settings: float | str) -> str:
-    """A partition as results name it: `dirichlet(clients=10, beta=0.5)`."""
+    """The notation of a partition in results, such as `dirichlet(clients=10, beta=0.5)`."""
     return str(Part(name, settings))
 
 
 def numbered(clients: int) -> tuple[str, ...]:
-    """Names of clients that have none of their own; they sort as they count."""
+    """Names for clients without names, which sort in the order of their numbers."""
     return tuple(f"client {k:0{len(str(clients - 1))}d}" for k in range(clients))
 
 
 def client_rows(rows: Rows, central: np.ndarray | None) -> np.ndarray:
-    """The numbers of the rows to deal: all but those of the central test set."""
+    """Numbers of the rows that clients get: all but those of the central test set."""
     dealt = np.ones(len(rows.y), bool)
     if central is not None:
         dealt[central] = False
@@ -100,13 +105,13 @@ def equal(
     seed: int = 0,
     split_seed: int = 0,
 ) -> Federation:
-    """Deal rows to clients evenly; sizes differ by at most one. `seed` deals, `split_seed` chooses the training rows."""
+    """Assign rows to clients at random and evenly; sizes differ by at most one. `seed` draws the clients, `split_seed` the splits."""
     dealt = client_rows(rows, central)
     check_clients("equal", clients, len(dealt))
     owner = np.full(len(rows.y), -1)
     owner[generator(seed, "equal").permutation(dealt)] = np.arange(len(dealt)) % clients
-    parts = split_rows(owner, clients, shares=shares, seed=split_seed)
-    return federate(rows, parts, names=numbered(clients), central=central, partition=notation("equal", clients=clients))
+    made = notation("equal", clients=clients)
+    return federate_owners(rows, owner, made, clients=clients, shares=shares, central=central, split_seed=split_seed)
 
 
 # Clients that the data name themselves: sensors, writers, roles, users.
@@ -142,13 +147,13 @@ def _in_order(parts: tuple[Ragged, Ragged, Ragged]) -> tuple[Ragged, Ragged, Rag
 def choose_clients(
     sizes: np.ndarray, *, clients: int = 0, min_samples: int = 1, max_samples: int = 0, seed: int = 0, what: str = "data"
 ) -> np.ndarray:
-    """Which clients to keep: `clients` (0: all) drawn by `seed` of those with enough rows and, unless 0, not too many. In order."""
+    """Numbers of clients, in ascending order: `clients` of them (0 means all), drawn by `seed` from those whose sizes are within bounds."""
     fits = np.flatnonzero((sizes >= max(1, min_samples)) & ((sizes <= max_samples) | (max_samples == 0)))
     if len(fits) < max(1, clients):
         bound = f" and at most {max_samples}" if max_samples else ""
         raise ValueError(
-            f"{what}: {clients or 'some'} clients with at least {min_samples}{bound} samples were asked for, but only {len(fits)} of "
-            f"{len(sizes)} have so many. Ask for fewer clients or other limits."
+            f"{what}: {clients or 'some'} clients with at least {min_samples}{bound} samples are required, but only {len(fits)} of "
+            f"{len(sizes)} qualify. Choose fewer clients or other limits."
         )
     return np.sort(generator(seed, "clients").permutation(fits)[:clients]) if clients else fits
 
@@ -233,17 +238,26 @@ def draw_counts(
 ) -> np.ndarray:
     """How many rows of each label each client gets, int64 [labels, clients]; raises when no draw is good enough."""
     draws = Draws(seed, "dirichlet")
-    best = 0
-    for attempt in range(tries):
-        counts = draw_once(totals, clients, beta, draws.at(attempt))
-        sizes, training = counts.sum(0), cuts(counts, shares)[0].sum(0)
-        if sizes.min() >= min_samples and training.min() >= 1:
+
+    def legal(counts: np.ndarray) -> bool:
+        return counts.sum(0).min() >= min_samples and cuts(counts, shares)[0].sum(0).min() >= 1
+
+    demand = f"dirichlet, beta={beta:g}, {min_samples} rows and one training row"
+    return first_legal((draw_once(totals, clients, beta, draws.at(attempt)) for attempt in range(tries)), legal, demand)
+
+
+def first_legal(drawn: Iterable[np.ndarray], legal: Callable[[np.ndarray], Any], demand: str) -> np.ndarray:
+    """The first legal draw of counts [..., clients]. `demand` is what the error names: "partition, setting=value, rows"."""
+    partition, setting, least = demand.split(", ")
+    best, tries, counts = 0, 0, np.zeros((1, 0))
+    for tries, counts in enumerate(drawn, 1):  # noqa: B007
+        if legal(counts):
             return counts
-        best = max(best, int(sizes.min()))
+        best = max(best, int(counts.reshape(-1, counts.shape[-1]).sum(0).min()))
     raise ValueError(
-        f"dirichlet: none of {tries} draws gave every client at least {min_samples} rows and one training row ({int(totals.sum())} rows, "
-        f"{clients} clients, beta={beta:g}); in the best draw the smallest client had {best}. "
-        "Ask for fewer clients, a larger beta or a smaller min_samples."
+        f"{partition}: none of {tries} draws gave every client at least {least} ({int(counts.sum())} rows, {counts.shape[-1]} clients, "
+        f"{setting}); in the best draw the smallest client had {best}. "
+        f"Choose fewer clients, a larger {setting.partition('=')[0]} or a smaller min_samples."
     )
 
 
@@ -301,30 +315,21 @@ def deal_by_shares(
     totals = np.bincount(strata[dealt])
     counts = draw_shares(what, totals, clients=clients, alpha=alpha, min_samples=min_samples, tries=tries, seed=seed)
     owner = deal_counts(strata, dealt, counts, seed)
-    parts = split_rows(owner, clients, shares=shares, seed=split_seed)
-    return federate(rows, parts, names=numbered(clients), central=central, partition=notation(what, clients=clients, alpha=alpha))
+    made = notation(what, clients=clients, alpha=alpha)
+    return federate_owners(rows, owner, made, clients=clients, shares=shares, central=central, split_seed=split_seed)
 
 
 def draw_shares(what: str, totals: np.ndarray, *, clients: int, alpha: float, min_samples: int, tries: int, seed: int) -> np.ndarray:
     """How many rows of each stratum each client gets, int64 [strata, clients]; raises when no draw is good enough."""
-    draws, best, least = Draws(seed, what), 0, max(1, min_samples)
-    for attempt in range(tries):
-        counts = draw_once(totals, clients, alpha, draws.at(attempt))
-        smallest = int(counts.sum(0).min())
-        if smallest >= least:
-            return counts
-        best = max(best, smallest)
-    raise ValueError(
-        f"{what}: none of {tries} draws gave every client at least {least} rows ({int(totals.sum())} rows, {clients} clients, "
-        f"alpha={alpha:g}); in the best draw the smallest client had {best}. "
-        "Ask for fewer clients, a larger alpha or a smaller min_samples."
-    )
+    draws, least = Draws(seed, what), max(1, min_samples)
+    drawn = (draw_once(totals, clients, alpha, draws.at(attempt)) for attempt in range(tries))
+    return first_legal(drawn, lambda counts: counts.sum(0).min() >= least, f"{what}, alpha={alpha:g}, {least} rows")
 
 
 def deal_counts(strata: np.ndarray, dealt: np.ndarray, counts: np.ndarray, seed: int) -> np.ndarray:
-    """The client of every row, -1 for rows that nobody gets, given how many rows of each stratum each client gets.
+    """The client of every row, or -1 for rows of no client, from the number of rows of each stratum that each client gets.
 
-    A stratum's rows are shuffled first; those beyond its clients' counts are left over.
+    The rows of a stratum are shuffled first; those beyond the clients' counts belong to no client.
     """
     owner = np.full(len(strata), -1)
     for stratum, wanted in enumerate(counts):

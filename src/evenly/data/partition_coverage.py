@@ -6,8 +6,16 @@ from typing import NamedTuple
 import numpy as np
 
 from evenly.data.federation import Federation
-from evenly.data.partition import Rows, check_clients, client_rows, deal_counts, draw_once, federate, notation, numbered
-from evenly.data.splits import split_rows
+from evenly.data.partition import (
+    Rows,
+    check_clients,
+    client_rows,
+    deal_counts,
+    draw_once,
+    federate_owners,
+    first_legal,
+    notation,
+)  # fmt: skip
 from evenly.notation import unknown
 from evenly.randomness import Draws, generator
 from evenly.records import require
@@ -152,9 +160,8 @@ def cov_same_size(
     wanted = np.where(np.arange(quota.clients) < quota.good, quota.good_rows, quota.bad_rows)
     counts = np.stack([quota.size - wanted, wanted])  # privileged rows are stratum 0, unprivileged ones stratum 1
     owner = deal_counts(unprivileged.astype(int), dealt, counts, seed)
-    parts = split_rows(owner, quota.clients, shares=shares, seed=split_seed)
     made = notation(SAME_SIZE, clients=quota.clients, coverage=coverage)
-    return federate(rows, parts, names=numbered(quota.clients), central=central, partition=made)
+    return federate_owners(rows, owner, made, clients=quota.clients, shares=shares, central=central, split_seed=split_seed)
 
 
 # Clients of different size, some of which cover the unprivileged people well and some badly (`cov_diff_size` of the study).
@@ -195,9 +202,8 @@ def cov_diff_size(
     wanted = draw_unprivileged(quota, total, tolerance, draw)
     others = draw_once(np.array([len(dealt) - total]), quota.clients, EVENNESS, draw)
     owner = deal_counts(unprivileged.astype(int), dealt, np.concatenate([others, wanted[None]]), seed)
-    parts = split_rows(owner, quota.clients, shares=shares, seed=split_seed)
     made = notation(DIFF_SIZE, clients=quota.clients, coverage=coverage)
-    return federate(rows, parts, names=numbered(quota.clients), central=central, partition=made)
+    return federate_owners(rows, owner, made, clients=quota.clients, shares=shares, central=central, split_seed=split_seed)
 
 
 def draw_unprivileged(quota: Quota, available: int, tolerance: float, draw: np.random.Generator) -> np.ndarray:
@@ -274,24 +280,15 @@ def ratio_dirichlet(
     drawn = draws.at(tries).beta(concentration * share, concentration * (1 - share), clients)
     wanted = fit_shares(sizes, drawn, total)
     owner = deal_counts(unprivileged.astype(int), dealt, np.stack([sizes - wanted, wanted]), seed)
-    parts = split_rows(owner, clients, shares=shares, seed=split_seed)
     made = notation(RATIO_DIRICHLET, clients=clients, alpha=alpha, concentration=concentration)
-    return federate(rows, parts, names=numbered(clients), central=central, partition=made)
+    return federate_owners(rows, owner, made, clients=clients, shares=shares, central=central, split_seed=split_seed)
 
 
 def draw_sizes(total: int, clients: int, alpha: float, *, least: int, tries: int, draws: Draws) -> np.ndarray:
     """Rows of each client, which add up to all of them; raises when no draw gives everyone enough. int64 [clients]"""
-    best = 0
-    for attempt in range(tries):
-        sizes = whole(draws.at(attempt).dirichlet(np.full(clients, alpha)) * total, np.full(clients, total))
-        if sizes.min() >= least:
-            return sizes
-        best = max(best, int(sizes.min()))
-    raise ValueError(
-        f"{RATIO_DIRICHLET}: none of {tries} draws gave every client at least {least} rows"
-        f" ({total} rows, {clients} clients, alpha={alpha:g}); in the "
-        f"best draw the smallest client had {best}. Ask for fewer clients, a larger alpha or a smaller min_samples."
-    )
+    shares = (draws.at(attempt).dirichlet(np.full(clients, alpha)) for attempt in range(tries))
+    drawn = (whole(each * total, np.full(clients, total)) for each in shares)
+    return first_legal(drawn, lambda sizes: sizes.min() >= least, f"{RATIO_DIRICHLET}, alpha={alpha:g}, {least} rows")
 
 
 def fit_shares(sizes: np.ndarray, drawn: np.ndarray, total: int) -> np.ndarray:
