@@ -89,11 +89,11 @@ def kind_words(kind: Any) -> str:
 def plain_json(text: str | bytes) -> Any:
     """What JSON text holds; text that is nested too deeply is refused like text that is no JSON."""
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except RecursionError:
         raise ValueError(f"JSON may be nested {MOST_NESTED} levels deep; this is deeper.") from None
-    check_nesting(found)
-    return found
+    check_nesting(data)
+    return data
 
 
 def check_nesting(value: Any) -> None:

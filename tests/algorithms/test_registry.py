@@ -52,7 +52,7 @@ def test_a_local_optimiser_without_a_rate_keeps_the_common_one():
         ("fedavg+unifrom", r"There is no part 'unifrom'\. Did you mean 'uniform'\? Known: .*server-adam.*\."),
         ("fedavg+server-adamm", r"There is no part 'server-adamm'\. Did you mean 'server-adam'\? Known: .*"),
         ("fedavg+uniform(client=3)", r"uniform: There is no setting 'client'\. Did you mean 'clients'\? Known: clients\."),
-        ("fedavg+full(clients=3)", r"full has no settings, got 'clients'\."),
+        ("fedavg+full(clients=3)", r"full: it has no settings, got 'clients'\."),
         ("fedavg+uniform(clients=0)", r"uniform: clients must be a whole number of at least 1, got 0\."),
         ("fedavg+weighted(clients=2.5)", r"weighted: clients must be a whole number of at least 1, got 2\.5\."),
         ("fedavg+fraction(share=0)", r"fraction: share must be above 0 and at most 1, got 0\."),

@@ -140,7 +140,7 @@ def variants(composition: Composition | str, common: dict[str, Any] | None = Non
         [0, 1, 5]
     """
     if isinstance(composition, str):
-        return [variant for own in parse_list(composition) or [parse(composition)] for variant in variants(own, common, select)]
+        return [variant for part in parse_list(composition) or [parse(composition)] for variant in variants(part, common, select)]
     head, *rest = composition
     if head.name not in METHODS:
         raise unknown("method", head.name, METHODS)
@@ -195,10 +195,11 @@ def _assemble(method: Method, composition: Composition, shared: dict[str, Any], 
 
 def build_part(kind: type[T], part: Part) -> T:
     """Build a sampling or a preparation from its part of the notation."""
-    known = [s.name for s in settings_of(kind, "part")]
+    settings = [s.name for s in settings_of(kind, "part")]
     for name in part.settings:
-        if name not in known:
-            raise ValueError(f"{part.name}: {unknown('setting', name, known)}" if known else f"{part.name} has no settings, got {name!r}.")
+        if name not in settings:
+            error = unknown("setting", name, settings) if settings else f"it has no settings, got {name!r}."
+            raise ValueError(f"{part.name}: {error}")
     try:
         return _checked(kind, part.settings)
     except ValueError as error:

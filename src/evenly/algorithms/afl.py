@@ -60,19 +60,19 @@ class AFL(Rule):
 
     def weigh(self, state: Array, signals: Signals) -> tuple[Array, Array]:
         # By client, not by slot: a client may sit in two slots, and draws must not depend on the order of slots.
-        seen = jnp.zeros(state.shape, bool).at[signals.client].max(signals.returned)
+        present = jnp.zeros(state.shape, bool).at[signals.client].max(signals.returned)
         loss = jnp.zeros_like(state).at[signals.client].set(signals.loss)
-        own = jnp.where(seen, state, 0.0)
+        lambdas = jnp.where(present, state, 0.0)
         if self.form == "stochastic":
-            used = _drawn(own, signals.chance[0])
-            climb = _drawn(jnp.where(seen, 1.0, 0.0), signals.chance[1]) * seen.sum() * loss
+            used = _drawn(lambdas, signals.chance[0])
+            climb = _drawn(jnp.where(present, 1.0, 0.0), signals.chance[1]) * present.sum() * loss
         else:
-            used, climb = own, loss
+            used, climb = lambdas, loss
         # With everyone present the mass is 1, not the sum of what rounding left of it.
-        mass = jnp.where(seen.all(), 1.0, own.sum())
-        moved = project(own + self.rate_lambda * climb, seen, mass, most=signals.client.shape[0])
+        mass = jnp.where(present.all(), 1.0, lambdas.sum())
+        moved = project(lambdas + self.rate_lambda * climb, present, mass, most=signals.client.shape[0])
         weights = moved if self.form == "local" else used
-        return shares(weights[signals.client], signals.returned), jnp.where(seen, moved, state)
+        return shares(weights[signals.client], signals.returned), jnp.where(present, moved, state)
 
 
 def _drawn(odds: Array, chance: Array) -> Array:

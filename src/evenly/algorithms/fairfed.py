@@ -103,10 +103,10 @@ class FairFed(Rule):
         """How far each client is from everyone, and whether accuracy had to stand in. [K], bool [K]"""
         table = jnp.asarray(signals.table if self.measured_on == "train" else signals.valid_table, state.raw.dtype)
         everyone = jnp.where(signals.returned[:, None, None, None], table, 0.0).sum(0)
-        (own, own_known), (whole, known) = (difference(self.metric, t, state) for t in (table, everyone))
+        (client, client_defined), (pooled, pooled_defined) = (difference(self.metric, t, state) for t in (table, everyone))
         by_accuracy = jnp.abs(accuracy(everyone) - accuracy(table))
-        defined = own_known & known
-        gap = jnp.where(defined, jnp.abs(whole - own), by_accuracy)
+        defined = client_defined & pooled_defined
+        gap = jnp.where(defined, jnp.abs(pooled - client), by_accuracy)
         if self.measured_on == "train":
             return gap, ~defined
         there = signals.returned & (table.sum((1, 2, 3)) > 0)

@@ -72,8 +72,8 @@ class FedCvgRatio(Rule):
         present = signals.returned & (rows > 0)
         sizes = rows if self.counts_sizes else jnp.ones_like(rows)
         now = shares(sizes * scores(self.alpha, signals.unprivileged, rows, present), present)
-        own = state.weight[signals.client]
-        averaged = jnp.where(state.seen[signals.client], self.memory * own + (1 - self.memory) * now, now)
+        before = state.weight[signals.client]
+        averaged = jnp.where(state.seen[signals.client], self.memory * before + (1 - self.memory) * now, now)
         at = jnp.where(present, signals.client, state.weight.shape[0])  # who is not present is written nowhere
         state = state._replace(weight=state.weight.at[at].set(averaged, mode="drop"), seen=state.seen.at[at].set(True, mode="drop"))
         if self.renormalise:

@@ -93,17 +93,17 @@ class Method:
     ) -> Algorithm:  # fmt: skip
         """Assemble the algorithm: settings are those in `given`, else in `common`, else the defaults."""
         select = self.select if select is None else select
-        known = self.settings
+        settings = self.settings
         for name, value in {**(common or {}), **given}.items():
-            if name not in known:
-                raise ValueError(f"{self.name}: {unknown('setting', name, known)}")
-            _check_setting(self.name, known[name], value)
+            if name not in settings:
+                raise ValueError(f"{self.name}: {unknown('setting', name, settings)}")
+            _check_setting(self.name, settings[name], value)
         try:
-            defaults = {name: s.default for name, s in known.items()}
+            defaults = {name: s.default for name, s in settings.items()}
             chosen = self.resolve({**defaults, **(common or {}), **given}, select)
-            rule = self.rule(**{n: chosen[n] for n in chosen if known[n].part == "rule"})
+            rule = self.rule(**{n: chosen[n] for n in chosen if settings[n].part == "rule"})
             work = self._work(chosen, set(given))
-            network = self.network and self.network(**{n: chosen[n] for n in chosen if known[n].part == "network"})
+            network = self.network and self.network(**{n: chosen[n] for n in chosen if settings[n].part == "network"})
             own_server = self.server_of(chosen)
             free = own_server is None and not self.fixed_server
             require(free or server is None, "the method has a server step of its own; leave the server's optimiser out.")

@@ -53,9 +53,9 @@ class QFedAvg(Rule):
 
 def lipschitz_from_rate(settings: dict[str, Any], select: Select) -> dict[str, Any]:
     """L = 1 / learning_rate unless given."""
-    given, rate = settings["lipschitz"], settings["learning_rate"]
+    lipschitz, rate = settings["lipschitz"], settings["learning_rate"]
     require(rate > 0, f"learning_rate must be above 0, got {rate}.")
-    return {**settings, "lipschitz": 1.0 / rate if given is None else given}
+    return {**settings, "lipschitz": 1.0 / rate if lipschitz is None else lipschitz}
 
 
 METHOD = Method(

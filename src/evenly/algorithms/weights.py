@@ -38,10 +38,10 @@ def project(y: Array, mask: Array, mass: Array | float = 1.0, most: int = 0) -> 
     """
     inside = jnp.where(mask, y, -jnp.inf)
     descending = lax.top_k(inside, most)[0] if 0 < most < y.shape[0] else jnp.sort(inside)[::-1]
-    known = jnp.isfinite(descending)
+    inside_mask = jnp.isfinite(descending)
     j = jnp.arange(1, descending.shape[0] + 1)
-    threshold = (mass - jnp.cumsum(jnp.where(known, descending, 0.0))) / j
-    kept = known & (descending + threshold > 0)
-    last = jnp.max(jnp.where(kept, j, 0), initial=0)  # rho
+    threshold = (mass - jnp.cumsum(jnp.where(inside_mask, descending, 0.0))) / j
+    positive = inside_mask & (descending + threshold > 0)
+    last = jnp.max(jnp.where(positive, j, 0), initial=0)  # rho
     tau = jnp.where(last > 0, threshold[jnp.maximum(last - 1, 0)], 0.0)
     return jnp.where(mask & (last > 0), jnp.maximum(y + tau, 0.0), 0.0)

@@ -85,14 +85,14 @@ def feature_columns(frame: Any, roles: Mapping[Any, str], choice: ColumnChoice) 
 
 def refuse_unfit(frame: Any, names: Sequence[Any], dropped: Sequence[Any] = ()) -> None:
     """Raise, naming all of them at once, if some columns cannot be features."""
-    found = {name: why for name in names if (why := _unfit(name, column_of(frame, name)))}
-    if not found:
+    reasons = {name: why for name in names if (why := _unfit(name, column_of(frame, name)))}
+    if not reasons:
         return
-    what = f"{len(found)} columns of the table cannot be features" if len(found) > 1 else "A column of the table cannot be a feature"
-    each = "; ".join(f"{str(name)!r} {why}" for name, why in found.items())
-    every = [*dropped, *found]
+    what = f"{len(reasons)} columns of the table cannot be features" if len(reasons) > 1 else "A column of the table cannot be a feature"
+    each = "; ".join(f"{str(name)!r} {why}" for name, why in reasons.items())
+    every = [*dropped, *reasons]
     raise ValueError(
-        f"{what}: {each}. Leave {'them' if len(found) > 1 else 'it'} out with --drop {option_text(every)} "
+        f"{what}: {each}. Leave {'them' if len(reasons) > 1 else 'it'} out with --drop {option_text(every)} "
         f"(in Python and in experiment files: drop = {json.dumps(every, ensure_ascii=False)}), or name the columns to use with --features."
     )
 
@@ -101,7 +101,7 @@ def _unfit(name: Any, column: TableColumn) -> str:
     """Why a column cannot be a feature; nothing where it can."""
     if column.holds_dates():
         return "holds dates or times"
-    known = len(column.values) - int(column.missing().sum())
+    filled = len(column.values) - int(column.missing().sum())
     try:
         numeric = column.holds_numbers()
     except TypeError:
@@ -111,11 +111,11 @@ def _unfit(name: Any, column: TableColumn) -> str:
     words = set(column.words()) - {MISSING}
     if _are_dates(words):
         return "holds dates or times as text"
-    count = f"({len(words):,} different values in {known:,} rows)"
-    if len(words) > max(FEW_CATEGORIES, known / 2) and _are_numbers(words):
+    count = f"({len(words):,} different values in {filled:,} rows)"
+    if len(words) > max(FEW_CATEGORIES, filled / 2) and _are_numbers(words):
         return f"holds numbers that are written as text {count}; write them as plain numbers such as 1.5 to use them"
-    called_so = len(words) == known > 1 and is_id_name(str(name))
-    if called_so or len(words) >= max(FEW_CATEGORIES + 1, MOSTLY * known):
+    called_so = len(words) == filled > 1 and is_id_name(str(name))
+    if called_so or len(words) >= max(FEW_CATEGORIES + 1, MOSTLY * filled):
         return f"looks like an identifier {count}"
     if len(words) > MOST_CATEGORIES or len(words) > max(FEW_CATEGORIES, len(column.values) / 2):
         return f"has too many categories to learn from {count}"
@@ -124,11 +124,11 @@ def _unfit(name: Any, column: TableColumn) -> str:
 
 def _numbering(name: str, raw: np.ndarray) -> str:
     """Why a column of numbers is an identifier: it is called one and has no number twice, or it counts the rows."""
-    known, called_so = raw[~np.isnan(raw)], is_id_name(name)
-    counts = len(raw) == len(known) > FEW_CATEGORIES and known.max() - known.min() == len(known) - 1
-    if not (called_so or counts) or len(known) < 2 or (known != np.floor(known)).any() or len(np.unique(known)) < len(known):
+    values, named_id = raw[~np.isnan(raw)], is_id_name(name)
+    counts = len(raw) == len(values) > FEW_CATEGORIES and values.max() - values.min() == len(values) - 1
+    if not (named_id or counts) or len(values) < 2 or (values != np.floor(values)).any() or len(np.unique(values)) < len(values):
         return ""
-    return f"looks like an identifier ({len(known):,} different numbers in {len(known):,} rows)" if called_so else "only numbers the rows"
+    return f"looks like an identifier ({len(values):,} different numbers in {len(values):,} rows)" if named_id else "only numbers the rows"
 
 
 def _are_dates(words: set[Any]) -> bool:
@@ -138,10 +138,10 @@ def _are_dates(words: set[Any]) -> bool:
 
 
 def _is_date(word: str) -> bool:
-    found = next((match for form in DATES if (match := form.fullmatch(word))), None)
-    parts = found.groupdict() if found else {}
+    date = next((match for form in DATES if (match := form.fullmatch(word))), None)
+    parts = date.groupdict() if date else {}
     low, high = sorted((int(parts["a"]), int(parts["b"]))) if "a" in parts else (1, 1)  # day and month, in any order
-    return found is not None and 1 <= low <= 12 and high <= 31
+    return date is not None and 1 <= low <= 12 and high <= 31
 
 
 def _are_numbers(words: Iterable[Any]) -> bool:
@@ -184,12 +184,12 @@ def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
     numbers = [column for column in encoder.columns if isinstance(column, Numeric)]
     words = [column for column in encoder.columns if isinstance(column, Categorical)]
     averaged = [str(column.name) for column in numbers if column.flag_missing]
-    own = [str(column.name) for column in words if MISSING in column.categories]
+    with_category = [str(column.name) for column in words if MISSING in column.categories]
     facts = [
         Fact("numbers", some(str(column.name) for column in numbers)),
         Fact("one-hot", some(f"{column.name} ({len(column.categories)})" for column in words)),
         Fact("missing", f"{some(averaged)}: the mean of the training rows, and a 0/1 feature says so" if averaged else ""),
-        Fact("missing", f"{some(own)}: a category of its own" if own else ""),
+        Fact("missing", f"{some(with_category)}: a category of its own" if with_category else ""),
         Fact("not used", some(map(str, encoder.unused))),
         *(Fact("unknown", text) for text in _strangers(encoder, x)),
         *(Fact("warning", text, warning=True) for text in many_categories(encoder)),
@@ -199,27 +199,27 @@ def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
 
 def many_categories(encoder: Encoder) -> list[str]:
     """A sentence for every column of text that became very many features."""
-    found = []
+    sentences = []
     for column in encoder.columns:
         if isinstance(column, Categorical) and len(column.categories) > MANY_CATEGORIES:
             numbers = " Nearly all of them are numbers: is a missing value marked by a word?" if _are_numbers(column.categories) else ""
-            found.append(
+            sentences.append(
                 f"Column {str(column.name)!r} holds {len(column.categories):,} different words, each a 0/1 feature of its own.{numbers} "
                 f"Merge rare words, or add {option_text([column.name])} to --drop."
             )
-    return found
+    return sentences
 
 
 def _strangers(encoder: Encoder, x: np.ndarray) -> list[str]:
     """Rows that hold a category which no training row has."""
-    found, start = [], 0
+    columns, start = [], 0
     for column in encoder.columns:
         stop = start + len(column.features)
         if isinstance(column, Categorical):
             rows = int((x[:, start:stop].sum(1) == 0).sum())
-            found += [f"{column.name} in {rows:,} row{'' if rows == 1 else 's'}"] if rows else []
+            columns += [f"{column.name} in {rows:,} row{'' if rows == 1 else 's'}"] if rows else []
         start = stop
-    return [f"{some(found)}: a value that no training row has counts as none of the categories"] if found else []
+    return [f"{some(columns)}: a value that no training row has counts as none of the categories"] if columns else []
 
 
 def some(names: Iterable[str]) -> str:

@@ -73,11 +73,11 @@ class TableColumn(NamedTuple):
                 f"{self.what} holds dates or times, which have no single best number. Make a number of them first "
                 "(for example frame[column].dt.year, or days since a start), or leave the column out."
             )
-        found = self._types()
-        for t in found:
+        types = self._types()
+        for t in types:
             if issubclass(t, complex | np.complexfloating | list | tuple | dict | set | np.ndarray):
                 raise TypeError(f"{self.what} must hold numbers or words, but some rows hold a {t.__name__}. Unpack it or leave it out.")
-        return bool(found) and all(issubclass(t, numbers.Number | np.bool_) for t in found)
+        return bool(types) and all(issubclass(t, numbers.Number | np.bool_) for t in types)
 
     def numbers(self) -> np.ndarray:
         """As float64, NaN where missing; refuses infinities."""
@@ -108,10 +108,10 @@ class TableColumn(NamedTuple):
 
     def refuse_missing(self, where: np.ndarray | None = None) -> None:
         """Raise unless every row (of those in the mask `where`) has a value."""
-        gone = self.missing() if where is None else self.missing() & where
-        if gone.any():
+        missing = self.missing() if where is None else self.missing() & where
+        if missing.any():
             raise ValueError(
-                f"{self.what} must be filled in every row; row {int(gone.argmax())} (counting from 0) is empty. Fill or drop such rows."
+                f"{self.what} must be filled in every row; row {int(missing.argmax())} (counting from 0) is empty. Fill or drop such rows."
             )
 
     def refuse_rounded(self) -> None:
@@ -151,10 +151,10 @@ class Numeric:
 
     def encode(self, column: TableColumn) -> np.ndarray:
         raw = column.numbers()
-        gone = np.isnan(raw)
+        missing = np.isnan(raw)
         with np.errstate(over="ignore"):
-            scaled = np.clip((np.where(gone, self.mean, raw) - self.mean) / self.deviation, -FARTHEST, FARTHEST)
-        return np.stack([scaled, gone] if self.flag_missing else [scaled], axis=1).astype(np.float32)
+            scaled = np.clip((np.where(missing, self.mean, raw) - self.mean) / self.deviation, -FARTHEST, FARTHEST)
+        return np.stack([scaled, missing] if self.flag_missing else [scaled], axis=1).astype(np.float32)
 
 
 @record
@@ -171,8 +171,8 @@ class Categorical:
     def encode(self, column: TableColumn) -> np.ndarray:
         column.holds_numbers()  # refuses dates and lists
         places = {c: i for i, c in enumerate(self.categories)}
-        found = np.array([places.get(w, -1) for w in column.words()], np.int64)
-        return (found[:, None] == np.arange(len(self.categories))).astype(np.float32)
+        codes = np.array([places.get(w, -1) for w in column.words()], np.int64)
+        return (codes[:, None] == np.arange(len(self.categories))).astype(np.float32)
 
 
 @record
@@ -234,11 +234,11 @@ def _fit_column(name: Any, column: TableColumn, training: np.ndarray) -> Numeric
 
 def _moments(raw: np.ndarray) -> tuple[float, float]:
     """Mean and deviation of what is not missing; 1 stands in for a deviation of 0."""
-    known = raw[~np.isnan(raw)]
-    if not known.size or known.min() == known.max():  # rounding can give a constant a tiny deviation
-        return (float(known[0]) if known.size else 0.0), 1.0
-    peak = np.abs(known).max()  # squares of very large values would overflow
-    scaled = known / peak
+    values = raw[~np.isnan(raw)]
+    if not values.size or values.min() == values.max():  # rounding can give a constant a tiny deviation
+        return (float(values[0]) if values.size else 0.0), 1.0
+    peak = np.abs(values).max()  # squares of very large values would overflow
+    scaled = values / peak
     return float(peak * scaled.mean()), float(peak * scaled.std()) or 1.0
 
 

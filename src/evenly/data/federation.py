@@ -9,7 +9,16 @@ import numpy as np
 
 from evenly.data.columns import ColumnChoice, Fact, feature_columns, many_categories
 from evenly.data.encoding import Encoder, TableColumn, check_table, column_of, fit_encoder
-from evenly.data.sensitive import MOST_CLASSES, Attribute, Training, favourable_label, groups_of, refuse_measurement, refuse_quantity
+from evenly.data.sensitive import (
+    MOST_CLASSES,
+    Attribute,
+    Groups,
+    Training,
+    favourable_label,
+    groups_of,
+    refuse_measurement,
+    refuse_quantity,
+)
 from evenly.data.splits import CENTRAL, SPLITS, Ragged, given_rows, split_rows
 from evenly.records import record, replace, require, static
 
@@ -285,20 +294,17 @@ class FairnessChoice(NamedTuple):
 def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: tuple[float, float], seed: int, name: str) -> Federation:
     _check_lengths(x, sides)
     labels, y = _labels(sides.label)
-    kept = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
-    sides.client.refuse_missing(kept)
+    of_clients = np.ones(len(y), bool) if sides.split is None else _stays(sides.split)
+    sides.client.refuse_missing(of_clients)
     sides.client.refuse_rounded()
-    names, codes = TableColumn(sides.client.what, sides.client.values[kept]).classes()
+    names, codes = TableColumn(sides.client.what, sides.client.values[of_clients]).classes()
     owner = np.full(len(y), -1)
-    owner[kept] = codes
+    owner[of_clients] = codes
     if sides.split is None:
         parts = split_rows(owner, len(names), shares=shares, seed=seed)
     else:
         parts = given_rows(owner, names, sides.split.words())
-    unnamed = wanted.favourable is None and wanted.in_order
-    favourable = 1 if unnamed else favourable_label(wanted.favourable, labels, needed=bool(sides.sensitive))
-    training = None if wanted.in_order else Training(parts[0].rows, y == favourable)
-    groups = groups_of(sides.sensitive, wanted.unprivileged, training)
+    favourable, groups = _fairness(sides, wanted, labels, y, parts[0].rows)
     return Federation(
         x=x,
         y=y,
@@ -306,7 +312,7 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: 
         train=parts[0],
         valid=parts[1],
         test=parts[2],
-        central=np.flatnonzero(~kept).astype(np.int32),
+        central=np.flatnonzero(~of_clients).astype(np.int32),
         name=name,
         names=names,
         labels=labels,
@@ -315,6 +321,16 @@ def _federation(sides: Sides, *, x: np.ndarray, wanted: FairnessChoice, shares: 
         unprivileged=groups.unprivileged,
         favourable=favourable,
     )
+
+
+def _fairness(
+    sides: Sides, wanted: FairnessChoice, labels: tuple[str, ...], y: np.ndarray, training_rows: np.ndarray
+) -> tuple[int, Groups]:
+    """Number of the favourable label, and the groups of all rows."""
+    unnamed = wanted.favourable is None and wanted.in_order
+    favourable = 1 if unnamed else favourable_label(wanted.favourable, labels, needed=bool(sides.sensitive))
+    training = None if wanted.in_order else Training(training_rows, y == favourable)
+    return favourable, groups_of(sides.sensitive, wanted.unprivileged, training)
 
 
 def _sensitive(group: Any) -> dict[Any, TableColumn]:
@@ -368,9 +384,9 @@ def _labels(column: TableColumn) -> tuple[tuple[str, ...], np.ndarray]:
     return labels, y
 
 
-def _refuse_many(what: str, found: int) -> None:
-    if found > MOST_CLASSES:
-        raise ValueError(f"{what} must have at most {MOST_CLASSES} different values, got {found}. Cut it into fewer classes first.")
+def _refuse_many(what: str, count: int) -> None:
+    if count > MOST_CLASSES:
+        raise ValueError(f"{what} must have at most {MOST_CLASSES} different values, got {count}. Cut it into fewer classes first.")
 
 
 def _stays(split: TableColumn) -> np.ndarray:
@@ -397,9 +413,9 @@ def _check_roles(frame: Any, client: Any, label: Any, sensitive: Sequence[Any], 
 
 def _check_lengths(x: np.ndarray, sides: Sides) -> None:
     columns = [sides.label, sides.client, *sides.sensitive.values(), *([] if sides.split is None else [sides.split])]
-    given = {"x": len(x)} | {c.what: len(c.values) for c in columns}
-    if len(set(given.values())) != 1:
-        raise ValueError(f"There must be one entry per row everywhere, got {', '.join(f'{n} for {w}' for w, n in given.items())}.")
+    lengths = {"x": len(x)} | {c.what: len(c.values) for c in columns}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"There must be one entry per row everywhere, got {', '.join(f'{n} for {w}' for w, n in lengths.items())}.")
     if len(x) == 0:
         raise ValueError("A federation must have at least one row, got none.")
 
@@ -418,15 +434,15 @@ def sides(census: Census, method: str) -> np.ndarray:
         "command, `sensitive` of Federation.from_frame, `group` of Federation.from_arrays) or choose data that have one.",
     )
     unprivileged = np.isin(np.arange(groups), census.unprivileged)
-    found = np.stack([unprivileged, ~unprivileged])
+    sides = np.stack([unprivileged, ~unprivileged])
     rows = census.cells.sum((0, 2))
-    for side, own in zip(SIDES, found, strict=True):
+    for side, groups_of_side in zip(SIDES, sides, strict=True):
         require(
-            bool(rows[own].sum() > 0),
+            bool(rows[groups_of_side].sum() > 0),
             f"{method} compares unprivileged people with all others, but no training row belongs to a person who is {side}. "
             f"{len(set(census.unprivileged))} of {groups} groups are unprivileged: check which.",
         )
-    return found
+    return sides
 
 
 def unprivileged_words(federation: Federation) -> str:
@@ -457,8 +473,8 @@ def side_facts(federation: Federation, assumed: Collection[str] = ()) -> list[Fa
     change = "assumed; change it with --favourable" if "favourable" in assumed else ""
     facts = [Fact("favourable", f"the label {label!r}" + (f" ({change})" if change else ""))]
     for a in federation.attributes:
-        own = np.isin(np.arange(len(cells)), list(_groups_of(a)))
-        shares = [_share(cells[side], federation.favourable) for side in (own, ~own)]
+        unprivileged = np.isin(np.arange(len(cells)), list(_groups_of(a)))
+        shares = [_share(cells[side], federation.favourable) for side in (unprivileged, ~unprivileged)]
         value = f"{a.name}={a.values[a.unprivileged]}"
         change = f" (assumed, because it has the lowest share; change it with --unprivileged {a.name}=VALUE)" if a.name in assumed else ""
         facts.append(Fact("unprivileged", f"{value}: {shares[0]} of them are {label!r}, {shares[1]} of all others{change}"))

@@ -110,8 +110,8 @@ def equal(
     check_clients("equal", clients, len(dealt))
     owner = np.full(len(rows.y), -1)
     owner[generator(seed, "equal").permutation(dealt)] = np.arange(len(dealt)) % clients
-    made = notation("equal", clients=clients)
-    return federate_owners(rows, owner, made, clients=clients, shares=shares, central=central, split_seed=split_seed)
+    partition = notation("equal", clients=clients)
+    return federate_owners(rows, owner, partition, clients=clients, shares=shares, central=central, split_seed=split_seed)
 
 
 # Clients that the data name themselves: sensors, writers, roles, users.
@@ -171,10 +171,10 @@ def official(
     if not 0 <= valid < 1:
         raise ValueError(f"valid must be a share of the training rows, at least 0 and below 1, got {valid}.")
     train, validation, _ = split_rows(np.where(tested, -1, owner), len(names), shares=(1 - valid, valid), seed=split_seed)
-    own = np.flatnonzero(tested)
-    own = own[np.argsort(owner[own], kind="stable")]
-    ends = np.cumsum(np.bincount(owner[own], minlength=len(names)))
-    test = Ragged(own.astype(np.int32), np.concatenate([[0], ends]).astype(np.int64))
+    test_rows = np.flatnonzero(tested)
+    test_rows = test_rows[np.argsort(owner[test_rows], kind="stable")]
+    ends = np.cumsum(np.bincount(owner[test_rows], minlength=len(names)))
+    test = Ragged(test_rows.astype(np.int32), np.concatenate([[0], ends]).astype(np.int64))
     return federate(rows, (train, validation, test), names=names)
 
 
@@ -315,8 +315,8 @@ def deal_by_shares(
     totals = np.bincount(strata[dealt])
     counts = draw_shares(what, totals, clients=clients, alpha=alpha, min_samples=min_samples, tries=tries, seed=seed)
     owner = deal_counts(strata, dealt, counts, seed)
-    made = notation(what, clients=clients, alpha=alpha)
-    return federate_owners(rows, owner, made, clients=clients, shares=shares, central=central, split_seed=split_seed)
+    partition = notation(what, clients=clients, alpha=alpha)
+    return federate_owners(rows, owner, partition, clients=clients, shares=shares, central=central, split_seed=split_seed)
 
 
 def draw_shares(what: str, totals: np.ndarray, *, clients: int, alpha: float, min_samples: int, tries: int, seed: int) -> np.ndarray:

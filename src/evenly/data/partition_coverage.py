@@ -80,9 +80,9 @@ def quota(
     """
     least = max(1, math.floor(good_share * clients))
     for good in range(least, clients + 1):
-        found = _equal_sizes(sides, clients, good, coverage * dealt_share, tolerance)
-        if found is not None:
-            return found
+        quota = _equal_sizes(sides, clients, good, coverage * dealt_share, tolerance)
+        if quota is not None:
+            return quota
     wanted = coverage * dealt_share
     most = math.floor(min(coverage, sides.unprivileged / (1 - tolerance) / dealt_share))
     limit = next((c for c in range(most, 0, -1) if _feasible(sides, clients, least, c * dealt_share, tolerance)), 0)
@@ -160,8 +160,8 @@ def cov_same_size(
     wanted = np.where(np.arange(quota.clients) < quota.good, quota.good_rows, quota.bad_rows)
     counts = np.stack([quota.size - wanted, wanted])  # privileged rows are stratum 0, unprivileged ones stratum 1
     owner = deal_counts(unprivileged.astype(int), dealt, counts, seed)
-    made = notation(SAME_SIZE, clients=quota.clients, coverage=coverage)
-    return federate_owners(rows, owner, made, clients=quota.clients, shares=shares, central=central, split_seed=split_seed)
+    partition = notation(SAME_SIZE, clients=quota.clients, coverage=coverage)
+    return federate_owners(rows, owner, partition, clients=quota.clients, shares=shares, central=central, split_seed=split_seed)
 
 
 # Clients of different size, some of which cover the unprivileged people well and some badly (`cov_diff_size` of the study).
@@ -202,8 +202,8 @@ def cov_diff_size(
     wanted = draw_unprivileged(quota, total, tolerance, draw)
     others = draw_once(np.array([len(dealt) - total]), quota.clients, EVENNESS, draw)
     owner = deal_counts(unprivileged.astype(int), dealt, np.concatenate([others, wanted[None]]), seed)
-    made = notation(DIFF_SIZE, clients=quota.clients, coverage=coverage)
-    return federate_owners(rows, owner, made, clients=quota.clients, shares=shares, central=central, split_seed=split_seed)
+    partition = notation(DIFF_SIZE, clients=quota.clients, coverage=coverage)
+    return federate_owners(rows, owner, partition, clients=quota.clients, shares=shares, central=central, split_seed=split_seed)
 
 
 def draw_unprivileged(quota: Quota, available: int, tolerance: float, draw: np.random.Generator) -> np.ndarray:
@@ -280,8 +280,8 @@ def ratio_dirichlet(
     drawn = draws.at(tries).beta(concentration * share, concentration * (1 - share), clients)
     wanted = fit_shares(sizes, drawn, total)
     owner = deal_counts(unprivileged.astype(int), dealt, np.stack([sizes - wanted, wanted]), seed)
-    made = notation(RATIO_DIRICHLET, clients=clients, alpha=alpha, concentration=concentration)
-    return federate_owners(rows, owner, made, clients=clients, shares=shares, central=central, split_seed=split_seed)
+    partition = notation(RATIO_DIRICHLET, clients=clients, alpha=alpha, concentration=concentration)
+    return federate_owners(rows, owner, partition, clients=clients, shares=shares, central=central, split_seed=split_seed)
 
 
 def draw_sizes(total: int, clients: int, alpha: float, *, least: int, tries: int, draws: Draws) -> np.ndarray:

@@ -77,9 +77,9 @@ def _combinations(parts: Sequence[Sensitive]) -> tuple[list[tuple[int, ...]], np
     """For each attribute the value that every group has, and the group of every row."""
     sizes = [len(part.values) for part in parts]
     _refuse_many(parts, 0 if math.prod(sizes) < 2**62 else math.prod(sizes))  # beyond, a combination's number would overflow
-    found, group = np.unique(np.ravel_multi_index(tuple(part.codes for part in parts), sizes), return_inverse=True)
-    _refuse_many(parts, len(found))
-    return [tuple(map(int, values)) for values in np.unravel_index(found, sizes)], group.astype(np.int32)
+    numbers, group = np.unique(np.ravel_multi_index(tuple(part.codes for part in parts), sizes), return_inverse=True)
+    _refuse_many(parts, len(numbers))
+    return [tuple(map(int, values)) for values in np.unravel_index(numbers, sizes)], group.astype(np.int32)
 
 
 def _refuse_many(parts: Sequence[Sensitive], groups: int) -> None:
@@ -133,10 +133,10 @@ def least_favoured(rates: Sequence[float], rows: Sequence[float]) -> int:
 def refuse_measurement(column: TableColumn) -> None:
     """Raise if a table's column looks like something measured, of which every value would be a group."""
     names = column.classes()[0]
-    found = len(names) if column.holds_numbers() or are_numbers(names) else 0
+    count = len(names) if column.holds_numbers() or are_numbers(names) else 0
     require(
-        found <= MOST_NUMBERS,
-        f"{column.what} must have at most {MOST_NUMBERS} different numbers to make groups, got {found}. Cut it into classes first, "
+        count <= MOST_NUMBERS,
+        f"{column.what} must have at most {MOST_NUMBERS} different numbers to make groups, got {count}. Cut it into classes first, "
         "such as ages into '18 to 29' and so on; if the numbers are codes, write them as words such as 'code 7'.",
     )
 
@@ -146,11 +146,11 @@ def refuse_quantity(column: TableColumn) -> None:
     if not column.holds_numbers():
         return
     raw = column.numbers()
-    known = np.unique(raw[~np.isnan(raw)])
-    if len(known) > MOST_LABEL_NUMBERS:
+    values = np.unique(raw[~np.isnan(raw)])
+    if len(values) > MOST_LABEL_NUMBERS:
         third, two = (f"{edge:g}" for edge in np.quantile(raw[~np.isnan(raw)], [1 / 3, 2 / 3]))
         raise ValueError(
-            f"{column.what} must hold classes, but it holds {len(known):,} different numbers from {known[0]:g} to {known[-1]:g}, so it "
+            f"{column.what} must hold classes, but it holds {len(values):,} different numbers from {values[0]:g} to {values[-1]:g}, so it "
             f"seems to be a quantity. Make at most {MOST_LABEL_NUMBERS} classes of it first and name their column as the label, for "
             f"example pandas.cut(column, [-inf, {third}, {two}, inf], labels=['low', 'middle', 'high']). If the numbers are codes of "
             "classes, write them as words such as 'class 7'."

@@ -150,9 +150,9 @@ def _by_number(x: Array, size: int, stride: int) -> Array:
     200 images of 28 x 28 with 32 channels, H200). Its gradient is that of slices: added up, not scattered."""
     n, high, wide, channels = x.shape
     corner = np.add.outer(np.arange(0, high - size + 1, stride) * wide, np.arange(0, wide - size + 1, stride))
-    seen = corner[..., None, None] + np.add.outer(np.arange(size) * wide, np.arange(size))
-    found = jnp.take(x.reshape(n, high * wide, channels), seen.ravel(), axis=1, mode="clip")
-    return found.reshape(n, *corner.shape, size * size * channels)
+    pixels = corner[..., None, None] + np.add.outer(np.arange(size) * wide, np.arange(size))
+    patches = jnp.take(x.reshape(n, high * wide, channels), pixels.ravel(), axis=1, mode="clip")
+    return patches.reshape(n, *corner.shape, size * size * channels)
 
 
 def _by_number_backwards(size: int, stride: int, x: Array, pull: Array) -> tuple[Array]:
@@ -184,10 +184,10 @@ def convolve(x: Array, layer: Layer, *, stride: int = 1, padding: str = "same", 
     elif stride == 1 and w.dtype == jnp.float32 and jax.default_backend() == "cpu" and fewer_products_pay(w, _wide(x, padding)):
         out = by_fewer_products(_padded(x, 3, padding), w)  # its sums of pixels would lose too much in bfloat16
     else:
-        seen = patches(x, w.shape[0], stride=stride, padding=padding)
+        inputs = patches(x, w.shape[0], stride=stride, padding=padding)
         # Two axes each: XLA's CPU compiler calls its fast product only for those.
-        out = seen.reshape(-1, seen.shape[-1]) @ w.reshape(-1, w.shape[-1])
-        out = out.reshape(*seen.shape[:3], w.shape[-1])
+        out = inputs.reshape(-1, inputs.shape[-1]) @ w.reshape(-1, w.shape[-1])
+        out = out.reshape(*inputs.shape[:3], w.shape[-1])
     return out + layer["b"] if "b" in layer else out
 
 
@@ -201,10 +201,10 @@ def _times(x: Array, w: Array, last: bool) -> Array:
     return x @ w
 
 
-def _product_backwards(last: bool, given: tuple[Array, Array], pull: Array) -> tuple[Array, Array]:
+def _product_backwards(last: bool, residuals: tuple[Array, Array], pull: Array) -> tuple[Array, Array]:
     # As JAX would, but laid out as the weights are. Its own gradient comes transposed, and where runs are vmapped XLA turns
     # it round only in the update: 2 ms of a LeNet step for 1.6 million numbers read across the grain.
-    x, w = given
+    x, w = residuals
     cpu, few = jax.default_backend() == "cpu", 1 <= x.shape[0] <= MOST_OUTER
     # x.T @ pull of few rows waits for memory. As a sum of outer products it becomes part of the update, and no gradient is written and
     # read again: 12.5 to 10.9 ms for sixteen steps of 25 LeNets (H200), 5.5 to 5.1 ms for one step on two CPU cores.

@@ -56,8 +56,8 @@ def _forward(x: Array, w: Array) -> tuple[Array, tuple[Array, Array]]:
     return _summed_product(x, w), (x, w)
 
 
-def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    x, w = kept
+def _backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    x, w = residuals
     return gradient @ w.T, _added(x[:, :, None] * gradient[:, None, :])
 
 

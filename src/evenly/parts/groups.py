@@ -84,18 +84,18 @@ def lowest_loss(task: Supernetwork, masks: Tree, shard: Shard) -> Array:
 
 def membership(client_group: Any, groups: int) -> np.ndarray:
     """Who belongs to which group: bool [groups, clients], from each client's group number."""
-    given = np.asarray(client_group)
+    group = np.asarray(client_group)
     require(groups >= 1, f"There must be at least one group, got {groups}.")
     require(
-        given.ndim == 1 and given.dtype.kind in "iu", f"Groups must be one whole number per client, got {given.dtype}{list(given.shape)}."
+        group.ndim == 1 and group.dtype.kind in "iu", f"Groups must be one whole number per client, got {group.dtype}{list(group.shape)}."
     )
-    strange = (given < 0) | (given >= groups)
+    strange = (group < 0) | (group >= groups)
     if strange.any():
         who = int(strange.argmax())
         raise ValueError(
-            f"Groups are numbered from 0 to {groups - 1}, but client {who} is in group {given[who]}. Correct it, or give more groups."
+            f"Groups are numbered from 0 to {groups - 1}, but client {who} is in group {group[who]}. Correct it, or give more groups."
         )
-    return given == np.arange(groups)[:, None]
+    return group == np.arange(groups)[:, None]
 
 
 def drawn_groups(clients: int, groups: int, seed: int) -> np.ndarray:
@@ -149,8 +149,8 @@ def rank_clustering(places: Tree, groups: int, *, seed: int, iterations: int = 2
         require(value >= 1, f"{name} must be at least 1, got {value}.")
     places = jax.tree.map(jnp.asarray, places)  # to the device once, not in every step
     draws = Draws(seed, "rank clustering")
-    found = [_from(places, draws.at(r).choice(clients, groups, replace=False), iterations) for r in range(restarts)]
-    return min(found, key=lambda clustering: clustering.distance)
+    clusterings = [_from(places, draws.at(r).choice(clients, groups, replace=False), iterations) for r in range(restarts)]
+    return min(clusterings, key=lambda clustering: clustering.distance)
 
 
 def _from(places: Tree, first: np.ndarray, iterations: int) -> Clustering:
@@ -170,8 +170,8 @@ def _from(places: Tree, first: np.ndarray, iterations: int) -> Clustering:
 def _nearest(places: Tree, centres: Tree) -> tuple[Array, Array]:
     """Each client's nearest centre, and the sum of the distances."""
 
-    def one(own: Tree) -> tuple[Array, Array]:
-        distances = lax.map(lambda centre: footrule(own, centre), centres)
+    def one(client_places: Tree) -> tuple[Array, Array]:
+        distances = lax.map(lambda centre: footrule(client_places, centre), centres)
         return jnp.argmin(distances).astype(jnp.int32), distances.min()
 
     choice, distances = lax.map(one, places)

@@ -109,9 +109,9 @@ class Optimiser:
         require(not isinstance(self.learning_rate, str | bool), f"learning_rate must be a number, got {self.learning_rate!r}.")
         if isinstance(self.kind, str):
             require(self.kind in OPTIMISERS, f"The optimiser must be one of {', '.join(OPTIMISERS)}, got {self.kind!r}.")
-            known = OPTIMISERS[self.kind].settings
+            settings = OPTIMISERS[self.kind].settings
             for name, value in self.options.items() if isinstance(self.options, dict) else ():
-                require(name in known, f"{self.kind} has no setting {name!r}; it has {', '.join(['learning_rate', *known])}.")
+                require(name in settings, f"{self.kind} has no setting {name!r}; it has {', '.join(['learning_rate', *settings])}.")
                 require(not isinstance(value, str | bool), f"{self.kind}: {name} must be a number, got {value!r}.")
                 if is_number(value) and name in ("beta1", "beta2"):
                     require(0 <= value < 1, f"{self.kind}: {name} must be at least 0 and below 1, got {value}.")
@@ -129,8 +129,8 @@ class Optimiser:
     def _transformation(self) -> optax.GradientTransformation:
         if not isinstance(self.kind, str):
             return self.kind(self.learning_rate, **self.options)
-        known = OPTIMISERS[self.kind]
-        return known.make(self.learning_rate, **{**known.settings, **self.options})
+        entry = OPTIMISERS[self.kind]
+        return entry.make(self.learning_rate, **{**entry.settings, **self.options})
 
 
 # How the server moves its model along the change that the rule decided.

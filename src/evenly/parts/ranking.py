@@ -262,13 +262,13 @@ def kth_lowest(values: Array, k: int, *, bits: int = 0) -> Array:
     values = values.astype(jnp.float32).reshape(-1)
     bits = bits or (1 if jax.default_backend() == "cpu" else DIGIT_BITS)
 
-    def narrow(i: Array, found: Array) -> Array:
+    def narrow(i: Array, prefix: Array) -> Array:
         shift = (32 - bits - bits * i).astype(jnp.uint32)
-        guesses = [found | (np.uint32(digit) << shift) for digit in range(1, 2**bits)]
+        guesses = [prefix | (np.uint32(digit) << shift) for digit in range(1, 2**bits)]
         fits = [under <= k for under in _under(values, guesses)]
         # Ascending guesses fit up to some digit, and it is the number of those that do.
         digit = sum(fit.astype(jnp.uint32) for fit in fits)
-        return found | (digit << shift)
+        return prefix | (digit << shift)
 
     return _float(lax.fori_loop(0, 32 // bits, narrow, jnp.uint32(0)))
 
@@ -334,8 +334,8 @@ def vote(places: Tree, weights: Array | None = None) -> Tree:
 
 def tally(places: Tree, weights: Array | None = None) -> Ballot:
     """The sum of weighted ballots over stacked places [K, ...]."""
-    given = jnp.ones(jax.tree.leaves(places)[0].shape[0]) if weights is None else jnp.asarray(weights, jnp.float32)
-    return jax.tree.map(lambda part: jnp.einsum("k,k...->...", given, part, precision="highest"), ballot(places))
+    counts = jnp.ones(jax.tree.leaves(places)[0].shape[0]) if weights is None else jnp.asarray(weights, jnp.float32)
+    return jax.tree.map(lambda part: jnp.einsum("k,k...->...", counts, part, precision="highest"), ballot(places))
 
 
 def elect_groups(totals: Ballot, present: Array, last: Tree, *, absent_vote: bool = False) -> Election:

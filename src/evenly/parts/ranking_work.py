@@ -69,8 +69,8 @@ class EdgePopup:
 
 def score_gradient(task: Supernetwork, scores: Tree, batch: Shard) -> Tree:
     """The straight-through gradient of a batch's loss with respect to the scores."""
-    kept = jax.tree.map(lambda s: score_mask(s, k=task.k, by_magnitude=task.scores != "raw"), scores)
-    gradient = jax.grad(lambda weights: batch_loss(task.inner, weights, batch))(task.subnetwork(kept))
+    masks = jax.tree.map(lambda s: score_mask(s, k=task.k, by_magnitude=task.scores != "raw"), scores)
+    gradient = jax.grad(lambda weights: batch_loss(task.inner, weights, batch))(task.subnetwork(masks))
     through = jax.tree.map(jnp.multiply, gradient, task.weights)
     return through if task.scores == "raw" else jax.tree.map(lambda g, s: g * jnp.sign(s), through, scores)
 

@@ -115,7 +115,7 @@ class Parity:
 
     def init(self, census: Census) -> Registry:
         unprivileged, privileged = sides(census, "Parity sampling")
-        rows = np.stack([census.cells[:, own].sum((1, 2)) for own in (unprivileged, privileged)])
+        rows = np.stack([census.cells[:, side].sum((1, 2)) for side in (unprivileged, privileged)])
         observed = np.full(len(census.examples), self.prefilled)
         return Registry(rows, observed, rows[:, observed].sum(1), self.slots(census))
 
