@@ -31,17 +31,17 @@ def group_view(
     gaps: Mapping[str, Estimate] | None = None,
     gone: Sequence[int] = (),
     partly: Sequence[int] = (),
-    wanted: bool = True,
+    has_favourable: bool = True,
     **more,
 ) -> GroupView:
     """A column whose groups are all right for 80 % of 100 people; `gaps` are those of the unprivileged group."""
     of = range(len(names))
     found = tuple(accuracy) or tuple(NOTHING if g in gone else rate(80.0) for g in of)
-    names_of_rates = ("accuracy", "selection_rate", "tpr", "fpr", "base_rate") if wanted else ("accuracy",)
+    names_of_rates = ("accuracy", "selection_rate", "tpr", "fpr", "base_rate") if has_favourable else ("accuracy",)
     unprivileged = more.setdefault("unprivileged", 0)
     known = gaps or {}
     against = {name: tuple(known.get(name, NOTHING) if g == unprivileged else NOTHING for g in of) for name in GAPS}
-    more.setdefault("against", against if wanted else {"acc_diff": against["acc_diff"]})
+    more.setdefault("against", against if has_favourable else {"acc_diff": against["acc_diff"]})
     return GroupView(
         title=title,
         names=tuple(names),
@@ -65,7 +65,7 @@ def client_view(
         accuracy=tuple(NOTHING if k in gone else each for k, each in enumerate(accuracies)),
         hidden=hidden([k in gone for k in range(len(accuracies))]),
         summary={name: (summary or {}).get(name, NOTHING) for name in METRICS},
-        counted=more.pop("counted", len(accuracies)),
+        clients_in_summary=more.pop("clients_in_summary", len(accuracies)),
         few=more.pop("few", 0),
         **more,
     )
@@ -80,7 +80,7 @@ def audit(*groups: GroupView, favourable: str | None = "1", **more) -> Audit:
         whole=more.pop("whole", dict.fromkeys(rates, rate(80.0, 1000, 2.5))),
         clients=more.pop("clients", None),
         groups=groups,
-        crossed=more.pop("crossed", None),
+        intersections=more.pop("intersections", None),
         notes=more.pop("notes", ()),
         **more,
     )

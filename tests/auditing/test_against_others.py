@@ -54,7 +54,7 @@ def test_rates_of_intersections_are_those_of_a_metric_frame(frame, found: Audit)
 
 
 def test_ranges_are_fairlearns_differences(frame, found: Audit):
-    for view, columns in [(found.groups[1], "race"), (found.crossed, ["sex", "race"])]:
+    for view, columns in [(found.groups[1], "race"), (found.intersections, ["sex", "race"])]:
         difference = theirs(frame, columns).difference()
         assert view is not None
         for name, rate in {"spd_range": "selection_rate", "eod_range": "tpr", "acc_range": "accuracy"}.items():

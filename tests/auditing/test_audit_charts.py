@@ -29,7 +29,7 @@ def lines(*names: str) -> dict:
     """A chart of these names; the second is set apart, and a last one has no figure."""
     figures = (SURE, UNSURE, POINT, ENOUGH)
     found = [Dot(name, figure, i == 1) for i, (name, figure) in enumerate(zip(names, figures, strict=False))]
-    return drawn(dots([*found, Dot("unknown", NOTHING)], title="Who", unit="Accuracy (%)", middle=63.0, what="Group", marked="worst"))
+    return drawn(dots([*found, Dot("unknown", NOTHING)], title="Who", unit="Accuracy (%)", middle=63.0, what="Group", highlight="worst"))
 
 
 def test_every_known_figure_has_a_row_with_its_interval_and_its_people():
@@ -60,7 +60,7 @@ def test_the_axis_holds_every_interval_and_everybody():
     scale = lines("north", "east")["layer"][1]["encoding"]["x"]["scale"]
     assert scale["domain"] == [20, 80]  # from 20.5 to 74
     assert (scale["nice"], scale["zero"]) == (False, False)
-    alone = drawn(dots([Dot("a", SURE)], title="", unit="", middle=12.0, what="", marked="worst"))
+    alone = drawn(dots([Dot("a", SURE)], title="", unit="", middle=12.0, what="", highlight="worst"))
     assert alone["layer"][1]["encoding"]["x"]["scale"]["domain"] == [0, 80]
 
 
@@ -131,7 +131,7 @@ def test_calibration_has_a_point_for_every_bin_that_is_shown(curves: Curves):
     chart = drawn(calibration(["a", "b", "c"], [2, 0], curves))
     even, line, points = chart["layer"]
     expected = [
-        {"method": "abc"[g], "stated": 100 * curves.stated[g, b], "seen": 100 * curves.seen[g, b], "people": int(curves.rows[g, b])}
+        {"method": "abc"[g], "stated": 100 * curves.score[g, b], "seen": 100 * curves.frequency[g, b], "people": int(curves.rows[g, b])}
         for g in (2, 0)
         for b in range(BINS)
         if curves.rows[g, b] > 0
@@ -161,4 +161,4 @@ def test_thresholds_show_both_gaps_where_they_are_known(curves: Curves):
     same(rows(line, chart), expected)
     assert rows(zero, chart) == [{"gap": 0}]
     assert points["encoding"]["x"]["scale"]["domain"] == [0, 1]
-    assert "“women” less all others" in points["encoding"]["y"]["axis"]["title"]
+    assert "“women” minus all others" in points["encoding"]["y"]["axis"]["title"]

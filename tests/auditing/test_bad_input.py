@@ -42,7 +42,7 @@ def test_one_label_is_not_enough():
 
 
 def test_quantities_are_not_audited():
-    refused(SMALL.assign(y=SMALL["s"]), "Audits are of classes, not of regression")
+    refused(SMALL.assign(y=SMALL["s"]), "Audits support classification, not regression")
 
 
 def test_predictions_must_be_in_the_words_of_the_labels():
@@ -56,7 +56,7 @@ def test_predictions_must_be_in_the_words_of_the_labels():
         (lambda s: 3 * s - 1, "holds -0."),
         (
             lambda s: s.where(s.index > 5),
-            "row 1 (counting from 1, without the header) is empty or not a number, and 5 more rows are like it",
+            "row 1 (counting from 1, without the header) is empty or not a number, and 5 more rows are invalid",
         ),
         (lambda s: s.astype(str) + "!", "must hold numbers from 0 to 1"),
     ],
@@ -84,7 +84,7 @@ def test_names_of_labels_and_values_are_checked():
 
 
 def test_a_table_smaller_than_a_cell_shows_nothing():
-    refused(SMALL.head(7), "The table has 7 rows, fewer than the 10 people")
+    refused(SMALL.head(7), "The table has 7 rows, but with min_cell=10")
     refused(SMALL.head(0), "must have at least one row")
 
 

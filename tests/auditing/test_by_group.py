@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evenly.auditing.hiding import column_veil
-from evenly.auditing.views import AGAINST, IMPACT, MOST_COMPARED, GroupView, group_view, intersections, overall, with_clients
+from evenly.auditing.views import AGAINST, IMPACT, MOST_COMPARED, GroupView, add_client_gaps, group_view, intersection_view, overall
 from evenly.metrics import rates
 from evenly.metrics.groups import view as of_sides
 
@@ -19,10 +19,16 @@ def table(people: int, *, favourable: int, selected: int, found: int | None = No
     return [[people - favourable - selected + both, selected - both], [favourable - both, both]]
 
 
-def seen(*tables: list[list[int]], names: str = "abcdefgh", least: int = 10, wanted: bool = True, **more) -> GroupView:
+def seen(*tables: list[list[int]], names: str = "abcdefgh", min_cell: int = 10, has_favourable: bool = True, **more) -> GroupView:
     units = np.array(tables)[None]
     return group_view(
-        "sex", more.pop("named", tuple(names[: len(tables)])), units, wanted=wanted, least=least, veil=column_veil(units[0], least), **more
+        "sex",
+        more.pop("named", tuple(names[: len(tables)])),
+        units,
+        has_favourable=has_favourable,
+        min_cell=min_cell,
+        veil=column_veil(units[0], min_cell),
+        **more,
     )
 
 
@@ -44,19 +50,19 @@ def test_rates_are_shares_of_those_whom_they_are_of():
 def test_a_side_needs_as_many_people_as_a_figure_must_rest_on(people: int):
     small, other = table(people, favourable=0, selected=4), table(300, favourable=0, selected=100)
     both = seen(small, other)
-    assert [gap.known for gap in both.against["spd"]] == [people == 10] * 2
-    assert [gap.known for gap in both.against["eod"]] == [False] * 2  # nobody has the favourable label
+    assert [gap.has_value for gap in both.against["spd"]] == [people == 10] * 2
+    assert [gap.has_value for gap in both.against["eod"]] == [False] * 2  # nobody has the favourable label
     assert both.rows.tolist() == ([10, 300] if people == 10 else [0, 0])
 
 
 @pytest.mark.parametrize("labelled", [9, 10])
 def test_a_side_needs_as_many_people_with_the_label_that_a_gap_is_of(labelled: int):
     few, many = table(100, favourable=labelled, selected=20), table(100, favourable=50, selected=40)
-    known = {name: gaps[0].known for name, gaps in seen(few, many, many).against.items()}
+    known = {name: gaps[0].has_value for name, gaps in seen(few, many, many).against.items()}
     enough = labelled == 10
     assert known == {"spd": True, "impact_ratio": True, "eod": enough, "aod": enough, "odds_diff": enough, "acc_diff": enough}
     reverse = table(100, favourable=100 - labelled, selected=20)
-    assert seen(reverse, many, many).against["aod"][0].known == enough
+    assert seen(reverse, many, many).against["aod"][0].has_value == enough
 
 
 def test_gaps_are_the_group_less_all_others_with_the_groups_rows():
@@ -74,7 +80,7 @@ def test_nobody_selected_among_all_others_leaves_the_ratio_open():
     ratios = [float(IMPACT.function(of_sides(tables, favourable=1, unprivileged=(g,)))) for g in (0, 1)]
     assert np.isnan(ratios[0])
     assert ratios[1] == 0
-    assert not seen(*tables.tolist()).against["impact_ratio"][0].known
+    assert not seen(*tables.tolist()).against["impact_ratio"][0].has_value
     assert seen(*tables.tolist()).against["spd"][0].value == pytest.approx(0.2)
     assert AGAINST["impact_ratio"].better == 0
 
@@ -83,19 +89,19 @@ def test_the_largest_groups_are_compared_and_the_unprivileged_in_any_case():
     groups = MOST_COMPARED + 3
     sizes = [table(20 + g, favourable=10, selected=5) for g in range(groups)]
     names = tuple(f"g{g}" for g in range(groups))
-    gaps = seen(*sizes, named=names, least=0, unprivileged=1).against["spd"]
-    assert [g for g, gap in enumerate(gaps) if gap.known] == [1, *range(3, groups)]
+    gaps = seen(*sizes, named=names, min_cell=0, unprivileged=1).against["spd"]
+    assert [g for g, gap in enumerate(gaps) if gap.has_value] == [1, *range(3, groups)]
 
 
 def test_people_without_a_value_are_on_neither_side():
     tables = table(60, favourable=30, selected=10), LARGE, table(40, favourable=20, selected=40)
     view = seen(*tables, named=("a", "b", MISSING))
-    assert [gap.known for gap in view.against["spd"]] == [True, True, False]
+    assert [gap.has_value for gap in view.against["spd"]] == [True, True, False]
     assert view.against["spd"][0].value == pytest.approx(10 / 60 - 120 / 200)
     assert view.ranges["spd_range"].value == pytest.approx(120 / 200 - 10 / 60)
     assert view.ranges["spd_range"].rows == 260
     assert view.unprivileged == 0
-    assert view.chosen
+    assert view.by_default
     lowest = seen(LARGE, tables[0], table(40, favourable=20, selected=0), named=("a", "b", MISSING))
     assert lowest.unprivileged == 1  # nobody without a value is selected, but that is no group
 
@@ -109,24 +115,24 @@ def test_ranges_rest_on_the_groups_that_are_shown():
     assert view.ranges["spd_range"].rows == 300
     assert view.ranges["worst_accuracy"].value == pytest.approx(100 * min(140, 70) / 100)
     units, compared = np.array(tables)[None], np.array([True, False, True, True])
-    crossed = intersections("both", tuple("abcd"), units, wanted=True, veil=view.veil, compared=compared)
+    crossed = intersection_view("both", tuple("abcd"), units, has_favourable=True, veil=view.veil, compared=compared)
     assert crossed.rows.tolist() == [200, 100, 0, 0]
     assert crossed.ranges["worst_selection"].value == pytest.approx(60)
     assert crossed.ranges["worst_selection"].rows == 200
     assert crossed.against == {}
-    assert (crossed.unprivileged, crossed.chosen) == (None, False)
+    assert (crossed.unprivileged, crossed.by_default) == (None, False)
 
 
 def test_without_a_favourable_label_only_accuracy_is_compared_and_decides_who_is_unprivileged():
     right, wrong = [[80, 20], [0, 0]], [[60, 40], [0, 0]]
-    view = seen(right, wrong, wanted=False)
+    view = seen(right, wrong, has_favourable=False)
     assert set(view.rates) == {"accuracy"}
     assert set(view.against) == {"acc_diff"}
     assert set(view.ranges) == {"acc_range", "worst_accuracy"}
     assert view.unprivileged == 1
     assert view.against["acc_diff"][1].value == pytest.approx(-0.2)
     units = np.array([right, wrong])[None]
-    assert with_clients(view, units, np.zeros(1, bool), 10) is view
+    assert add_client_gaps(view, units, np.zeros(1, bool), 10) is view
 
 
 def test_the_least_favoured_is_the_largest_where_no_rate_is_shown():
@@ -138,7 +144,7 @@ def test_the_least_favoured_is_the_largest_where_no_rate_is_shown():
 
 def test_who_is_named_is_unprivileged_whatever_the_rates_are():
     view = seen(LARGE, table(100, favourable=40, selected=10), unprivileged=0)
-    assert (view.unprivileged, view.chosen) == (0, False)
+    assert (view.unprivileged, view.by_default) == (0, False)
 
 
 def test_rates_of_few_people_are_counted():
@@ -150,11 +156,11 @@ def test_rates_of_few_people_are_counted():
 
 def test_everybody_together_has_every_rate():
     units = np.array([[LARGE], [table(100, favourable=50, selected=20)]])
-    found = overall(units, wanted=True, least=10)
+    found = overall(units, has_favourable=True, min_cell=10)
     expected = rates(units.sum((0, 1))[None], 1)
     for name in ("accuracy", "selection_rate", "tpr", "fpr", "base_rate"):
         assert found[name].value == pytest.approx(100 * getattr(expected, name)[0])
-    assert set(overall(units, wanted=False, least=10)) == {"accuracy"}
+    assert set(overall(units, has_favourable=False, min_cell=10)) == {"accuracy"}
 
 
 def test_gaps_within_clients_are_of_the_unprivileged_against_those_with_a_value():
@@ -162,14 +168,14 @@ def test_gaps_within_clients_are_of_the_unprivileged_against_those_with_a_value(
     none, third = table(40, favourable=20, selected=40), table(50, favourable=25, selected=20)
     units = np.array([[none, third, one, two], [none, third, two, one]])
     names = (MISSING, "a", "b", "c")
-    make = partial(group_view, "sex", names, units, wanted=True, least=10, veil=column_veil(units.sum(0), 10))
-    found = with_clients(make(unprivileged=2), units, np.zeros(2, bool), 10).within
+    make = partial(group_view, "sex", names, units, has_favourable=True, min_cell=10, veil=column_veil(units.sum(0), 10))
+    found = add_client_gaps(make(unprivileged=2), units, np.zeros(2, bool), 10).client_gaps
     assert found is not None
     assert found.spd[0].value == pytest.approx(10 / 60 - 80 / 130)
     assert found.spd[1].value == pytest.approx(60 / 80 - 30 / 110)
     assert [gap.rows for gap in found.spd] == [190, 190]
     assert found.mean.value == pytest.approx((found.spd[0].value + found.spd[1].value) / 2)
     assert found.mean.rows == 380
-    hidden = with_clients(make(unprivileged=2), units, np.array([True, False]), 10).within
+    hidden = add_client_gaps(make(unprivileged=2), units, np.array([True, False]), 10).client_gaps
     assert hidden is not None
-    assert not hidden.spd[0].known
+    assert not hidden.spd[0].has_value

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from evenly.auditing.estimates import NOTHING, AuditRows, Estimate, counted, estimates, newcombe, rate_ends, resampled_interval
+from evenly.auditing.estimates import NOTHING, AuditRows, Estimate, count_rows, estimates, newcombe, rate_ends, resampled_interval
 from evenly.metrics.statistics import MOST_BLOCKS
 from evenly.report.values import wilson
 
 
 def test_nothing_is_known_of_nothing_and_it_rests_on_no_rows():
     assert NOTHING.rows == Estimate(0.5).rows == 0
-    assert not NOTHING.known
-    assert Estimate(0.5).known
-    assert not Estimate(0.5, 0.4).ranged
-    assert Estimate(0.0, -1.0, 1.0).ranged
+    assert not NOTHING.has_value
+    assert Estimate(0.5).has_value
+    assert not Estimate(0.5, 0.4).has_interval
+    assert Estimate(0.0, -1.0, 1.0).has_interval
     assert Estimate(0.5, 0.25, 0.75, 8).times(100) == Estimate(50, 25, 75, 8)
 
 
@@ -22,7 +22,7 @@ def test_parallel_arrays_become_estimates():
     first, second, third = estimates(value, low, high, np.array([7, 8, 9]))
     assert first == (0.5, 0.4, 0.6, 7)
     assert second is NOTHING
-    assert (third.value, third.rows, third.ranged) == (0.0, 9, False)
+    assert (third.value, third.rows, third.has_interval) == (0.0, 9, False)
 
 
 def halves(units: int) -> np.ndarray:
@@ -48,9 +48,9 @@ def test_a_rate_has_the_wider_of_both_intervals():
         tables = halves(units)
         total = tables.sum(0)
         low, high = rate_ends(tables, share(total), total.sum((-2, -1)), share)
-        least, most = wilson(share(total), total.sum((-2, -1)))
-        assert ((low < least - 0.1) & (high > most + 0.1)).all() == (units == 10)
-        assert (low == least).all() == (high == most).all() == (units == 9)
+        min_cell, most = wilson(share(total), total.sum((-2, -1)))
+        assert ((low < min_cell - 0.1) & (high > most + 0.1)).all() == (units == 10)
+        assert (low == min_cell).all() == (high == most).all() == (units == 9)
     same = np.repeat(np.array([[[[10, 10], [0, 0]]]]), 10, axis=0)  # clients that are all alike: only chance is left
     ends = rate_ends(same, np.array([0.5]), np.array([200]), share)
     np.testing.assert_allclose(ends, wilson(np.array([0.5]), np.array([200])))
@@ -84,7 +84,7 @@ def test_rows_are_counted_by_client_or_block_of_clients(clients: int, grouped: b
     client = draw.integers(0, clients, rows)
     client[:3] = 0, 1, clients - 1
     group, label, outcome = (draw.integers(0, n, rows) for n in (4, 3, 3))
-    found = counted(AuditRows(client, group if grouped else None, label, outcome), clients=clients, groups=4 if grouped else 1, kinds=3)
+    found = count_rows(AuditRows(client, group if grouped else None, label, outcome), clients=clients, groups=4 if grouped else 1, kinds=3)
     own, none = group if grouped else np.zeros(rows, int), np.zeros(rows, int)
     units = min(clients, MOST_BLOCKS)
     np.testing.assert_array_equal(found.units, looped([client % units, own, label, outcome], (units, 4 if grouped else 1, 3, 3)))
@@ -94,7 +94,7 @@ def test_rows_are_counted_by_client_or_block_of_clients(clients: int, grouped: b
 
 def test_without_clients_there_is_one_unit_and_no_client():
     label, outcome, group = np.array([0, 1, 1]), np.array([0, 1, 0]), np.array([1, 1, 0])
-    found = counted(AuditRows(None, group, label, outcome), clients=0, groups=2, kinds=2)
+    found = count_rows(AuditRows(None, group, label, outcome), clients=0, groups=2, kinds=2)
     assert found.clients.shape == (0, 1, 2, 2)
     assert found.units.tolist() == [[[[0, 0], [1, 0]], [[1, 0], [0, 1]]]]
     assert found.groups.tolist() == found.units[0].tolist()

@@ -89,10 +89,10 @@ def test_few_people_with_one_label_hide_the_rates_that_rest_on_them():
     frame = frame.drop(favoured[5:])  # five people of race C have the favourable label
     found = evenly.audit(frame, **WHO)
     races = dict(zip(found.groups[1].names, range(3), strict=True))
-    of = {rate: each[races["C"]].known for rate, each in found.groups[1].rates.items()}
+    of = {rate: each[races["C"]].has_value for rate, each in found.groups[1].rates.items()}
     assert of == {"accuracy": False, "selection_rate": True, "tpr": False, "fpr": False, "base_rate": False}
-    assert not found.groups[1].against["eod"][races["C"]].known
-    assert found.groups[1].against["spd"][races["C"]].known
+    assert not found.groups[1].against["eod"][races["C"]].has_value
+    assert found.groups[1].against["spd"][races["C"]].has_value
 
 
 def test_few_hidden_clients_do_not_count_in_figures_over_clients():
@@ -101,8 +101,8 @@ def test_few_hidden_clients_do_not_count_in_figures_over_clients():
     frame.loc[frame["hospital"] == "tiny clinic", "p"] = 1 - frame["y"]  # always wrong: the worst client
     found = evenly.audit(frame, **WHO)
     assert found.clients is not None
-    shown = np.array([own.value for own in found.clients.accuracy if own.known])
-    assert len(shown) == found.clients.counted == found.clients.clients - 2
+    shown = np.array([own.value for own in found.clients.accuracy if own.has_value])
+    assert len(shown) == found.clients.clients_in_summary == found.clients.clients - 2
     summary = found.clients.summary
     assert summary["average_devices"].value == pytest.approx(shown.mean())
     assert summary["variance"].value == pytest.approx(shown.var())
@@ -115,10 +115,10 @@ def test_many_hidden_clients_count_but_none_at_the_ends_is_given_away():
     right = np.array([0, *[3] * 17, *[60] * 12])  # one hidden client is the worst, with two more than it in the worst tenth
     right[-2:] = 20
     tables = np.stack([right, rows - right], axis=-1)[:, None, None, :]
-    view = client_view("site", tuple(map(str, range(30))), tables, least=LEAST, few=30, anonymous=False)
-    assert view.counted == 30
-    assert not view.summary["min"].known
-    assert not view.summary["worst10"].known
+    view = client_view("site", tuple(map(str, range(30))), tables, min_cell=LEAST, few=30, anonymous=False)
+    assert view.clients_in_summary == 30
+    assert not view.summary["min"].has_value
+    assert not view.summary["worst10"].has_value
     assert view.summary["variance"].value == pytest.approx((100 * right / rows).var())
 
 
@@ -126,7 +126,7 @@ def test_people_without_a_value_do_not_follow_from_a_comparison_with_all_others(
     frame = predictions(900).assign(sex=lambda t: t["sex"].where(t.index >= 3))  # three have none
     found = evenly.audit(frame, **WHO | {"sensitive": "sex", "client": None})
     view = found.groups[0]
-    g = next(g for g, rate in enumerate(view.rates["selection_rate"]) if rate.known)
+    g = next(g for g, rate in enumerate(view.rates["selection_rate"]) if rate.has_value)
     own = frame["sex"] == view.names[g]
     gap = frame.loc[own, "p"].mean() - frame.loc[~own, "p"].mean()  # all others are everybody else: nothing is left to subtract
     assert view.against["spd"][g].value == pytest.approx(gap)
@@ -137,9 +137,9 @@ def test_people_without_a_value_do_not_follow_from_a_clients_total():
     frame.loc[frame.index[frame["hospital"] == "hospital 01"][:60], "sex"] = None
     frame.loc[frame.index[frame["hospital"] == "hospital 02"][:4], "sex"] = None
     found = evenly.audit(frame, **WHO)
-    within, names = found.groups[0].within, found.clients.names if found.clients else ()
+    within, names = found.groups[0].client_gaps, found.clients.names if found.clients else ()
     assert within is not None
-    known = {name for name, gap in zip(names, within.spd, strict=True) if gap.known}
+    known = {name for name, gap in zip(names, within.spd, strict=True) if gap.has_value}
     assert "hospital 02" not in known
     assert "hospital 03" in known
 
@@ -161,9 +161,9 @@ def test_no_side_of_a_client_is_small_or_follows_from_totals():
     frame.loc[first, "sex"] = "male"
     frame.loc[first[:3], "sex"] = "female"  # three women
     found = evenly.audit(frame, **WHO)
-    within, names = found.groups[0].within, found.clients.names if found.clients else ()
+    within, names = found.groups[0].client_gaps, found.clients.names if found.clients else ()
     assert within is not None
-    hidden = {name for name, gap in zip(names, within.spd, strict=True) if not gap.known}
+    hidden = {name for name, gap in zip(names, within.spd, strict=True) if not gap.has_value}
     assert "hospital 01" in hidden
     assert len(hidden) > 1  # women of one client would follow from those of all others
 

@@ -68,8 +68,8 @@ def test_a_group_of_which_nobody_is_selected_does_not_tell_its_labels_by_its_err
     frame = pd.DataFrame(rows, columns=["sex", "y", "p"])
     view = evenly.audit(frame, label="y", prediction="p", sensitive="sex").groups[0]
     f = view.names.index("f")
-    assert not view.rates["accuracy"][f].known  # 40 of 44 right, none selected: four have the favourable label
-    assert not view.against["acc_diff"][f].known
+    assert not view.rates["accuracy"][f].has_value  # 40 of 44 right, none selected: four have the favourable label
+    assert not view.against["acc_diff"][f].has_value
     assert view.rates["selection_rate"][f].value == 0
 
 
@@ -97,9 +97,9 @@ def test_scores_of_0_and_1_do_not_tell_hidden_labels():
     """The mean of such scores is the selection rate, so their bias would tell how many people have the favourable label."""
     frame = hostile(7).assign(s=lambda table: table["p"])
     found = evenly.audit(frame, label="y", prediction="p", score="s", sensitive=COLUMNS)
-    for view in (*found.groups, *([found.crossed] if found.crossed else [])):
+    for view in (*found.groups, *([found.intersections] if found.intersections else [])):
         hidden = view.veil.labels.cells.any(-1)
-        assert not any(view.scores[name][g].known for name in ("auc", "ece", "bias") for g in np.flatnonzero(hidden))
+        assert not any(view.scores[name][g].has_value for name in ("auc", "ece", "bias") for g in np.flatnonzero(hidden))
 
 
 def test_more_cells_than_can_be_solved_count_as_recovered():

@@ -6,17 +6,26 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evenly.auditing.people import MOST_LABELS, Judged, favourable_of, judged, known, named, outcomes, people
-from evenly.auditing.read import MISSING, Coded, count, from_arrow, how_many, of_values, plain_array, refuse_nested, row_words
+from evenly.auditing.people import (
+    MOST_LABELS,
+    NO_VALUE,
+    MatchedLabels,
+    find_favourable,
+    form_groups,
+    match_labels,
+    outcomes,
+    unprivileged_values,
+)
+from evenly.auditing.read import MISSING, CodedColumn, count, from_arrow, how_many, of_values, plain_array, refuse_nested, row_words
 from evenly.data.sensitive import MOST_CLASSES, Sensitive
 
 
-def coded(words: list[str], codes: list[int] | None = None, name: str = "y") -> Coded:
-    return Coded(name, tuple(words), np.array(range(len(words)) if codes is None else codes, np.int32))
+def coded(words: list[str], codes: list[int] | None = None, name: str = "y") -> CodedColumn:
+    return CodedColumn(name, tuple(words), np.array(range(len(words)) if codes is None else codes, np.int32))
 
 
-def both(label: list[str], prediction: list[str], least: int = 10) -> Judged:
-    return judged(coded(label), coded(prediction, name="p"), least)
+def both(label: list[str], prediction: list[str], min_cell: int = 10) -> MatchedLabels:
+    return match_labels(coded(label), coded(prediction, name="p"), min_cell)
 
 
 # Columns
@@ -33,11 +42,11 @@ def test_words_are_told_apart_without_the_space_around_them():
     found = of_values("sex", ["m", " f", None, "f ", "  "], np.array([0, 1, 2, 3, 4, -1, 0]))
     assert found.words == ("f", "m")
     assert found.codes.tolist() == [1, 0, MISSING, 0, MISSING, MISSING, 1]
-    assert found.gone.tolist() == [False, False, True, False, True, True, False]
+    assert found.missing_rows.tolist() == [False, False, True, False, True, True, False]
     nothing = of_values("sex", [None, ""], np.array([0, 1, -1]))
     assert (nothing.words, nothing.codes.tolist()) == ((), [MISSING] * 3)
     with pytest.raises(ValueError, match=r"1 of 3 rows is empty, the first is row 2 "):
-        Coded("sex", ("f",), np.array([0, -1, 0])).filled("")
+        CodedColumn("sex", ("f",), np.array([0, -1, 0])).require_complete("")
 
 
 def test_a_piece_of_an_array_is_read_from_where_it_begins():
@@ -71,15 +80,15 @@ def test_columns_of_words_or_numbers_are_accepted(kind: pa.DataType):
 
 
 def test_labels_and_predictions_have_the_same_numbers():
-    found = judged(coded(["no", "yes"], [1, 0, 1]), coded(["maybe", "no", "yes"], [2, 0, 1], "p"), 0)
-    assert (found.labels, found.true) == (("maybe", "no", "yes"), ("no", "yes"))
+    found = match_labels(coded(["no", "yes"], [1, 0, 1]), coded(["maybe", "no", "yes"], [2, 0, 1], "p"), 0)
+    assert (found.labels, found.true_labels) == (("maybe", "no", "yes"), ("no", "yes"))
     assert (found.label.tolist(), found.prediction.tolist()) == ([2, 1, 2], [2, 0, 1])
     assert found.notes == ("Predicted 'maybe', which never occurs as a label: 1 row, counted as wrong.",)
     assert both(["no", "yes"], ["no", "yes"]).notes == ()
 
 
 def test_true_and_false_beside_numbers_are_numbers():
-    words = "True is read as 1 and False as 0, as the other column has them."
+    words = "True is read as 1 and False as 0, because the other column holds numbers."
     for label, prediction, column in ((["False", "True"], ["0", "1.0"], "y"), (["0", "1"], ["FALSE", "true"], "p")):
         found = both(label, prediction)
         assert (found.labels, found.label.tolist(), found.prediction.tolist()) == (("0", "1"), [0, 1], [0, 1])
@@ -118,36 +127,36 @@ def test_labels_of_which_most_are_fractions_are_a_quantity():
 def test_two_labels_are_needed():
     assert both(["a", "b"], ["a"]).labels == ("a", "b")
     with pytest.raises(ValueError, match="must hold at least two labels, but every row holds 'a'"):
-        judged(coded(["a"], [0, 0]), coded(["a"], [0, 0], "p"), 10)
+        match_labels(coded(["a"], [0, 0]), coded(["a"], [0, 0], "p"), 10)
 
 
 @pytest.mark.parametrize(("value", "label"), [(1, "1"), (1.0, "1"), ("1.0", "1"), (True, "1"), ("false", "0"), (" 0 ", "0"), (None, "1")])
 def test_the_favourable_label_may_be_written_in_many_ways(value: object, label: str):
     found = both(["0", "1"], ["0", "1"])
-    place = favourable_of(value, found)
+    place = find_favourable(value, found)
     assert place is not None
     assert found.labels[place] == label
 
 
 def test_a_favourable_label_is_asked_for_only_where_one_of_two_is_needed():
     words, three = both(["bad", "good"], ["bad"]), both(["a", "b", "c"], ["a"])
-    assert favourable_of(None, words) is None
-    assert favourable_of(None, three, needed=True) is None
-    assert favourable_of(None, both(["no", "yes"], ["no"]), needed=True) == 1
-    assert favourable_of("c", three) == 2
+    assert find_favourable(None, words) is None
+    assert find_favourable(None, three, needed=True) is None
+    assert find_favourable(None, both(["no", "yes"], ["no"]), needed=True) == 1
+    assert find_favourable("c", three) == 2
     with pytest.raises(ValueError, match="do not say which that is"):
-        favourable_of(None, words, needed=True)
+        find_favourable(None, words, needed=True)
     with pytest.raises(ValueError, match="There is no label 'd'"):
-        favourable_of("d", three)
+        find_favourable("d", three)
 
 
 def test_outcomes_tell_right_from_wrong_and_favourable_from_not():
-    rows = Judged(("a", "b", "c"), np.array([0, 0, 0, 1, 1, 2, 2]), np.array([0, 1, 2, 1, 0, 2, 0]), ())
+    rows = MatchedLabels(("a", "b", "c"), np.array([0, 0, 0, 1, 1, 2, 2]), np.array([0, 1, 2, 1, 0, 2, 0]), ())
     label, outcome, kinds = outcomes(rows, 1)
     assert (label.tolist(), outcome.tolist(), kinds) == ([0, 0, 0, 1, 1, 0, 0], [0, 1, 2, 1, 0, 0, 2], 3)
     label, outcome, kinds = outcomes(rows, None)
     assert (label.tolist(), outcome.tolist(), kinds) == ([0] * 7, [0, 1, 1, 0, 1, 0, 1], 2)
-    two = Judged(("a", "b"), np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), ())
+    two = MatchedLabels(("a", "b"), np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), ())
     label, outcome, kinds = outcomes(two, 0)
     assert (label.tolist(), outcome.tolist(), kinds) == ([1, 1, 0, 0], [1, 0, 1, 0], 2)
 
@@ -156,49 +165,48 @@ def test_outcomes_tell_right_from_wrong_and_favourable_from_not():
 
 
 def test_people_without_a_value_are_the_last_group():
-    found = people([coded(["f", "m"], [1, -1, 0], "sex")], 2)
-    assert found.parts[0].values == ("f", "m", "(missing)")
+    found = form_groups([coded(["f", "m"], [1, -1, 0], "sex")], 2)
     assert found.parts[0].codes.tolist() == [1, 2, 0]
     assert found.names == ("sex",)
-    assert known(found.parts[0]) == ("f", "m")
-    whole = people([coded(["f", "m"], [1, 0], "sex")], 2)
+    assert found.parts[0].values == ("f", "m", NO_VALUE) == ("f", "m", "(missing)")
+    whole = form_groups([coded(["f", "m"], [1, 0], "sex")], 2)
     assert (whole.parts[0].values, whole.notes) == (("f", "m"), ())
-    assert people([], 2).groups.names == ("all",)
+    assert form_groups([], 2).groups.names == ("all",)
 
 
 @pytest.mark.parametrize(
-    ("least", "words"),
+    ("min_cell", "words"),
     [
-        (1, "1 row, counted as the group “(missing)”, which is compared with nobody."),
-        (2, "fewer than 2 rows, counted as the group “(missing)”, which is compared with nobody, unless it is hidden"),
+        (1, "1 row, in the group “(missing)”, which is not compared with other groups."),
+        (2, "fewer than 2 rows, in the group “(missing)”, which is not compared with other groups. If the group is hidden"),
     ],
 )
-def test_it_is_said_what_becomes_of_people_without_a_value(least: int, words: str):
-    (note,) = people([coded(["f", "m"], [1, -1, 0], "sex")], least).notes
+def test_it_is_said_what_becomes_of_people_without_a_value(min_cell: int, words: str):
+    (note,) = form_groups([coded(["f", "m"], [1, -1, 0], "sex")], min_cell).notes
     assert note.startswith(f"Without a value of sex: {words}")
 
 
 def test_a_column_of_groups_has_from_two_to_a_thousand_values():
     names = [f"v{i}" for i in range(MOST_CLASSES + 1)]
-    assert len(people([coded(names[:MOST_CLASSES])], 10).parts[0].values) == MOST_CLASSES
+    assert len(form_groups([coded(names[:MOST_CLASSES])], 10).parts[0].values) == MOST_CLASSES
     with pytest.raises(ValueError, match="at most 1000 different values, got 1,001"):
-        people([coded(names)], 10)
+        form_groups([coded(names)], 10)
     with pytest.raises(ValueError, match="at least two values to make groups, but holds 'v0'"):
-        people([coded(names[:1])], 10)
+        form_groups([coded(names[:1])], 10)
 
 
 def test_unprivileged_values_are_found_in_their_columns():
     sex, age = Sensitive("sex", ("f", "m", "(missing)"), np.zeros(1, int)), Sensitive("age", ("18", "30"), np.zeros(1, int))
-    assert named(None, [sex, age]) == {}
-    assert named("m", [sex]) == {"sex": 1}
-    assert named(" m ", [sex]) == {"sex": 1}
-    assert named({"age": 30, "sex": "f"}, [sex, age]) == {"age": 1, "sex": 0}
+    assert unprivileged_values(None, [sex, age]) == {}
+    assert unprivileged_values("m", [sex]) == {"sex": 1}
+    assert unprivileged_values(" m ", [sex]) == {"sex": 1}
+    assert unprivileged_values({"age": 30, "sex": "f"}, [sex, age]) == {"age": 1, "sex": 0}
     for value, parts, words in (
         ("(missing)", [sex], "There is no value '(missing)' in column 'sex'"),
         ("x", [sex], "There is no value 'x' in column 'sex'"),
         ({"race": "x"}, [sex], "There is no sensitive column 'race'"),
-        ("m", [], "needs a sensitive column; none is given"),
+        ("m", [], "needs a sensitive column, but there is none"),
         ("m", [sex, age], "must be given with its column, such as sex=m, got only 'm'"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
-            named(value, parts)
+            unprivileged_values(value, parts)

@@ -8,9 +8,9 @@ import pytest
 
 from evenly.auditing.estimates import BINS, NOTHING, THRESHOLDS, Curves, Estimate
 from evenly.auditing.page import render
+from evenly.auditing.page_sections import HIDDEN, PagePart, client_section, fraction_entry, group_section, rate_entry, score_section
 from evenly.auditing.result import Audit
-from evenly.auditing.sections import HIDDEN, PagePart, client_section, group_section, plain, rate, score_section
-from evenly.auditing.views import Within
+from evenly.auditing.views import ClientGaps
 from evenly.report.worst_served import Trivial
 from tests.auditing import made
 from tests.auditing.made import audit, client_view, group_view
@@ -51,15 +51,15 @@ def pair(view, value: Estimate, other: Estimate, name: str = "spd"):
 @pytest.mark.parametrize(
     ("entry", "shown"),
     [
-        (rate(Estimate(80.0, 75.0, 85.0, 30)), "80.0 75.0 to 85.0"),
-        (rate(Estimate(80.0, 75.0, 85.0, 29)), "80.0 * 75.0 to 85.0"),
-        (rate(Estimate(80.0, rows=30)), "80.0"),
-        (rate(NOTHING), "– undefined: there is nothing to divide by"),
-        (rate(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
-        (plain(Estimate(-0.25, -0.5, -0.0001)), "−0.250 −0.500 to 0.000"),
-        (plain(Estimate(0.75), digits=2), "0.75"),
-        (plain(NOTHING), "– undefined: there is nothing to divide by"),
-        (plain(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
+        (rate_entry(Estimate(80.0, 75.0, 85.0, 30)), "80.0 75.0 to 85.0"),
+        (rate_entry(Estimate(80.0, 75.0, 85.0, 29)), "80.0 * 75.0 to 85.0"),
+        (rate_entry(Estimate(80.0, rows=30)), "80.0"),
+        (rate_entry(NOTHING), "– undefined: there is nothing to divide by"),
+        (rate_entry(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
+        (fraction_entry(Estimate(-0.25, -0.5, -0.0001)), "−0.250 −0.500 to 0.000"),
+        (fraction_entry(Estimate(0.75), digits=2), "0.75"),
+        (fraction_entry(NOTHING), "– undefined: there is nothing to divide by"),
+        (fraction_entry(NOTHING, hidden=True), f"– undefined: {HIDDEN}"),
     ],
 )
 def test_a_figure_is_shown_with_its_interval_or_a_reason(entry, shown: str):
@@ -75,19 +75,19 @@ def page(found: Audit) -> str:
 
 def test_tiles_show_the_gap_of_the_unprivileged_group_whichever_it_is():
     sex, race = pair(group_view(unprivileged=1), OTHER, GAP), pair(group_view(("A", "B"), title="race"), OTHER, GAP)
-    clients = client_view([made.rate(80.0)] * 3, summary={"worst10": made.rate(61.0)}, counted=2)
+    clients = client_view([made.rate(80.0)] * 3, summary={"worst10": made.rate(61.0)}, clients_in_summary=2)
     found = page(audit(sex, race, clients=clients))
     first, second, third = (
         "Worst-served tenth of clients 61.0 % of 2 by site",
-        "Predicted “1” −25.0 points sex “m” less all others",
-        "Predicted “1” +12.5 points race “A” less all others",
+        "Predicted “1” −25.0 points sex “m” minus all others",
+        "Predicted “1” +12.5 points race “A” minus all others",
     )
     assert f"{first} {second} {third}" in found
 
 
 def test_without_a_favourable_label_tiles_are_of_accuracy():
-    view = pair(group_view(wanted=False, unprivileged=1), OTHER, GAP, "acc_diff")
-    assert "Right −25.0 points sex “m” less all others" in page(audit(view, favourable=None))
+    view = pair(group_view(has_favourable=False, unprivileged=1), OTHER, GAP, "acc_diff")
+    assert "Accuracy −25.0 points sex “m” minus all others" in page(audit(view, favourable=None))
 
 
 def test_what_is_not_known_has_no_tile_and_without_any_there_are_none():
@@ -104,7 +104,7 @@ def test_the_page_has_the_parts_that_there_is_something_to_say_of():
     nowhere, never = np.full((2, BINS), np.nan), np.full((2, THRESHOLDS), np.nan)
     curves = Curves(nowhere, nowhere, np.zeros((2, BINS), int), never, never)
     scores = dict.fromkeys(("auc", "ece", "bias"), (NOTHING, NOTHING))
-    view = group_view(chosen=True, scores=scores, curves=curves)
+    view = group_view(by_default=True, scores=scores, curves=curves)
     rates = dict.fromkeys(view.rates, made.rate(80.0))
     full = render(audit(view, whole=rates | dict.fromkeys(scores, NOTHING), notes=("A note.",)))
     assert re.findall(r'<section id="(\w+)"', full) == ["groups", "scores", "about"]
@@ -122,15 +122,15 @@ def test_the_opening_says_no_sentence_twice():
 @pytest.mark.parametrize(
     ("about", "shown"),
     [
-        ({"least": 1}, "Not shown are figures on nobody is hidden"),
-        ({"least": 2}, "Not shown are figures on fewer than 2 people"),
+        ({"min_cell": 1}, "Hidden nothing"),
+        ({"min_cell": 2}, "Hidden figures on fewer than 2 people"),
         ({"favourable": None}, "Favourable label none named"),
         ({"favourable": "yes"}, "Favourable label yes"),
         ({"labels": tuple("abcdefghijkl")}, "Labels 12: a, b, c, d, e, f, g, h, i, j, k, l Favourable"),
         ({"labels": tuple("abcdefghijklm")}, "Labels 13: a, b, c, d, e, f, g, h, i, j, k, l and 1 more Favourable"),
         ({"columns": {"Label": "y", "Sensitive": "sex, race"}}, "Label column y Sensitive columns sex, race Labels"),
         ({"anonymous": True}, "Names of clients replaced by numbers, the largest client first"),
-        ({"command": "evenly audit people.csv"}, "The command evenly audit people.csv"),
+        ({"command": "evenly audit people.csv"}, "Command evenly audit people.csv"),
     ],
 )
 def test_the_page_says_what_was_audited(about: dict, shown: str):
@@ -140,7 +140,7 @@ def test_the_page_says_what_was_audited(about: dict, shown: str):
 def test_what_was_not_asked_for_is_not_mentioned():
     found = page(audit(clients=client_view([made.rate(80.0)])))
     assert "Names of clients" not in found
-    assert "The command" not in found
+    assert "Command" not in found
     assert "Table people.csv Rows 1,000, one per person" in found
 
 
@@ -149,11 +149,11 @@ def test_formulas_are_of_the_metrics_on_the_page():
     view = pair(view, Estimate(0.7), Estimate(1.4), "impact_ratio")
     clients = client_view([made.rate(80.0)] * 2, summary={"gini": Estimate(0.1)})
     whole = {"accuracy": made.rate(80.0)}
-    caption = "₀ is the group that is looked at"
+    caption = "₀ is the group in question"
     names = [row[0] for row in lines(render(audit(view, clients=clients, whole=whole)), caption)]
     assert names == ["Accuracy", "Gini", "SPD", "Disparate impact", "Range of selection rate"]
-    scored = clients._replace(scores=dict.fromkeys(("auc", "ece", "bias"), (NOTHING,) * 2))
-    with_scores = audit(clients=scored, whole=whole | dict.fromkeys(("auc", "ece", "bias"), Estimate(0.6)))
+    summarise_scores = clients._replace(scores=dict.fromkeys(("auc", "ece", "bias"), (NOTHING,) * 2))
+    with_scores = audit(clients=summarise_scores, whole=whole | dict.fromkeys(("auc", "ece", "bias"), Estimate(0.6)))
     names = [row[0] for row in lines(render(with_scores), caption)]
     assert names == ["Accuracy", "Gini", "AUC", "Calibration error", "Mean score less share favourable"]
 
@@ -162,22 +162,22 @@ def test_formulas_are_of_the_metrics_on_the_page():
 
 
 def test_the_unprivileged_group_is_named_with_the_reason():
-    first, second = group_view(chosen=True), group_view(unprivileged=1)
+    first, second = group_view(by_default=True), group_view(unprivileged=1)
     found = text(group_section(audit(first, second)).html)
-    assert "Set against all others: “f”, chosen because it is favoured least." in found
-    assert "Set against all others: “m”, as asked for." in found
-    crossed = audit(first, crossed=group_view(("a", "b"), unprivileged=None, title="sex and race", against={}))
+    assert "“f” is compared with all others (chosen because it has the lowest rate)." in found
+    assert "“m” is compared with all others (as requested)." in found
+    crossed = audit(first, intersections=group_view(("a", "b"), unprivileged=None, title="sex and race", against={}))
     found = text(group_section(crossed).html)
-    assert found.count("Set against all others") == 1
+    assert found.count("is compared with all others") == 1
     assert "Intersections of sex and race" in found
     assert "“Predicted favourable” means predicted “1”." in found
-    assert "means predicted" not in text(group_section(audit(group_view(wanted=False), favourable=None)).html)
+    assert "means predicted" not in text(group_section(audit(group_view(has_favourable=False), favourable=None)).html)
 
 
 def sized(groups: int):
     """A column of so many groups, each larger than the one before; the first has as many as the second."""
     people = [100, 100, *range(101, 99 + groups)]
-    return group_view([f"g{g:02}" for g in range(groups)], accuracy=[made.rate(80.0, n) for n in people], wanted=False)
+    return group_view([f"g{g:02}" for g in range(groups)], accuracy=[made.rate(80.0, n) for n in people], has_favourable=False)
 
 
 @pytest.mark.parametrize(("groups", "first"), [(20, "g00"), (21, "g00")])
@@ -220,7 +220,7 @@ def test_hidden_groups_are_listed_without_figures_and_not_drawn():
     assert [row[2] for row in found] == ["80.0 75.0 to 85.0", why, why, "60.0 55.0 to 65.0"]
     assert hidden in why
     assert [row["name"] for row in rows_of(part, "chart-groups-0-accuracy")] == ["f", "y"]
-    undefined = group_view(accuracy=(made.rate(80.0), Estimate(np.nan, rows=0)), wanted=False)
+    undefined = group_view(accuracy=(made.rate(80.0), Estimate(np.nan, rows=0)), has_favourable=False)
     assert lines(group_section(audit(undefined)).html, "How every group")[1][2] == "– undefined: there is nothing to divide by"
 
 
@@ -233,44 +233,44 @@ def test_an_arrow_marks_the_unprivileged_of_three_or_more():
 def test_gaps_are_listed_of_groups_that_have_one():
     view = pair(group_view(), Estimate(0.7512, 0.5, 0.9), NOTHING, "impact_ratio")
     part = group_section(audit(pair(view, GAP, NOTHING))).html
-    found = lines(part, "Every group less all others")
+    found = lines(part, "Every group minus all others")
     unknown = f"– undefined: {HIDDEN}"
     assert found == [["f", "−0.250 −0.350 to −0.150", unknown, unknown, unknown, unknown, "0.75 0.50 to 0.90"]]
-    names = head(part, "Every group less all others")
+    names = head(part, "Every group minus all others")
     assert names[1] == "SPD closer to 0 is fairer"
     assert names[-1] == "Disparate impact ratio; 1 is even"
-    words = "No group can be compared with all others: there are too few people on one side."
+    words = "No group can be compared with all others, because one side always has too few people."
     assert words in text(group_section(audit(group_view())).html)
     assert words not in text(part)
-    assert words not in text(group_section(audit(crossed=group_view(unprivileged=None, against={}))).html)
+    assert words not in text(group_section(audit(intersections=group_view(unprivileged=None, against={}))).html)
 
 
 def test_ranges_are_of_groups_that_are_shown_and_have_a_value():
     ranges = {"acc_range": Estimate(0.3, 0.2, 0.4), "spd_range": NOTHING, "eod_range": Estimate(0.1), "worst_accuracy": Estimate(51.0)}
     view = group_view(("f", "m", "x", "(missing)"), gone=[2], ranges=ranges)
     part = group_section(audit(view)).html
-    caption = "Among the groups that are shown, as fractions; worst group's accuracy 51.0 %."
+    caption = "Among the visible groups, as fractions; worst group's accuracy 51.0 %."
     assert lines(part, caption) == [["2 groups", "0.300 0.200 to 0.400", "0.100"]]
-    assert head(part, caption) == ["The best less the worst", "Range of accuracy lower is fairer", "Range of TPR lower is fairer"]
+    assert head(part, caption) == ["The best minus the worst", "Range of accuracy lower is fairer", "Range of TPR lower is fairer"]
     none = text(group_section(audit(group_view(ranges={"worst_accuracy": Estimate(51.0)}))).html)
-    assert "There are not two groups whose rates may be shown." in none
+    assert "Fewer than two groups have visible rates." in none
 
 
 @pytest.mark.parametrize("unprivileged", [0, 1])
 def test_gaps_within_clients_are_listed_with_the_largest_disadvantage_first(unprivileged: int):
     spd = (Estimate(0.1, rows=1200), Estimate(-0.2, rows=40), NOTHING)
-    within = Within(spd, (NOTHING, Estimate(-0.3), NOTHING), Estimate(-0.05))
+    within = ClientGaps(spd, (NOTHING, Estimate(-0.3), NOTHING), Estimate(-0.05))
     clients = client_view([made.rate(80.0)] * 3)
-    part = group_section(audit(group_view(unprivileged=unprivileged, within=within), clients=clients)).html
-    caption = f"“{'fm'[unprivileged]}” less all others of the same client"
+    part = group_section(audit(group_view(unprivileged=unprivileged, client_gaps=within), clients=clients)).html
+    caption = f"“{'fm'[unprivileged]}” minus all others of the same client"
     assert lines(part, caption) == [["b", "40", "−0.200", "−0.300"], ["a", "1,200", "0.100", f"– undefined: {HIDDEN}"]]
     assert "The gap within each client (2)" in text(part)
 
 
 def test_no_gaps_within_clients_are_no_table():
     clients = client_view([made.rate(80.0)] * 2)
-    nowhere = Within((NOTHING, NOTHING), (NOTHING, NOTHING), NOTHING)
-    for view in (group_view(), group_view(within=nowhere)):
+    nowhere = ClientGaps((NOTHING, NOTHING), (NOTHING, NOTHING), NOTHING)
+    for view in (group_view(), group_view(client_gaps=nowhere)):
         assert "The gap within" not in text(group_section(audit(view, clients=clients)).html)
 
 
@@ -343,9 +343,9 @@ def test_metrics_of_clients_have_their_units():
 
 
 def test_it_is_said_whether_hidden_clients_count():
-    left_out = "1 client is not shown: 1 rests on fewer than 10 people. They are left out of all figures over clients"
-    assert left_out in text(clients_of(5, gone=[4], counted=4).html)
-    assert "They count in all figures over clients." in text(clients_of(5, gone=[4], counted=5).html)
+    left_out = "1 client is not shown: 1 rests on fewer than 10 people. They are excluded from all figures over clients"
+    assert left_out in text(clients_of(5, gone=[4], clients_in_summary=4).html)
+    assert "They are included in all figures over clients." in text(clients_of(5, gone=[4], clients_in_summary=5).html)
     assert "all figures over clients" not in text(clients_of(5).html)
 
 
@@ -363,14 +363,14 @@ def test_scores_of_clients_stand_beside_their_accuracy():
 
 
 def test_there_is_no_section_on_clients_without_any():
-    with pytest.raises(ValueError, match="names no clients"):
+    with pytest.raises(ValueError, match="has no client column"):
         client_section(audit(group_view()))
 
 
 # Scores
 
 
-def scored(people: list[int], *, drawn: list[int] | None = None, spd: float = 0.1, unprivileged: int = 0):
+def summarise_scores(people: list[int], *, drawn: list[int] | None = None, spd: float = 0.1, unprivileged: int = 0):
     """A column with groups of so many people, of which those `drawn` have so many in their first bin."""
     groups = len(people)
     bins = np.zeros((groups, BINS), int)
@@ -387,8 +387,8 @@ WHOLE = {"accuracy": made.rate(80.0), "auc": Estimate(0.8), "ece": Estimate(0.02
 
 
 def test_scores_are_listed_of_everybody_and_of_groups_that_are_shown():
-    crossed = scored([40, 60])._replace(unprivileged=None, names=("a", "b"))
-    found = score_section(audit(scored([40, 0, 2000]), crossed=crossed, whole=WHOLE)).html
+    crossed = summarise_scores([40, 60])._replace(unprivileged=None, names=("a", "b"))
+    found = score_section(audit(summarise_scores([40, 0, 2000]), intersections=crossed, whole=WHOLE)).html
     tables = re.findall(r"<table.*?</table>", found, re.S)
     assert len(tables) == 2
     first, second = (lines(table, "With 95 % intervals") for table in tables)
@@ -396,12 +396,12 @@ def test_scores_are_listed_of_everybody_and_of_groups_that_are_shown():
     assert [row[:3] for row in first[1:]] == [["sex=g0", "40", "0.500"], ["sex=g2", "2,000", "0.520"]]
     assert [row[:3] for row in second] == [["a", "40", "0.500"], ["b", "60", "0.510"]]
     assert "Scores of intersections" in text(found)
-    assert "Scores of intersections" not in text(score_section(audit(scored([40, 60]), whole=WHOLE)).html)
+    assert "Scores of intersections" not in text(score_section(audit(summarise_scores([40, 60]), whole=WHOLE)).html)
 
 
 def test_curves_are_drawn_of_the_eight_largest_groups_with_bins():
     people = [50, 60, 70, 0, 40, 80, 90, 100, 110, 120, 130]
-    view = scored(people, drawn=[0, *people[1:]])
+    view = summarise_scores(people, drawn=[0, *people[1:]])
     part = score_section(audit(view, whole=WHOLE))
     assert list(part.specs) == ["chart-scores-0", "chart-thresholds-0"]
     names = dict.fromkeys(row["method"] for row in rows_of(part, "chart-scores-0"))
@@ -410,13 +410,13 @@ def test_curves_are_drawn_of_the_eight_largest_groups_with_bins():
 
 
 def test_the_curve_of_thresholds_is_that_of_the_unprivileged():
-    part = score_section(audit(scored([40, 60], unprivileged=1, spd=-0.2), whole=WHOLE))
+    part = score_section(audit(summarise_scores([40, 60], unprivileged=1, spd=-0.2), whole=WHOLE))
     assert {row["gap"] for row in rows_of(part, "chart-thresholds-0")} == {-0.2}
-    assert "how much more often “g1” would be than all others" in text(part.html)
-    unknown = score_section(audit(scored([40, 60], spd=np.nan), whole=WHOLE))
+    assert "rate of “g1” minus rate of all others" in text(part.html)
+    unknown = score_section(audit(summarise_scores([40, 60], spd=np.nan), whole=WHOLE))
     assert list(unknown.specs) == ["chart-scores-0"]
-    nothing = score_section(audit(scored([40, 60], drawn=[0, 0], spd=np.nan), whole=WHOLE))
+    nothing = score_section(audit(summarise_scores([40, 60], drawn=[0, 0], spd=np.nan), whole=WHOLE))
     assert nothing.specs == {}
     assert "By sex" not in text(nothing.html)
-    without = scored([40, 60])._replace(curves=None)
+    without = summarise_scores([40, 60])._replace(curves=None)
     assert score_section(audit(without, whole=WHOLE)).specs == {}

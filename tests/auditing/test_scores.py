@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenly.auditing.estimates import BINS, THRESHOLDS, Scored, at_thresholds, curves, score_figures, scored, scores
+from evenly.auditing.estimates import BINS, THRESHOLDS, ScoreSummary, at_thresholds, check_scores, curves, score_figures, summarise_scores
 
 GROUPS = 4
 Z = 1.96  # of a 95 % interval
@@ -30,7 +30,7 @@ def placements(score: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.nda
 @pytest.mark.parametrize("seed", [0, 1])
 def test_auc_and_its_interval_are_delongs(seed: int, digits: int):
     score, label, group = people(seed=seed, digits=digits)
-    found = scored(scores("s", score, label), group, GROUPS)
+    found = summarise_scores(check_scores("s", score, label), group, GROUPS)
     for g in (0, 1):
         rows, columns = placements(score[group == g], label[group == g])
         variance = rows.var(ddof=1) / len(rows) + columns.var(ddof=1) / len(columns)
@@ -44,10 +44,10 @@ def test_auc_and_its_interval_are_delongs(seed: int, digits: int):
 
 
 def test_an_auc_at_its_end_has_no_interval():
-    found = scored(scores("s", np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 0, 1, 1])), None, 1)
+    found = summarise_scores(check_scores("s", np.array([0.1, 0.2, 0.8, 0.9]), np.array([0, 0, 1, 1])), None, 1)
     assert found.auc[0] == 1
     assert np.isnan([found.auc_low[0], found.auc_high[0]]).all()
-    worst = scored(scores("s", np.array([0.8, 0.9, 0.1, 0.2]), np.array([0, 0, 1, 1])), None, 1)
+    worst = summarise_scores(check_scores("s", np.array([0.8, 0.9, 0.1, 0.2]), np.array([0, 0, 1, 1])), None, 1)
     assert worst.auc[0] == 0
     assert np.isnan(worst.auc_low[0])
 
@@ -55,7 +55,7 @@ def test_an_auc_at_its_end_has_no_interval():
 def test_calibration_bias_and_counts_are_those_of_loops():
     score, label, group = people(400, digits=2)
     score[:3] = 1.0, 0.0, 0.05  # the borders of bins
-    found = scored(scores("s", score, label), group, GROUPS)
+    found = summarise_scores(check_scores("s", score, label), group, GROUPS)
     for g in (0, 1, 3):
         s, y = score[group == g], label[group == g]
         assert (found.rows[g], found.favourable[g]) == (len(s), y.sum())
@@ -84,33 +84,33 @@ def test_calibration_bias_and_counts_are_those_of_loops():
 
 
 def test_one_person_has_a_bias_and_no_width():
-    found = scored(scores("s", np.array([0.3]), np.array([1])), None, 1)
+    found = summarise_scores(check_scores("s", np.array([0.3]), np.array([1])), None, 1)
     assert (found.bias[0], found.bias_low[0], found.bias_high[0]) == pytest.approx((-0.7, -0.7, -0.7))
 
 
 @pytest.fixture(scope="module")
-def many() -> Scored:
+def many() -> ScoreSummary:
     score, label, group = people(6000, digits=3)
-    return scored(scores("s", score, label), group, GROUPS)
+    return summarise_scores(check_scores("s", score, label), group, GROUPS)
 
 
-def test_what_may_be_shown_is_shown(many: Scored):
+def test_what_may_be_shown_is_shown(many: ScoreSummary):
     shown = np.array([True, False, True, False])
     found = score_figures(many, shown, 5)
-    assert all([estimate.known for estimate in found[name]] == [True, False, False, False] for name in ("auc", "bias", "ece"))
-    assert not found["ece"][0].ranged
+    assert all([estimate.has_value for estimate in found[name]] == [True, False, False, False] for name in ("auc", "bias", "ece"))
+    assert not found["ece"][0].has_interval
     assert found["bias"][0].value == pytest.approx(many.bias[0])
     fewest = int(min(many.favourable[0], many.rows[0] - many.favourable[0]))
-    enough = [score_figures(many, shown, least)["auc"][0].known for least in (fewest, fewest + 1)]
+    enough = [score_figures(many, shown, min_cell)["auc"][0].has_value for min_cell in (fewest, fewest + 1)]
     assert enough == [True, False]
 
 
-def test_curves_are_means_of_bins_and_gaps_to_all_others(many: Scored):
+def test_curves_are_means_of_bins_and_gaps_to_all_others(many: ScoreSummary):
     shown = compared = np.array([True, True, False, False])
     found = curves(many, shown, compared, 5)
     rows, stated, seen = np.moveaxis(many.bins, -1, 0)
-    np.testing.assert_allclose(found.stated[:2], stated[:2] / rows[:2])
-    np.testing.assert_allclose(found.seen[:2], seen[:2] / rows[:2])
+    np.testing.assert_allclose(found.score[:2], stated[:2] / rows[:2])
+    np.testing.assert_allclose(found.frequency[:2], seen[:2] / rows[:2])
     assert not found.rows[2:].any()
     selected, right = at_thresholds(np.stack([many.steps[0], many.steps[1]]))
     np.testing.assert_allclose(found.spd[0], selected[0] - selected[1])
@@ -118,19 +118,19 @@ def test_curves_are_means_of_bins_and_gaps_to_all_others(many: Scored):
     assert np.isnan(found.spd[2:]).all()
 
 
-def test_a_curve_of_thresholds_needs_ten_times_as_many_people_of_each_label(many: Scored):
+def test_a_curve_of_thresholds_needs_ten_times_as_many_people_of_each_label(many: ScoreSummary):
     both = np.array([True, True, False, False])
     fewest = int(many.steps[:2].sum(-1).min())
-    least = fewest // 10
-    assert np.isfinite(curves(many, both, both, least).spd[0]).all()
-    assert np.isnan(curves(many, both, both, least + 1).spd[0]).all()
+    min_cell = fewest // 10
+    assert np.isfinite(curves(many, both, both, min_cell).spd[0]).all()
+    assert np.isnan(curves(many, both, both, min_cell + 1).spd[0]).all()
     assert np.isfinite(curves(many, both, both, 0).spd[0]).all()
 
 
 def test_bins_with_few_people_are_hidden_with_one_more_that_would_tell_them():
     score = np.array([0.05] * 3 + [0.15] * 9 + [0.25] * 20 + [0.95] * 30)
     label = (np.arange(len(score)) % 2).astype(int)
-    found = curves(scored(scores("s", score, label), None, 1), np.array([True]), np.array([True]), 5)
+    found = curves(summarise_scores(check_scores("s", score, label), None, 1), np.array([True]), np.array([True]), 5)
     assert found.rows[0].tolist() == [0, 0, 20, 0, 0, 0, 0, 0, 0, 30]
-    assert np.isnan(found.stated[0, :2]).all()
-    assert (found.stated[0, 2], found.seen[0, 9]) == pytest.approx((0.25, 0.5))
+    assert np.isnan(found.score[0, :2]).all()
+    assert (found.score[0, 2], found.frequency[0, 9]) == pytest.approx((0.25, 0.5))

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import evenly
-from evenly.auditing.estimates import at_thresholds, scored, scores
-from evenly.auditing.people import Judged, outcomes
-from evenly.auditing.views import within
+from evenly.auditing.estimates import at_thresholds, check_scores, summarise_scores
+from evenly.auditing.people import MatchedLabels, outcomes
+from evenly.auditing.views import client_gaps
 from evenly.metrics import accuracy, examples, measure, rates
 from tests.auditing.invented import WHO, predictions
 
@@ -30,7 +30,7 @@ def test_client_metrics_are_those_of_the_package(frame, found):
     own = frame.assign(right=frame["y"] == frame["p"]).groupby("hospital")["right"]
     expected = measure(own.mean().to_numpy(), own.count().to_numpy())
     assert {name: each.value for name, each in found.clients.summary.items()} == pytest.approx(expected, nan_ok=True)
-    assert found.clients.ordered()[0] == 0
+    assert found.clients.worst_first()[0] == 0
     assert found.client_table.index[0] == "hospital 00"
 
 
@@ -47,7 +47,7 @@ def test_intervals_hold_their_figures_and_are_as_wide_as_the_data_are_few(frame,
 def test_without_enough_clients_people_are_resampled(frame):
     alone = evenly.audit(frame, label="y", prediction="p", sensitive="sex")
     assert alone.clients is None
-    assert alone.crossed is None
+    assert alone.intersections is None
     gap, rows = alone.groups[0].against["spd"][0], frame.groupby("sex")["p"].agg(["mean", "count"])
     half = 1.96 * np.sqrt((rows["mean"] * (1 - rows["mean"]) / rows["count"]).sum())  # of two independent shares
     assert (gap.high - gap.low) / 2 == pytest.approx(half, rel=0.1)
@@ -80,7 +80,7 @@ def test_people_without_a_value_are_shown_but_compared_with_nobody(frame, found)
     some.loc[some.index[:200], "sex"] = None
     with_gaps = evenly.audit(some, **WHO)
     assert with_gaps.groups[0].names == ("female", "male", "(missing)")
-    assert not with_gaps.groups[0].against["spd"][2].known
+    assert not with_gaps.groups[0].against["spd"][2].has_value
     known = evenly.audit(some.iloc[200:], **WHO)
     assert with_gaps.groups[0].against["spd"][0].value == pytest.approx(known.groups[0].against["spd"][0].value)
     assert with_gaps.warnings[-1].startswith("Without a value of sex: 200 rows")
@@ -89,7 +89,7 @@ def test_people_without_a_value_are_shown_but_compared_with_nobody(frame, found)
 def test_the_unprivileged_value_can_be_named(frame):
     found = evenly.audit(frame, **WHO, unprivileged={"race": "C"})
     assert [view.names[view.unprivileged or 0] for view in found.groups] == ["female", "C"]
-    assert [view.chosen for view in found.groups] == [True, False]
+    assert [view.by_default for view in found.groups] == [True, False]
     column = {figure.metric: figure.value for figure in found.figures if (figure.level, figure.name) == ("column", "race")}
     assert column["spd"] == found.groups[1].against["spd"][2].value
 
@@ -108,21 +108,21 @@ def test_few_outcomes_tell_as_much_as_all_labels():
     full = np.zeros((1, 4, 4), int)
     np.add.at(full[0], (label, prediction), 1)
     few = np.zeros((1, 3, 3), int)
-    np.add.at(few[0], outcomes(Judged(("a", "b", "c", "d"), label, prediction, ()), 2)[:2], 1)
+    np.add.at(few[0], outcomes(MatchedLabels(("a", "b", "c", "d"), label, prediction, ()), 2)[:2], 1)
     for one, other in zip(rates(full, 2), rates(few, 1), strict=True):
         np.testing.assert_allclose(one, other)
 
 
 def test_calibration_error_is_the_weighted_distance_in_every_bin():
     label, score = np.array([0, 1, 1, 0]), np.array([0.05, 0.05, 0.91, 0.97])
-    found = scored(scores("s", score, label), None, 1)
+    found = summarise_scores(check_scores("s", score, label), None, 1)
     assert found.ece[0] == pytest.approx(0.5 * abs(0.05 - 0.5) + 0.5 * abs(0.94 - 0.5))
     assert found.bias[0] == pytest.approx(score.mean() - label.mean())
     assert found.auc[0] == pytest.approx((0.5 + 0 + 1 + 0) / 4)  # pairs: a tie, lost, won, lost
 
 
 def test_thresholds_select_everybody_from_a_score_on(frame):
-    found = scored(scores("s", frame["s"].to_numpy(), frame["y"].to_numpy()), None, 1)
+    found = summarise_scores(check_scores("s", frame["s"].to_numpy(), frame["y"].to_numpy()), None, 1)
     selected, right = at_thresholds(found.steps)
     assert selected[0, 10] == pytest.approx((frame["s"] >= 0.5).mean())
     assert right[0, 10] == pytest.approx((frame["s"] >= 0.5)[frame["y"] == 1].mean())
@@ -132,7 +132,7 @@ def test_very_many_clients_are_measured_but_not_listed():
     frame = predictions(24_000, clients=12_000)
     found = evenly.audit(frame, **WHO, min_cell=0)
     assert found.clients is not None
-    assert not found.clients.listed
+    assert not found.clients.can_list
     assert "client" not in {figure.level for figure in found.figures}
     assert "more than 10,000" in found.warnings[0]
     tables = np.zeros((found.clients.clients, 1, 2, 2), int)
@@ -150,15 +150,15 @@ def test_a_gap_that_comes_only_from_where_people_live_is_not_there_within_client
     )
     view = evenly.audit(frame.astype({"p": int}), label="y", prediction="p", client="client", sensitive="sex", unprivileged="f").groups[0]
     assert view.against["spd"][0].high < -0.1
-    assert view.within is not None
-    assert view.within.mean.low < 0 < view.within.mean.high
+    assert view.client_gaps is not None
+    assert view.client_gaps.mean.low < 0 < view.client_gaps.mean.high
     own: Any = frame[frame["client"] == 3].groupby("sex")["p"].mean()
-    assert view.within.spd[3].value == pytest.approx(own["f"] - own["m"])
+    assert view.client_gaps.spd[3].value == pytest.approx(own["f"] - own["m"])
 
 
 def test_the_interval_within_a_client_is_newcombes():
     pairs = np.array([[[[0, 0], [14, 56]], [[0, 0], [32, 48]]]])  # 56 of 70 and 48 of 80 are selected
-    gap = within(pairs, np.zeros((1, 2, 2), int), np.zeros(1, bool), 0).spd[0]
+    gap = client_gaps(pairs, np.zeros((1, 2, 2), int), np.zeros(1, bool), 0).spd[0]
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)  # his table, method 10
 
 

@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 
 from evenly.auditing.estimates import NOTHING
-from evenly.auditing.views import within
+from evenly.auditing.views import client_gaps
 
 ENOUGH = [[20, 10], [15, 15]]  # 60 people, 25 of them selected; 15 of 30 with the favourable label
 OTHERS = [[15, 25], [10, 30]]  # 80 people, 55 of them selected; 30 of 40 with the favourable label
 NOBODY = [[0, 0], [0, 0]]
 
 
-def seen(*clients: tuple, rest: list | None = None, gone: tuple[int, ...] = (), least: int = 10):
+def seen(*clients: tuple, rest: list | None = None, gone: tuple[int, ...] = (), min_cell: int = 10):
     hidden = np.isin(np.arange(len(clients)), gone)
-    return within(np.array(clients), np.array(rest or [NOBODY] * len(clients)), hidden, least)
+    return client_gaps(np.array(clients), np.array(rest or [NOBODY] * len(clients)), hidden, min_cell)
 
 
 def known(found) -> list[bool]:
-    return [gap.known for gap in found.spd]
+    return [gap.has_value for gap in found.spd]
 
 
 def test_gaps_are_the_group_less_all_others_and_count_by_people():
@@ -31,7 +31,7 @@ def test_gaps_are_the_group_less_all_others_and_count_by_people():
     uneven = seen((ENOUGH, OTHERS), (OTHERS, ENOUGH), (ENOUGH, OTHERS), (ENOUGH, ENOUGH)).mean
     assert uneven.value == pytest.approx((2 * 140 * gap - 140 * gap) / 540)
     assert uneven.rows == 540
-    assert not uneven.ranged
+    assert not uneven.has_interval
 
 
 @pytest.mark.parametrize("few", [9, 10])
@@ -77,8 +77,8 @@ def test_a_hidden_client_has_no_gap_and_does_not_count():
 def test_the_mean_of_ten_clients_has_an_interval(clients: int):
     pairs = [(ENOUGH, OTHERS) if k % 2 else (OTHERS, ENOUGH) for k in range(clients)]
     mean = seen(*pairs).mean
-    assert mean.ranged == (clients == 10)
-    if mean.ranged:
+    assert mean.has_interval == (clients == 10)
+    if mean.has_interval:
         gap = 55 / 80 - 25 / 60
         assert mean.value == pytest.approx(0, abs=1e-12)
         assert (mean.high - mean.low) / 2 == pytest.approx(1.96 * gap / np.sqrt(10), rel=0.1)

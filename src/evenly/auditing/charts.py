@@ -1,4 +1,4 @@
-"""Charts of an audit: rates of groups, accuracies of clients, calibration and errors of scores."""
+"""Charts of an audit: rates of groups, accuracies of clients, calibration curves and gaps by threshold."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,39 +8,37 @@ import numpy as np
 
 from evenly.auditing.estimates import BINS, THRESHOLDS, Curves, Estimate
 from evenly.data.sensitive import FEW
-from evenly.report.charts.accuracy import TICKS, span_of
+from evenly.report.charts.accuracy import TICKS, Span, span_of
 from evenly.report.charts.theme import colour_of, finish, shape_of, values
 
-# Charts of an audit: figures with intervals, and how clients are spread.
-
 OTHERS, CLIENTS = "others", "clients"
-LINE, TALL = 22, 40  # pixels of a line with its name beside it, or above it
-SHORT = 18  # letters of a name that stands beside the plot
-CHARACTER = 6.6  # pixels of a letter, rather more than less
+LINE, TALL = 22, 40  # height in pixels of a line with its name beside it, or above it
+SHORT = 18  # longest name beside the plot, in letters
+CHARACTER = 6.6  # width of a letter in pixels, estimated generously
 
 
 class Dot(NamedTuple):
-    """A name with a figure; `marked` sets it apart."""
+    """A name with a figure, drawn in colour with `highlight`."""
 
     name: str
     figure: Estimate
-    marked: bool = False
+    highlight: bool = False
 
 
-def dots(found: Sequence[Dot], *, title: str, unit: str, middle: float, what: str, marked: str) -> alt.LayerChart:
-    """One line per name, in this order: a point, its interval, and a rule at `middle`, the figure of everybody. In percent.
+def dots(entries: Sequence[Dot], *, title: str, unit: str, middle: float, what: str, highlight: str) -> alt.LayerChart:
+    """Draw one line per name, with a point and its interval in percent, and a rule at `middle`, the figure of everybody.
 
-    Short names stand beside the plot, long ones above their lines. `marked` is what a legend calls those that are set apart, `what`
-    what it calls one of them.
+    Short names are beside the plot, long ones above their lines. `what` is the title of names in tooltips, and `highlight` the name of
+    the highlighted lines in the legend.
     """
-    rows = [_row(dot, marked) for dot in found if dot.figure.known]
+    rows = [_row(dot, highlight) for dot in entries if dot.figure.has_value]
     beside = all(len(row["name"]) <= SHORT for row in rows)
     ends = [end for row in rows for end in (row["low"], row["high"])]
     span = span_of(np.array([*ends, middle], np.float64))
     scale = alt.Scale(domain=[span.low, span.high], nice=False, zero=False)
     x = alt.X("value:Q", scale=scale, axis=alt.Axis(title=unit, tickCount=5))
     y = _beside(rows) if beside else _line("y", len(rows))
-    colour = colour_of((OTHERS, marked) if any(dot.marked for dot in found) else (OTHERS,))
+    colour = colour_of((OTHERS, highlight) if any(dot.highlight for dot in entries) else (OTHERS,))
     for i, row in enumerate(rows):
         row |= {"y": TALL * (i + 0.75), "name_y": TALL * (i + 0.32), "at": span.low}
     base = alt.Chart(values(rows)).encode(y=y, color=colour)
@@ -66,7 +64,7 @@ def _line(field: str, lines: int) -> alt.Y:
 
 
 def _above(rows: list[dict[str, Any]], scale: alt.Scale) -> alt.Chart:
-    """Names above their lines, as long as the plot is wide."""
+    """Names above their lines, shortened to the width of the plot."""
     fits = f"length(datum.name) * {CHARACTER} <= width"
     text = alt.ExprRef(f"{fits} ? datum.name : slice(datum.name, 0, floor(width / {CHARACTER}) - 1) + '…'")
     shown = alt.Chart(values(rows)).mark_text(style="guide-text", align="left", baseline="middle", text=text)
@@ -78,64 +76,70 @@ def _tooltip(unit: str, what: str) -> list[alt.Tooltip]:
         alt.Tooltip("name:N", title=what),
         alt.Tooltip("value:Q", title=unit, format=".1f"),
         alt.Tooltip("span:N", title="95 % interval"),
-        alt.Tooltip("people:N", title="Share of so many people"),
+        alt.Tooltip("people:N", title="People"),
     ]
 
 
-def _row(dot: Dot, marked: str) -> dict[str, Any]:
-    low, high = (dot.figure.low, dot.figure.high) if dot.figure.ranged else (dot.figure.value, dot.figure.value)
+def _row(dot: Dot, highlight: str) -> dict[str, Any]:
+    low, high = (dot.figure.low, dot.figure.high) if dot.figure.has_interval else (dot.figure.value, dot.figure.value)
     few = dot.figure.rows < FEW
     return {
         "name": dot.name,
         "value": dot.figure.value,
         "low": low,
         "high": high,
-        "span": f"{low:.1f} to {high:.1f}" if dot.figure.ranged else "none",
+        "span": f"{low:.1f} to {high:.1f}" if dot.figure.has_interval else "none",
         "people": f"{dot.figure.rows:,}" + (f" (fewer than {FEW})" if few else ""),
         "few": few,
-        "method": marked if dot.marked else OTHERS,
+        "method": highlight if dot.highlight else OTHERS,
     }
 
 
 def histogram(accuracies: Sequence[float], *, mean: float, worst: float) -> alt.LayerChart:
-    """How many clients have which accuracy, in percent; lines at their mean and at the mean of the worst tenth."""
+    """Draw the distribution of the clients' accuracies in percent, with lines at their mean and at the mean of the worst tenth."""
     span = span_of(np.array(accuracies))
+    scale = alt.Scale(domain=[span.low, span.high], nice=False, zero=False)
+    axis = alt.Axis(title="Accuracy of a client (%)", values=list(range(span.low, span.high + 1, TICKS[span.step])))
+    layers = [_bars(accuracies, span, alt.X("from:Q", scale=scale, axis=axis)), _mean_lines(mean, worst, alt.X("value:Q", scale=scale))]
+    title = "How accuracy is spread over clients"
+    return finish(layers, title=title, description="Histogram of the clients' accuracies.", height=220)
+
+
+def _bars(accuracies: Sequence[float], span: Span, x: alt.X) -> alt.Chart:
     heights, edges = np.histogram(np.array(accuracies).round(9), span.edges)
     rows = [
         {"from": edges[i], "to": edges[i + 1], "clients": int(n), "base": 0, "bin": f"{edges[i]} to {edges[i + 1]} %", "method": CLIENTS}
         for i, n in enumerate(heights)
         if n
     ]
-    axis = alt.Axis(title="Accuracy of a client (%)", values=list(range(span.low, span.high + 1, TICKS[span.step])))
-    scale = alt.Scale(domain=[span.low, span.high], nice=False, zero=False)
-    bars = alt.Chart(values(rows)).mark_bar(opacity=0.75, binSpacing=1).encode(
-        x=alt.X("from:Q", scale=scale, axis=axis),
+    return alt.Chart(values(rows)).mark_bar(opacity=0.75, binSpacing=1).encode(
+        x=x,
         x2="to:Q",
         y=alt.Y("base:Q", axis=alt.Axis(title="Clients", tickMinStep=1, tickCount=4)),
         y2="clients:Q",
         color=colour_of((CLIENTS,)),
         tooltip=[alt.Tooltip("bin:N", title="Accuracy"), alt.Tooltip("clients:Q", title="Clients", format=",d")],
     )  # fmt: skip
+
+
+def _mean_lines(mean: float, worst: float, x: alt.X) -> alt.Chart:
     lines = [{"value": mean, "what": "mean of all clients"}, {"value": worst, "what": "mean of the worst tenth"}]
-    marks = alt.Chart(values([line for line in lines if np.isfinite(line["value"])])).mark_rule(style="guide-line", strokeWidth=1.8).encode(
-        x=alt.X("value:Q", scale=scale),
+    return alt.Chart(values([line for line in lines if np.isfinite(line["value"])])).mark_rule(style="guide-line", strokeWidth=1.8).encode(
+        x=x,
         strokeDash=alt.StrokeDash("what:N", scale=alt.Scale(domain=[line["what"] for line in lines], range=[[1, 0], [4, 3]])),
         tooltip=[alt.Tooltip("what:N", title="Line"), alt.Tooltip("value:Q", title="Accuracy (%)", format=".1f")],
     )  # fmt: skip
-    return finish(
-        [bars, marks], title="How accuracy is spread over clients", description="Histogram of the clients' accuracies.", height=220
-    )
 
 
-# Charts of scores: calibration, and what other thresholds would do.
+# Charts of scores: calibration, and gaps at other thresholds.
 
 MOST_LINES = 8  # groups in a chart of curves
 
 
 def calibration(names: Sequence[str], groups: Sequence[int], curves: Curves) -> alt.LayerChart:
-    """What share of people with a score around s have the favourable label; on the diagonal the score keeps its word."""
+    """Draw calibration curves: the share of people with the favourable label against the mean score. The diagonal is ideal."""
     rows = [
-        {"method": names[g], "stated": 100 * curves.stated[g, b], "seen": 100 * curves.seen[g, b], "people": int(curves.rows[g, b])}
+        {"method": names[g], "stated": 100 * curves.score[g, b], "seen": 100 * curves.frequency[g, b], "people": int(curves.rows[g, b])}
         for g in groups
         for b in range(BINS)
         if curves.rows[g, b]
@@ -159,11 +163,11 @@ def calibration(names: Sequence[str], groups: Sequence[int], curves: Curves) -> 
         base.mark_line(strokeWidth=1.8, opacity=0.7),
         base.mark_point(filled=True, size=54, opacity=1).encode(shape=shape_of(labels), tooltip=tooltip),
     ]
-    return finish(layers, title="Do scores keep their word?", description="Share labelled favourable against mean score.", height=280)
+    return finish(layers, title="Are the scores calibrated?", description="Share labelled favourable against mean score.", height=280)
 
 
 def thresholds(name: str, spd: np.ndarray, eod: np.ndarray) -> alt.LayerChart:
-    """The gaps between a group and all others, as fractions, if another score were the threshold."""
+    """Draw the gaps between a group and all others, as fractions, at other thresholds of the score."""
     labels = ["SPD", "EOD"]
     at = np.arange(THRESHOLDS) / THRESHOLDS
     rows = [
@@ -172,11 +176,11 @@ def thresholds(name: str, spd: np.ndarray, eod: np.ndarray) -> alt.LayerChart:
         for t, gap in zip(at, gaps, strict=True)
         if np.isfinite(gap)
     ]
-    x = alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(title="Score from which on people are selected", tickCount=5))
-    y = alt.Y("gap:Q", axis=alt.Axis(title=f"“{name}” less all others", tickCount=5))
+    x = alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(title="Threshold of the score", tickCount=5))
+    y = alt.Y("gap:Q", axis=alt.Axis(title=f"“{name}” minus all others", tickCount=5))
     base = alt.Chart(values(rows)).encode(x=x, y=y, color=colour_of(labels))
     tooltip = [
-        alt.Tooltip("method:N", title="Gap in"),
+        alt.Tooltip("method:N", title="Gap"),
         alt.Tooltip("threshold:Q", title="Threshold", format=".2f"),
         alt.Tooltip("gap:Q", title="Difference", format="+.3f"),
     ]
@@ -185,4 +189,4 @@ def thresholds(name: str, spd: np.ndarray, eod: np.ndarray) -> alt.LayerChart:
         base.mark_line(strokeWidth=1.8),
         base.mark_point(filled=True, size=40, opacity=1).encode(shape=shape_of(labels), tooltip=tooltip),
     ]
-    return finish(layers, title="What another threshold would do", description="Gaps between groups by threshold.", height=280)
+    return finish(layers, title="Gaps at other thresholds", description="Gaps between groups by threshold.", height=280)

@@ -1,12 +1,13 @@
-"""The audit as one HTML page that needs nothing else: the same look as the report of a comparison."""
+"""The audit as one self-contained HTML page, with the look of the report of a comparison."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from evenly.auditing.estimates import SCORES
+from evenly.auditing.findings import interval_words, protection_words, whom_of
+from evenly.auditing.page_sections import PagePart, client_section, group_section, score_section
 from evenly.auditing.result import Audit
-from evenly.auditing.sections import PagePart, client_section, group_section, score_section
-from evenly.auditing.views import AGAINST, GroupView
-from evenly.auditing.words import interval_words, protection_words, whom_of
+from evenly.auditing.views import AGAINST
 from evenly.metrics import GROUP_METRICS, METRICS
 from evenly.report.html import (
     Column,
@@ -16,6 +17,7 @@ from evenly.report.html import (
     details,
     document,
     element,
+    fill,
     grid,
     join,
     nonbreaking,
@@ -25,95 +27,81 @@ from evenly.report.html import (
 from evenly.report.opening import lead_of
 from evenly.report.worst_served import sentences, whom_table
 
-KICKER = "evenly · how evenly a model serves clients and groups of people"
 CONTENTS = {"clients": "Clients", "groups": "Groups", "scores": "Scores", "about": "About this audit"}
-ROWS = "The page holds counts and rates only, never rows."
+ROWS = "The page holds counts and rates only, no rows of the table."
+
+
+class Tile(NamedTuple):
+    """One number at the top of the page."""
+
+    title: str
+    number: str
+    about: str
 
 
 def render(audit: Audit) -> str:
-    """The page as text. The same audit gives the same page."""
+    """Render the page. The same audit always gives the same page."""
     parts = {
         "clients": client_section(audit) if audit.clients is not None else None,
         "groups": group_section(audit) if audit.groups else None,
         "scores": score_section(audit) if "auc" in audit.whole else None,
         "about": PagePart(_about(audit), {}),
     }
-    shown = {key: part for key, part in parts.items() if part is not None}
-    specs: dict[str, Any] = {}
-    for part in shown.values():
-        specs |= part.specs
-    body = [_opening(audit), contents({key: CONTENTS[key] for key in shown}), *(part.html for part in shown.values())]
+    present = {key: part for key, part in parts.items() if part is not None}
+    specs = {key: spec for part in present.values() for key, spec in part.specs.items()}
+    body = [_opening(audit), contents({key: CONTENTS[key] for key in present}), *(part.html for part in present.values())]
     return document(title_of_audit(audit), join(body), specs, assets=("audit.css",))
+
+
+def title_of_audit(audit: Audit) -> str:
+    """The title of the page: the table and the question."""
+    return f"{audit.about.source}: whom does the model serve worst?"
 
 
 def _opening(audit: Audit) -> Html:
     whom = whom_of(audit)
-    said = sentences(whom)
-    rest = audit.sentences[len(said) :]
-    return element(
-        "header",
-        None,
-        element("p", {"class": "kicker"}, KICKER),
-        element("h1", None, title_of_audit(audit)),
-        lead_of(said),
-        whom_table(whom),
-        *([element("ul", {"class": "words"}, *(element("li", None, nonbreaking(text)) for text in rest))] if rest else []),
-        *_tiles(audit),
-        *_cautions(audit),
+    lead = sentences(whom)
+    return fill(
+        "audit_opening.html",
+        title=title_of_audit(audit),
+        lead=lead_of(lead),
+        table=whom_table(whom),
+        findings=audit.sentences[len(lead) :],
+        tiles=list(_tiles(audit)),
+        warnings=audit.warnings,
     )
 
 
-def title_of_audit(audit: Audit) -> str:
-    """The data and the question."""
-    return f"{audit.about.source}: whom does the model serve worst?"
-
-
-def _cautions(audit: Audit) -> list[Html]:
-    if not audit.warnings:
-        return []
-    return [
-        element("aside", None, element("strong", None, "Read with care"), *(element("p", None, nonbreaking(w)) for w in audit.warnings))
-    ]
-
-
-def _tiles(audit: Audit) -> list[Html]:
-    tiles = [tile for view in audit.groups for tile in _gap_tile(view, audit.about.favourable)]
-    if audit.clients is not None and audit.clients.summary["worst10"].known:
-        worst = f"{audit.clients.summary['worst10'].value:.1f} %"
-        tiles.insert(0, _tile("Worst-served tenth of clients", worst, f"of {audit.clients.counted:,} by {audit.clients.column}"))
-    return [element("div", {"class": "tiles"}, *tiles)] if tiles else []
-
-
-def _gap_tile(view: GroupView, favourable: str | None) -> list[Html]:
-    gap = view.against["acc_diff" if favourable is None else "spd"][view.unprivileged or 0]
-    if not gap.known:
-        return []
-    what = "Right" if favourable is None else f"Predicted “{favourable}”"
-    value = f"{100 * gap.value:+.1f} points".replace("-", "−")
-    return [_tile(what, value, f"{view.title} “{view.names[view.unprivileged or 0]}” less all others")]
-
-
-def _tile(title: str, number: str, about: str) -> Html:
-    parts = element("h2", None, title), element("p", {"class": "number"}, nonbreaking(number)), element("p", {"class": "soft"}, about)
-    return element("div", {"class": "tile"}, *parts)
+def _tiles(audit: Audit) -> Iterator[Tile]:
+    clients, favourable = audit.clients, audit.about.favourable
+    if clients is not None and clients.summary["worst10"].has_value:
+        worst = f"{clients.summary['worst10'].value:.1f} %"
+        yield Tile("Worst-served tenth of clients", worst, f"of {clients.clients_in_summary:,} by {clients.column}")
+    for view in audit.groups:
+        group = view.unprivileged or 0
+        gap = view.against["acc_diff" if favourable is None else "spd"][group]
+        if gap.has_value:
+            title = "Accuracy" if favourable is None else f"Predicted “{favourable}”"
+            value = f"{100 * gap.value:+.1f} points".replace("-", "−")
+            yield Tile(title, value, f"{view.title} “{view.names[group]}” minus all others")
 
 
 def _about(audit: Audit) -> Html:
     about = audit.about
-    least = f"fewer than {about.least} people" if about.least > 1 else "nobody is hidden"
+    hidden = f"figures on fewer than {about.min_cell} people" if about.min_cell > 1 else "nothing"
     pairs = [
         ("Table", about.source),
         ("Rows", f"{about.rows:,}, one per person"),
         *((f"{role} column" if role != "Sensitive" else "Sensitive columns", name) for role, name in about.columns.items()),
         ("Labels", _labels(about.labels)),
         ("Favourable label", about.favourable or "none named"),
-        ("Not shown are figures on", least),
+        ("Hidden", hidden),
         *([("Names of clients", "replaced by numbers, the largest client first")] if about.anonymous else []),
     ]
-    texts = f"{interval_words(audit)} {ROWS}", protection_words(about.least)
+    texts = f"{interval_words(audit)} {ROWS}", protection_words(about.min_cell)
     parts = [definitions(pairs), *(element("p", None, nonbreaking(text)) for text in texts)]
     if about.command:
-        parts += [element("h3", None, "The command"), element("pre", {"tabindex": "0"}, element("code", None, about.command))]
+        parts += [element("h3", None, "Command"), element("pre", {"tabindex": "0"}, element("code", None, about.command))]
     return section("about", "About this audit", *parts, details("How the figures are computed", _formulas(audit)))
 
 
@@ -123,15 +111,15 @@ def _labels(labels: tuple[str, ...], most: int = 12) -> str:
 
 
 def _formulas(audit: Audit) -> Html:
-    """Formula and range of every metric on the page, from the registries of the package."""
-    known = METRICS | GROUP_METRICS | AGAINST
-    used = dict.fromkeys(figure.metric for figure in audit.figures if figure.metric in known)
-    rows = [(sentence_case(known[name].title), known[name].formula, known[name].range) for name in used]
+    """Formula and range of every metric on the page, from the registries."""
+    metrics = METRICS | GROUP_METRICS | AGAINST
+    used = dict.fromkeys(figure.metric for figure in audit.figures if figure.metric in metrics)
+    rows = [(sentence_case(metrics[name].title), metrics[name].formula, metrics[name].range) for name in used]
     if "auc" in audit.whole:
         rows += [
-            (SCORES["auc"], "chance that somebody labelled favourable is scored higher than somebody who is not", "0 to 1"),
+            (SCORES["auc"], "probability that a person with the favourable label has a higher score than a person without", "0 to 1"),
             (SCORES["ece"], "Σ share of bin · |mean score − share labelled favourable|, ten bins", "0 to 1"),
             (SCORES["bias"], "mean score − share labelled favourable", "−1 to 1"),
         ]
     columns = [Column("Metric"), Column("Formula", words=True), Column("Range", words=True)]
-    return grid("₀ is the group that is looked at, ₁ all others, g a single group, k a client.", columns, rows)
+    return grid("₀ is the group in question, ₁ all others, g a single group, k a client.", columns, rows)

@@ -1,4 +1,4 @@
-"""Read a table of predictions: which columns it needs, from which file."""
+"""Read the columns that an audit needs from a pandas table, a CSV file or a Parquet file."""
 
 import csv
 import gzip
@@ -14,38 +14,37 @@ from evenly.data.encoding import TableColumn, whole_words
 from evenly.notation import unknown
 from evenly.outside import shortened
 
-# Columns as a few words and a number for each row, which is all that counting needs.
+# Columns of categories: the distinct words, and a number for each row.
 
 MISSING = -1
 
 
-class Coded(NamedTuple):
-    """A column whose rows are numbers into its distinct words, in order; MISSING where a row has no value."""
+class CodedColumn(NamedTuple):
+    """A column of categories: its distinct words in order, and for each row the number of its word, or MISSING."""
 
     name: str
     words: tuple[str, ...]
     codes: np.ndarray  # int32 [rows]
 
     @property
-    def gone(self) -> np.ndarray:
+    def missing_rows(self) -> np.ndarray:
         """Which rows have no value. [rows]"""
         return self.codes == MISSING
 
-    def filled(self, why: str) -> "Coded":
-        """The same column; refuses rows without a value."""
-        gone = self.gone
-        if gone.any():
+    def require_complete(self, advice: str) -> None:
+        """Raise a ValueError that ends with `advice` if a row has no value."""
+        missing = self.missing_rows
+        if missing.any():
             raise ValueError(
-                f"Column {self.name!r} must be filled in every row; {count(gone.sum(), len(gone))} empty, the first is "
-                f"{row_words(int(gone.argmax()))}. {why}"
+                f"Column {self.name!r} must be filled in every row; {count(missing.sum(), len(missing))} empty, the first is "
+                f"{row_words(int(missing.argmax()))}. {advice}"
             )
-        return self
 
 
-def of_values(name: str, values: Any, codes: np.ndarray) -> Coded:
-    """From distinct values of any kind, and for each row the number of its value, below 0 where there is none.
+def of_values(name: str, values: Any, codes: np.ndarray) -> CodedColumn:
+    """Code a column from its distinct values and for each row the number of its value, negative where there is none.
 
-    Space around words is dropped, and words that are then alike are one; 1.0 is the word 1 where all values are whole numbers.
+    Space around words is removed, and words that are then equal are merged. 1.0 becomes the word 1 if all values are whole numbers.
 
     >>> of_values("sex", [" f", "m ", "f", ""], np.array([0, 1, 2, 3, -1]))
     Coded(name='sex', words=('f', 'm'), codes=array([ 0,  1,  0, -1, -1], dtype=int32))
@@ -56,30 +55,29 @@ def of_values(name: str, values: Any, codes: np.ndarray) -> Coded:
     except TypeError as error:
         raise ValueError(str(error)) from None
     column.refuse_rounded()
-    gone = column.missing()
     raw = [str(word).strip() for word in column.words()]
-    empty = gone | np.array([not word for word in raw], bool)
-    known = whole_words([word for word, without in zip(raw, empty, strict=True) if not without])
-    words, places = TableColumn.of(column.what, known).classes() if known else ((), np.zeros(0, np.int32))
-    table = np.full(len(raw) + 1, MISSING, np.int32)  # the last entry serves rows without a value
-    table[np.flatnonzero(~empty)] = places
-    return Coded(name, words, table[np.where(codes < 0, len(raw), codes)])
+    empty = column.missing() | np.array([not word for word in raw], bool)
+    filled = whole_words([word for word, is_empty in zip(raw, empty, strict=True) if not is_empty])
+    words, numbers = TableColumn.of(column.what, filled).classes() if filled else ((), np.zeros(0, np.int32))
+    table = np.full(len(raw) + 1, MISSING, np.int32)  # the last entry is for rows without a value
+    table[np.flatnonzero(~empty)] = numbers
+    return CodedColumn(name, words, table[np.where(codes < 0, len(raw), codes)])
 
 
-def from_pandas(frame: Any, name: Any) -> Coded:
+def from_pandas(frame: Any, name: Any) -> CodedColumn:
     """A column of a pandas table."""
     import pandas as pd
 
     try:
         codes, values = pd.factorize(frame[name], use_na_sentinel=True)
-    except TypeError:  # lists, dictionaries and the like cannot be told apart
+    except TypeError:  # lists and dictionaries are not hashable
         raise ValueError(
-            f"Column {str(name)!r} must hold one word or number in each row, but holds lists or the like. Unpack it."
+            f"Column {str(name)!r} must hold one word or number in each row, but holds lists or similar values. Unpack it."
         ) from None
     return of_values(str(name), np.asarray(values, dtype=object).tolist(), codes)
 
 
-def from_arrow(table: Any, name: str) -> Coded:
+def from_arrow(table: Any, name: str) -> CodedColumn:
     """A column of a pyarrow table."""
     import pyarrow as pa
 
@@ -87,12 +85,12 @@ def from_arrow(table: Any, name: str) -> Coded:
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     whole = encoded.unify_dictionaries().combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # no rows at all
-        return Coded(name, (), np.zeros(0, np.int32))
+        return CodedColumn(name, (), np.zeros(0, np.int32))
     return of_values(name, whole.dictionary.to_pylist(), plain_array(whole.indices, MISSING))
 
 
 def plain_array(array: Any, missing: float) -> np.ndarray:
-    """The numbers of a pyarrow array, with `missing` where there is none. pyarrow's own way there imports pandas, which takes longer."""
+    """The numbers of a pyarrow array, with `missing` for nulls. pyarrow's own conversion imports pandas, which is slower."""
     valid, data = array.buffers()
     here = slice(array.offset, array.offset + len(array))
     values = np.frombuffer(data, np.dtype(str(array.type)))[here]
@@ -102,21 +100,21 @@ def plain_array(array: Any, missing: float) -> np.ndarray:
 
 
 def row_words(row: int) -> str:
-    """Where a row is, for somebody who looks at the table: the first after the header is 1."""
+    """The position of a row for a reader of the table: the first after the header is 1."""
     return f"row {row + 1:,} (counting from 1, without the header)"
 
 
-def how_many(rows: int, least: int) -> str:
-    """A number of rows, or only that they are few where so few may not be told.
+def how_many(rows: int, min_cell: int) -> str:
+    """A number of rows in words; numbers below `min_cell` are not disclosed.
 
     >>> how_many(3, 10), how_many(12, 10)
     ('fewer than 10 rows', '12 rows')
     """
-    return f"fewer than {least} rows" if rows < least else "1 row" if rows == 1 else f"{rows:,} rows"
+    return f"fewer than {min_cell} rows" if rows < min_cell else "1 row" if rows == 1 else f"{rows:,} rows"
 
 
 def count(part: int, whole: int) -> str:
-    """How many rows of how many, with its verb.
+    """A part of all rows in words, with the verb.
 
     >>> count(1, 2000)
     '1 of 2,000 rows is'
@@ -124,7 +122,7 @@ def count(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,} rows {'is' if part == 1 else 'are'}"
 
 
-# Read the few columns of a file that an audit needs: CSV, compressed CSV or Parquet, a million rows in a second.
+# Files: CSV, compressed CSV or Parquet, a million rows per second. Only the needed columns are read.
 
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 DELIMITERS = ",;\t|"
@@ -132,7 +130,7 @@ ICONV = "Save it as UTF-8, for example with `iconv -f WINDOWS-1252 -t UTF-8`."
 
 
 def read(path: Path, words: Sequence[str], numbers: Sequence[str] = ()) -> Any:
-    """A pyarrow table of these columns; `words` are to be told apart, `numbers` to be computed with."""
+    """Read columns of a file as a pyarrow table; `words` are read as categories, `numbers` as numbers."""
     if not path.name.endswith(ENDINGS):
         raise ValueError(f"{path.name} must be a {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file. Save the table as one of them.")
     if not path.is_file():
@@ -140,9 +138,9 @@ def read(path: Path, words: Sequence[str], numbers: Sequence[str] = ()) -> Any:
     return _parquet(path, [*words, *numbers]) if path.suffix == ".parquet" else _csv(path, words, numbers)
 
 
-def check_columns(where: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a column that is not there, or there twice."""
-    for name in wanted:
+def check_columns(where: str, columns: Sequence[str], needed: Sequence[str]) -> None:
+    """Raise a ValueError if a needed column is missing or occurs twice."""
+    for name in needed:
         if name not in columns:
             raise ValueError(f"{where}: {unknown('column', name, map(str, columns))}")
         if list(columns).count(name) > 1:
@@ -164,7 +162,7 @@ def _parquet(path: Path, names: Sequence[str]) -> Any:
 
 
 def refuse_nested(where: str, name: str, kind: Any) -> None:
-    """Refuse a column of lists, structs, maps or bytes, which is neither words nor numbers."""
+    """Raise a ValueError for a column of lists, structs, maps or bytes, which holds neither words nor numbers."""
     import pyarrow as pa
 
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -182,14 +180,14 @@ def _csv(path: Path, words: Sequence[str], numbers: Sequence[str]) -> Any:
     check_columns(path.name, header, [*words, *numbers])
     try:
         try:
-            return _parsed(path, words, numbers, delimiter, newlines=False)
-        except pa.ArrowInvalid:  # a quoted line break where the file is cut into blocks; slower, so only then
-            return _parsed(path, words, numbers, delimiter, newlines=True)
+            return _parse_csv(path, words, numbers, delimiter, newlines=False)
+        except pa.ArrowInvalid:  # a quoted line break at the border of two blocks; slower, so only on failure
+            return _parse_csv(path, words, numbers, delimiter, newlines=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(_why(path, str(error), numbers)) from None
 
 
-def _parsed(path: Path, words: Sequence[str], numbers: Sequence[str], delimiter: str, *, newlines: bool) -> Any:
+def _parse_csv(path: Path, words: Sequence[str], numbers: Sequence[str], delimiter: str, *, newlines: bool) -> Any:
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
@@ -205,12 +203,12 @@ def _parsed(path: Path, words: Sequence[str], numbers: Sequence[str], delimiter:
 
 
 def _header(path: Path) -> tuple[list[str], str]:
-    """The column names, and the character between them: the one that cuts the header into most pieces."""
+    """The column names and the delimiter: the character that divides the header into the most parts."""
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             line = file.readline()
     except (OSError, EOFError, zlib.error):
-        raise ValueError(f"{path.name} could not be unpacked or read. Make it anew, or unpack it first.") from None
+        raise ValueError(f"{path.name} could not be unpacked or read. Create it again, or unpack it first.") from None
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -222,12 +220,12 @@ def _header(path: Path) -> tuple[list[str], str]:
     return next(csv.reader([text], delimiter=delimiter)), delimiter
 
 
-def _opened(path: Path) -> io.BufferedIOBase:
+def _open(path: Path) -> io.BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # pyright: ignore[reportReturnType]
 
 
 def _why(path: Path, error: str, numbers: Sequence[str]) -> str:
-    """What is wrong with a file that could not be read, in a sentence."""
+    """The reason why a file could not be read, in one sentence."""
     if "UTF8" in error:
         return f"{path.name} must be UTF-8 text, but line {_first_foreign_line(path):,} holds other bytes. {ICONV}"
     if "conversion error to double" in error and numbers:
@@ -241,7 +239,7 @@ def _why(path: Path, error: str, numbers: Sequence[str]) -> str:
 
 
 def _first_foreign_line(path: Path) -> int:
-    with _opened(path) as file:
+    with _open(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode()

@@ -1,4 +1,4 @@
-"""What an audit found, as views, as tidy rows and as files."""
+"""The result of an audit: its views, all figures as a tidy table, and the files it writes."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ PERCENT, FRACTION = "percent", "fraction"
 
 
 class Figure(NamedTuple):
-    """One figure of an audit, as audit.csv has it."""
+    """One figure of an audit: a row of audit.csv."""
 
     level: str  # model, clients (all together), client, column, group, intersections (all together) or intersection
     name: str
@@ -36,32 +36,32 @@ class Figure(NamedTuple):
 
 
 class AuditFacts(NamedTuple):
-    """What was audited, and how."""
+    """The audited table and the settings of the audit."""
 
     source: str
     rows: int
     columns: dict[str, str]  # role -> name
     labels: tuple[str, ...]
     favourable: str | None
-    least: int  # people that a figure must rest on to be shown
-    anonymous: bool  # whether clients have numbers instead of names
+    min_cell: int  # smallest number of people that a visible figure may rest on
+    anonymous: bool  # whether names of clients are replaced by numbers
     command: str = ""
 
 
 class Audit(NamedTuple):
-    """What an audit found. Everything in it may be shown: what rests on too few people was left out when it was measured."""
+    """The result of an audit. It holds no figure that rests on too few people, so all of it may be shown."""
 
     about: AuditFacts
     whole: dict[str, Estimate]  # rates of everybody, in percent; scores as fractions
     clients: ClientView | None
     groups: tuple[GroupView, ...]  # one per sensitive column
-    crossed: GroupView | None  # their intersections
+    intersections: GroupView | None  # their intersections
     notes: tuple[str, ...]
-    trivial: Trivial | None = None  # the model that predicts the most frequent label for everybody; None: it may not be shown
+    trivial: Trivial | None = None  # the model that predicts the most frequent label for everybody; None: it is hidden
 
     @property
     def figures(self) -> list[Figure]:
-        """Every figure that is known, in the order in which they are read."""
+        """All defined figures, in the order of the report."""
         return [figure for figure in _figures(self) if np.isfinite(figure.value)]
 
     @property
@@ -73,36 +73,36 @@ class Audit(NamedTuple):
 
     @property
     def client_table(self) -> "pd.DataFrame":
-        """One row per client that is shown, the worst served first."""
-        found = _wide(self.figures, ("client",))
-        return found.sort_values("accuracy", kind="stable") if len(found) else found
+        """One row per visible client, the worst served first."""
+        table = _wide(self.figures, ("client",))
+        return table.sort_values("accuracy", kind="stable") if len(table) else table
 
     @property
     def group_table(self) -> "pd.DataFrame":
-        """One row per group that is shown: the values of every sensitive column, then their intersections."""
+        """One row per visible group: the values of every sensitive column, then their intersections."""
         return _wide(self.figures, ("group", "intersection"))
 
     @property
     def sentences(self) -> list[str]:
-        """What was found, in a few sentences."""
-        from evenly.auditing.words import findings
+        """The findings in a few sentences."""
+        from evenly.auditing.findings import findings
 
         return findings(self)
 
     @property
     def warnings(self) -> list[str]:
-        """What to bear in mind with it: small samples, what is hidden, what was read how."""
-        from evenly.auditing.words import cautions
+        """Limitations of the findings: small samples, hidden figures and assumptions about the table."""
+        from evenly.auditing.findings import cautions
 
         return [*cautions(self), *self.notes]
 
     def json(self) -> dict[str, Any]:
-        """Everything for machines; numbers that do not exist are null."""
+        """The audit as JSON; undefined numbers are null."""
         return {
             "schema": SCHEMA,
             "source": self.about.source,
             "audited": {"rows": self.about.rows, "columns": self.about.columns, "favourable": self.about.favourable},
-            "min_cell": self.about.least,
+            "min_cell": self.about.min_cell,
             "trivial": None if self.trivial is None else {"label": self.trivial.label, "accuracy": self.trivial.accuracy},
             "sentences": self.sentences,
             "warnings": self.warnings,
@@ -110,18 +110,18 @@ class Audit(NamedTuple):
         }
 
     def report(self, path: str | Path) -> Path:
-        """Write the page."""
-        return _written(Path(path), self._page())
+        """Write the report to a file and return its path."""
+        return _write(Path(path), self._page())
 
     def write(self, folder: str | Path) -> Path:
-        """Write audit.csv, audit.json and report.html into a folder, which is returned. All are made before the first is written."""
+        """Write audit.csv, audit.json and report.html into a folder and return it. All are created before the first one is written."""
         files = {
             "audit.csv": _csv(self.figures),
             "audit.json": json.dumps(self.json(), ensure_ascii=False, indent=1, allow_nan=False),
             "report.html": self._page(),
         }
         for name, text in files.items():
-            _written(Path(folder) / name, text)
+            _write(Path(folder) / name, text)
         return Path(folder)
 
     def _page(self) -> str:
@@ -130,7 +130,7 @@ class Audit(NamedTuple):
         return render(self)
 
 
-def _written(path: Path, text: str) -> Path:
+def _write(path: Path, text: str) -> Path:
     return write_whole(path, lambda file: file.write(text.encode()))
 
 
@@ -138,58 +138,58 @@ def _csv(figures: list[Figure]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Figure._fields)
-    # What is not known stays empty.
+    # Undefined values stay empty.
     writer.writerows(("" if value != value else csv_cell(value) for value in figure) for figure in figures)
     return text.getvalue()
 
 
 def unit_of(metric: str) -> str:
-    """In what a metric is given: percent, percent² or fraction (differences, ratios, indices)."""
+    """The unit of a metric: percent, percent², degrees or fraction (differences, ratios, indices)."""
     if metric in AGAINST or metric not in EVERY_METRIC:
         return FRACTION
-    known = EVERY_METRIC[metric].range
-    return "percent²" if "%²" in known else PERCENT if "%" in known else "degrees" if "°" in known else FRACTION
+    span = EVERY_METRIC[metric].range
+    return "percent²" if "%²" in span else PERCENT if "%" in span else "degrees" if "°" in span else FRACTION
 
 
 def _figures(audit: Audit) -> Iterator[Figure]:
     source = audit.about.source
-    yield from (_figure("model", source, name, found) for name, found in audit.whole.items())
+    yield from (_figure("model", source, name, estimate) for name, estimate in audit.whole.items())
     if audit.clients is not None:
         yield from _client_figures(audit.clients)
     for view in audit.groups:
         yield from _group_figures(view, "column", "group", [f"{view.title}={name}" for name in view.names])
-        if view.within is not None and audit.clients is not None:
-            yield _figure("column", view.title, "spd_within", view.within.mean)
-            for metric, gaps in {"spd": view.within.spd, "eod": view.within.eod}.items():
+        if view.client_gaps is not None and audit.clients is not None:
+            yield _figure("column", view.title, "spd_within", view.client_gaps.mean)
+            for metric, gaps in {"spd": view.client_gaps.spd, "eod": view.client_gaps.eod}.items():
                 names = audit.clients.names
                 yield from (_figure("client", name, f"{metric}:{view.title}", gap) for name, gap in zip(names, gaps, strict=True))
-    if audit.crossed is not None:
-        yield from _group_figures(audit.crossed, "intersections", "intersection", list(audit.crossed.names))
+    if audit.intersections is not None:
+        yield from _group_figures(audit.intersections, "intersections", "intersection", list(audit.intersections.names))
 
 
 def _client_figures(view: ClientView) -> Iterator[Figure]:
-    yield from (_figure("clients", view.column, name, found) for name, found in view.summary.items())
-    if not view.listed:
+    yield from (_figure("clients", view.column, name, estimate) for name, estimate in view.summary.items())
+    if not view.can_list:
         return
     for k, name in enumerate(view.names):
         yield _figure("client", name, "accuracy", view.accuracy[k])
-        yield from (_figure("client", name, metric, found[k]) for metric, found in view.scores.items())
+        yield from (_figure("client", name, metric, estimates[k]) for metric, estimates in view.scores.items())
 
 
 def _group_figures(view: GroupView, level: str, single: str, names: list[str]) -> Iterator[Figure]:
     if view.unprivileged is not None:
-        yield from (_figure(level, view.title, metric, found[view.unprivileged]) for metric, found in view.against.items())
-    yield from (_figure(level, view.title, metric, found) for metric, found in view.ranges.items())
+        yield from (_figure(level, view.title, metric, estimates[view.unprivileged]) for metric, estimates in view.against.items())
+    yield from (_figure(level, view.title, metric, estimate) for metric, estimate in view.ranges.items())
     for g, name in enumerate(names):
-        for found in (view.rates, view.against, view.scores):
-            yield from (_figure(single, name, metric, each[g]) for metric, each in found.items())
+        for metrics in (view.rates, view.against, view.scores):
+            yield from (_figure(single, name, metric, estimates[g]) for metric, estimates in metrics.items())
 
 
 RATE_UNITS = {"accuracy", "selection_rate", "base_rate", "tpr", "fpr"}
 
 
-def _figure(level: str, name: str, metric: str, found: Estimate) -> Figure:
-    return Figure(level, name, metric, *found, PERCENT if metric in RATE_UNITS else unit_of(metric))
+def _figure(level: str, name: str, metric: str, estimate: Estimate) -> Figure:
+    return Figure(level, name, metric, *estimate, PERCENT if metric in RATE_UNITS else unit_of(metric))
 
 
 def _wide(figures: list[Figure], levels: tuple[str, ...]) -> "pd.DataFrame":

@@ -1,4 +1,4 @@
-"""How clients and groups of people are served, and how groups are served within each client."""
+"""Views of an audit: how clients are served, how groups of people are served, and how groups are served within each client."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,170 +19,175 @@ from evenly.randomness import generator
 from evenly.report.disclosure import Hidden, clients_behind, hide, may_show, small_cells
 from evenly.report.values import wilson
 
-# How evenly the clients are served: everybody's accuracy with an interval, and the client metrics of the package.
+# Clients: the accuracy of each with an interval, and the client metrics.
 
 Array = np.ndarray
-MOST_LISTED = 10_000  # clients that are listed one by one
-DRAWN = ("average", "average_devices", "worst10", "best10", "variance", "std", "gini")  # with intervals
-DRAWS, MOST_DRAWN = 1000, 4_000_000  # resamples, and clients drawn in all of them together
+MOST_LISTED = 10_000  # clients up to which each one is listed
+WITH_INTERVALS = ("average", "average_devices", "worst10", "best10", "variance", "std", "gini")
+DRAWS, MOST_DRAWS = 1000, 4_000_000  # resamples, and the limit on clients in all of them together
 
 
 class ClientView(NamedTuple):
-    """The clients of an audit, in the order of the table's names. Nothing is kept of those that are hidden."""
+    """The clients of an audit, in the order of their names in the table. It holds no data of hidden clients."""
 
     column: str
     names: tuple[str, ...]  # [clients]
     rows: Array  # [clients], 0 where hidden
     accuracy: tuple[Estimate, ...]  # [clients] percent
     hidden: Hidden
-    summary: dict[str, Estimate]  # every metric of `METRICS`
-    counted: int  # clients that the summary is of: all, or without the hidden ones where these could be solved for
-    few: int  # clients with fewer than 30 rows, of those that are shown
+    summary: dict[str, Estimate]  # all metrics of `METRICS`
+    clients_in_summary: int  # all, or only the visible ones if the hidden ones could be solved for
+    few: int  # visible clients with fewer than 30 rows
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [clients] each
     worst_rates: Mapping[str, float] = {}  # true and false positive rate of the worst-served client, in percent
 
     @property
     def clients(self) -> int:
+        """Number of clients."""
         return len(self.names)
 
     @property
-    def listed(self) -> bool:
+    def can_list(self) -> bool:
+        """Whether there are few enough clients to list each one."""
         return self.clients <= MOST_LISTED
 
-    def ordered(self) -> list[int]:
-        """The clients that are shown, the worst served first; among equals those with more rows."""
-        known = [k for k in range(self.clients) if self.accuracy[k].known]
-        return sorted(known, key=lambda k: (self.accuracy[k].value, -self.rows[k], k))
+    def worst_first(self) -> list[int]:
+        """The visible clients, the worst served first; among equals those with more rows."""
+        visible = [k for k in range(self.clients) if self.accuracy[k].has_value]
+        return sorted(visible, key=lambda k: (self.accuracy[k].value, -self.rows[k], k))
 
 
-def client_view(column: str, names: tuple[str, ...], tables: Array, *, least: int, few: int, anonymous: bool) -> ClientView:
-    """From the clients' tables [clients, 1, labels, outcomes]; clients with fewer than `least` rows are hidden."""
+def client_view(column: str, names: tuple[str, ...], tables: Array, *, min_cell: int, few: int, anonymous: bool) -> ClientView:
+    """Compute the view of clients from tables [clients, 1, labels, outcomes]. Clients with fewer than `min_cell` rows are hidden."""
     shares, rows = accuracy(tables), examples(tables)
-    hidden = hide(rows, least, sums=[0])
+    hidden = hide(rows, min_cell, sums=[0])
     low, high = wilson(shares, rows)
-    shown = np.where(hidden.cells, np.nan, shares)
-    # Hidden clients that are no more than the figures over all clients could be solved for, and are left out of these.
-    counts = ~hidden.cells if hidden.cells.sum() <= len(METRICS) else np.ones(len(rows), bool)
+    visible = np.where(hidden.cells, np.nan, shares)
+    # If there are no more hidden clients than figures over all clients, they could be solved for, so they are excluded from the figures.
+    included = ~hidden.cells if hidden.cells.sum() <= len(METRICS) else np.ones(len(rows), bool)
     return ClientView(
         column=column,
         names=_numbered(rows) if anonymous else names,
         rows=np.where(hidden.cells, 0, rows),
-        accuracy=estimates(100 * shown, 100 * low, 100 * high, rows),
+        accuracy=estimates(100 * visible, 100 * low, 100 * high, rows),
         hidden=hidden,
-        summary=_summary(shares[counts], rows[counts], hidden.cells[counts], least),
-        counted=int(counts.sum()),
+        summary=_summary(shares[included], rows[included], hidden.cells[included], min_cell),
+        clients_in_summary=int(included.sum()),
         few=int((~hidden.cells & (rows < few)).sum()),
     )
 
 
-def with_rates(view: ClientView, tables: Array, least: int) -> ClientView:
-    """The view with the rates of the client that is served worst, from tables [clients, 1, labels, outcomes].
+def add_worst_rates(view: ClientView, tables: Array, min_cell: int) -> ClientView:
+    """Add the rates of the worst-served client to a view, from tables [clients, 1, labels, outcomes].
 
-    They tell how many of its people have each label, so these, and those of all other clients together, must not be few.
+    They reveal how many of its people have each label, so these numbers, and those of all other clients together, must not be small.
     """
-    order = view.ordered()
-    if not view.listed or len(order) < 2:
+    order = view.worst_first()
+    if not view.can_list or len(order) < 2:
         return view
-    own, everybody = tables[order[0]], tables.sum(0)
-    if small_cells([label_counts(own), label_counts(everybody - own)], least).any():
+    worst, everybody = tables[order[0]], tables.sum(0)
+    if small_cells([label_counts(worst), label_counts(everybody - worst)], min_cell).any():
         return view
-    found = rates(own, FAVOURABLE)
-    return view._replace(worst_rates={"tpr": float(100 * found.tpr[0]), "fpr": float(100 * found.fpr[0])})
+    worst_rates = rates(worst, FAVOURABLE)
+    return view._replace(worst_rates={"tpr": float(100 * worst_rates.tpr[0]), "fpr": float(100 * worst_rates.fpr[0])})
 
 
-def _summary(shares: Array, rows: Array, hidden: Array, least: int) -> dict[str, Estimate]:
-    """All client metrics; those that rest on clients which may not be shown are left out."""
-    drawn = _resampled(shares, rows)
+def _summary(shares: Array, rows: Array, hidden: Array, min_cell: int) -> dict[str, Estimate]:
+    """All client metrics; those that rest on hidden clients are left out."""
+    interval = _bootstrap(shares, rows)
     summary = {}
     for name, value in measure(shares, rows).items():
         kind = METRICS[name].rests_on
         behind = clients_behind(kind, shares)
-        alone = kind in FEW_CLIENTS and len(behind) == 1  # whoever is drawn, nobody lies beyond the one client: that is no interval
-        low, high = (float(end[DRAWN.index(name)]) for end in drawn[:2]) if drawn and name in DRAWN and not alone else (np.nan, np.nan)
-        shown = may_show(kind, shares, rows, hidden, least)
-        summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if shown else NOTHING
+        alone = kind in FEW_CLIENTS and len(behind) == 1  # no resample has a value beyond that of the one client, so there is no interval
+        low, high = (
+            (float(end[WITH_INTERVALS.index(name)]) for end in interval[:2])
+            if interval and name in WITH_INTERVALS and not alone
+            else (np.nan, np.nan)
+        )
+        visible = may_show(kind, shares, rows, hidden, min_cell)
+        summary[name] = Estimate(float(value), low, high, int(rows[behind].sum())) if visible else NOTHING
     return summary
 
 
-def _resampled(shares: Array, rows: Array) -> Interval | None:
-    """95 % intervals of the main metrics from drawing clients anew; none where there are too few clients, or very many."""
+def _bootstrap(shares: Array, rows: Array) -> Interval | None:
+    """95 % intervals of the main metrics from resampling clients; None with too few or too many clients."""
     clients = len(rows)
-    draws = min(DRAWS, MOST_DRAWN // max(1, clients))
+    draws = min(DRAWS, MOST_DRAWS // max(1, clients))
     if clients < LEAST_CLIENTS or draws < DRAWS // 10:
         return None
     chance = generator(0, "audit")
-    chosen = (chance.integers(clients, size=clients) for _ in range(draws))
-    found = np.array([[METRICS[name].function(shares[k], rows[k]) for name in DRAWN] for k in chosen])
-    return percentile_interval(found)
+    samples = (chance.integers(clients, size=clients) for _ in range(draws))
+    values = np.array([[METRICS[name].function(shares[k], rows[k]) for name in WITH_INTERVALS] for k in samples])
+    return percentile_interval(values)
 
 
 def _numbered(rows: Array) -> tuple[str, ...]:
     """Numbers instead of names, the client with the most rows first."""
-    place = np.empty(len(rows), int)
-    place[np.argsort(-rows, kind="stable")] = np.arange(len(rows))
+    number = np.empty(len(rows), int)
+    number[np.argsort(-rows, kind="stable")] = np.arange(1, len(rows) + 1)
     width = len(str(len(rows)))
-    return tuple(f"client {number + 1:0{width}}" for number in place)
+    return tuple(f"client {each:0{width}}" for each in number)
 
 
-# The gap between a group and all others within each client: a gap over all people can be there in every client, in a few, or only
-# because clients that serve everybody worse have more of the group's people.
+# Gaps within clients: the difference between a group and all others in each client. A gap over all people can occur in every client,
+# in a few, or only because the clients that serve everybody worse have more people of the group.
 
 
-class Within(NamedTuple):
-    """The gaps of single clients, as fractions; nothing where a client has too few people on one side."""
+class ClientGaps(NamedTuple):
+    """The gaps of each client, as fractions; NOTHING where a client has too few people on one side."""
 
     spd: tuple[Estimate, ...]  # [clients] difference in selection rate
     eod: tuple[Estimate, ...]  # [clients] difference in true positive rate
-    mean: Estimate  # of the differences in selection rate, every client counting by its people
+    mean: Estimate  # of the differences in selection rate, weighted by the number of people of each client
 
     @property
     def clients(self) -> int:
-        """How many clients have enough people on both sides."""
-        return sum(gap.known for gap in self.spd)
+        """Number of clients with enough people on both sides."""
+        return sum(gap.has_value for gap in self.spd)
 
 
-def within(pairs: Array, rest: Array, hidden: Array, least: int) -> Within:
-    """From tables of the group and of all others in each client [clients, 2, labels, outcomes]; `hidden` clients have none.
+def client_gaps(pairs: Array, rest: Array, hidden: Array, min_cell: int) -> ClientGaps:
+    """Compute the gaps from tables of the group and of all others in each client [clients, 2, labels, outcomes].
 
-    `rest` [clients, labels, outcomes] counts people on neither side, who would follow from their client's total.
+    `hidden` clients have no gap. `rest` [clients, labels, outcomes] counts people on neither side, whose number would follow from the
+    total of their client.
     """
-    seen = rates(pairs, FAVOURABLE)
+    of_sides = rates(pairs, FAVOURABLE)
     counts = label_counts(np.concatenate([pairs, rest[:, None]], axis=1))  # [clients, sides and rest, labels]
-    shown = _told_apart(counts, hidden, least)
-    spd, eod = _gaps(seen.selection_rate, counts[:, :2].sum(-1), shown), _gaps(seen.tpr, counts[:, :2, FAVOURABLE], shown)
-    return Within(spd, eod, _mean(spd))
+    visible = _visible_clients(counts, hidden, min_cell)
+    spd, eod = _gaps(of_sides.selection_rate, counts[:, :2].sum(-1), visible), _gaps(of_sides.tpr, counts[:, :2, FAVOURABLE], visible)
+    return ClientGaps(spd, eod, _mean(spd))
 
 
-def _told_apart(counts: Array, gone: Array, least: int) -> Array:
-    """Clients in which both sides may be shown: no side is small, nor has it few people with one label, nor does such a number
-    follow from the totals of clients and of groups.
+def _visible_clients(counts: Array, hidden: Array, min_cell: int) -> Array:
+    """Clients in which both sides may be shown.
 
-    The selection rates of both sides with the accuracy of their client could tell the labels, so these must not be hidden.
+    No side may be small or have few people with one label, and no such number may follow from the totals of clients and groups. The
+    selection rates of both sides and the accuracy of the client together could reveal the labels, so these must be visible too.
     """
-    people = hide(counts.sum(-1), least, sums=[0, 1], also=gone[:, None]).cells
-    labels = hide(counts, least, sums=[0, 1, 2], also=people[..., None]).cells
-    return ~gone & ~labels.any((1, 2)) & (counts[:, :2].sum(-1) > 0).all(1)
+    people = hide(counts.sum(-1), min_cell, sums=[0, 1], also=hidden[:, None]).cells
+    labels = hide(counts, min_cell, sums=[0, 1, 2], also=people[..., None]).cells
+    return ~hidden & ~labels.any((1, 2)) & (counts[:, :2].sum(-1) > 0).all(1)
 
 
-def _gaps(share: Array, rows: Array, shown: Array) -> tuple[Estimate, ...]:
+def _gaps(share: Array, rows: Array, visible: Array) -> tuple[Estimate, ...]:
     """Differences of two shares with Newcombe's 95 % interval."""
-    return estimates(np.where(shown, share[:, 0] - share[:, 1], np.nan), *newcombe(share, rows), rows.sum(1))
+    return estimates(np.where(visible, share[:, 0] - share[:, 1], np.nan), *newcombe(share, rows), rows.sum(1))
 
 
 def _mean(gaps: tuple[Estimate, ...]) -> Estimate:
-    known = [gap for gap in gaps if gap.known]
-    if not known:
+    parts = np.array([[gap.rows * gap.value, gap.rows] for gap in gaps if gap.has_value])  # [clients, 2]
+    if not len(parts):
         return NOTHING
-    parts = np.array([[gap.rows * gap.value, gap.rows] for gap in known])  # [clients, 2]
     total, people = parts.sum(0)
-    if len(known) < LEAST_CLIENTS:
+    if len(parts) < LEAST_CLIENTS:
         return Estimate(float(total / people), rows=int(people))
-    drawn = np.concatenate([ratio(part[:, 0], part[:, 1]) for part in resampled(parts, 1000, 0)])
-    interval = percentile_interval(drawn)
+    interval = percentile_interval(np.concatenate([ratio(part[:, 0], part[:, 1]) for part in resampled(parts, 1000, 0)]))
     return Estimate(float(total / people), float(interval.low), float(interval.high), int(people))
 
 
-# How groups of people are served: rates of every group, every group against all others, and the best against the worst.
+# Groups of people: rates of every group, every group against all others, and the best group against the worst.
 
 RATES = {
     "accuracy": "Accuracy",
@@ -191,121 +196,124 @@ RATES = {
     "fpr": "False positive rate",
     "base_rate": "Labelled favourable",
 }
-GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")  # of the registry, every group in turn being the unprivileged one
+GAPS = ("spd", "eod", "aod", "acc_diff", "odds_diff")  # metrics with each group in turn as the unprivileged one
 RANGES = ("spd_range", "eod_range", "odds_range", "acc_range", "worst_accuracy", "worst_tpr", "worst_selection")
-OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")  # what needs no favourable label
-NEEDS = {  # rates that must not be hidden on either side
+OF_ACCURACY = ("accuracy", "acc_diff", "acc_range", "worst_accuracy")  # figures that need no favourable label
+NEEDS = {  # rates that must be visible on both sides
     "spd": ("selection_rate",), "impact_ratio": ("selection_rate",), "acc_diff": ("accuracy",),
     "eod": ("tpr",), "aod": ("tpr", "fpr"), "odds_diff": ("tpr", "fpr"),
 }  # fmt: skip
-LABELS = {"tpr": 1, "fpr": 0}  # the label of those whom a rate is a share of
-DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}  # gaps that are one rate less another
-MOST_COMPARED = 40  # groups of one column that are each compared with all others: the largest
+LABELS = {"tpr": 1, "fpr": 0}  # the label of the people in the denominator of a rate
+DIFFERENCES = {"spd": "selection_rate", "eod": "tpr", "acc_diff": "accuracy"}  # gaps that are a difference of two rates
+MOST_COMPARED = 40  # the largest groups of a column are compared with all others, up to this many
 
 
-def selection_ratio(seen: GroupedRates) -> Array:
-    """Disparate impact: the selection rate of the unprivileged as a share of that of the privileged. 1 is even; below 0.8 is the
-    mark of the four-fifths rule. Undefined where none of the privileged is selected."""
-    return ratio(seen.sides.selection_rate[..., 0], seen.sides.selection_rate[..., 1])
+def selection_ratio(group_rates: GroupedRates) -> Array:
+    """Disparate impact: the selection rate of the unprivileged divided by that of the privileged.
+
+    1 is even, and below 0.8 violates the four-fifths rule. Undefined where none of the privileged is selected.
+    """
+    return ratio(group_rates.sides.selection_rate[..., 0], group_rates.sides.selection_rate[..., 1])
 
 
 IMPACT = Metric(
     "impact_ratio", "disparate impact", "P₀(ŷ=1) / P₁(ŷ=1)", "0 or more", 0, selection_ratio, SIDES, "none of the privileged is selected"
 )
-# Of evenly's own metrics. Those that users register are not in audits: which rates they need is not known.
+# Only metrics of evenly. Metrics that users register are not in audits, because they do not declare which rates they need.
 AGAINST: dict[str, Metric] = {**{name: GROUP_METRICS[name] for name in GAPS}, IMPACT.name: IMPACT}
 
 
 class GroupView(NamedTuple):
-    """The groups of one sensitive column, or the intersections of several. Nothing is kept of what is hidden."""
+    """The groups of one sensitive column, or the intersections of several. It holds no data of hidden groups."""
 
     title: str
     names: tuple[str, ...]  # [groups]
     rows: Array  # [groups], 0 where hidden
     veil: Veil
     rates: dict[str, tuple[Estimate, ...]]  # percent, [groups] each
-    against: dict[str, tuple[Estimate, ...]]  # every group against all others, [groups] each; nothing for intersections
-    ranges: dict[str, Estimate]  # the best group against the worst, of those that are shown
-    unprivileged: int | None = None  # the group that is set against all others; None: intersections
-    chosen: bool = False  # whether it was chosen for its low rate, not named by the user
+    against: dict[str, tuple[Estimate, ...]]  # every group against all others, [groups] each; empty for intersections
+    ranges: dict[str, Estimate]  # the best visible group against the worst
+    unprivileged: int | None = None  # the group that is compared with all others; None for intersections
+    by_default: bool = False  # whether it was chosen for its low rate instead of named by the user
     scores: Mapping[str, tuple[Estimate, ...]] = {}  # of `scores.SCORES`, [groups] each
     curves: Curves | None = None
-    within: Within | None = None  # the gap of the unprivileged in each client
+    client_gaps: ClientGaps | None = None  # the gap of the unprivileged in each client
 
-    def few(self, least: int) -> int:
-        """How many rates of shown groups rest on fewer rows than this."""
-        return sum(rate.known and rate.rows < least for found in self.rates.values() for rate in found)
+    def few(self, rows: int) -> int:
+        """Number of visible rates that rest on fewer rows than this."""
+        return sum(rate.has_value and rate.rows < rows for of_groups in self.rates.values() for rate in of_groups)
 
 
 def group_view(
-    title: str, names: Sequence[str], units: Array, *, wanted: bool, least: int, veil: Veil, unprivileged: int | None = None
+    title: str, names: Sequence[str], units: Array, *, has_favourable: bool, min_cell: int, veil: Veil, unprivileged: int | None = None
 ) -> GroupView:
-    """One sensitive column's view, from tables by its values [units, values, labels, outcomes].
+    """Compute the view of one sensitive column from tables by its values [units, values, labels, outcomes].
 
-    `wanted` says whether there is a favourable label. Without `unprivileged`, that is the group that is favoured least.
+    `has_favourable` says whether there is a favourable label. Without `unprivileged`, the group with the lowest selection rate is used.
     """
-    shown = visible_rates(veil, wanted)
+    visible, groups = visible_rates(veil, has_favourable), ~veil.groups.cells
     table = units.sum(0)
-    found = _rates(units, shown)
+    group_rates = _rates(units, visible)
     compared = np.array([name != NO_VALUE for name in names])
-    lowest = _lowest(found["selection_rate" if wanted else "accuracy"], compared, table) if unprivileged is None else unprivileged
+    rate = group_rates["selection_rate" if has_favourable else "accuracy"]
+    lowest = _lowest(rate, compared, table) if unprivileged is None else unprivileged
     return GroupView(
         title=title,
         names=tuple(names),
         rows=np.where(veil.groups.cells, 0, table.sum((1, 2))),
         veil=veil,
-        rates=found,
-        against=_against(units, among_others(names, veil), shown, ~veil.groups.cells, least, lowest),
-        ranges=_ranges(units, {rate: mask & compared for rate, mask in shown.items()}, ~veil.groups.cells & compared),
+        rates=group_rates,
+        against=_against(units, visible, compared=compared_groups(names, veil), groups=groups, min_cell=min_cell, first=lowest),
+        ranges=_ranges(units, {rate: mask & compared for rate, mask in visible.items()}, groups & compared),
         unprivileged=lowest,
-        chosen=unprivileged is None,
+        by_default=unprivileged is None,
     )
 
 
-def with_clients(found: GroupView, units: Array, hidden: Array, least: int) -> GroupView:
-    """The view together with the gap of its unprivileged group in each client, from tables of clients [clients, values, ...]."""
-    if found.unprivileged is None or "spd" not in found.against:
-        return found
-    others = among_others(found.names, found.veil)
-    if not found.veil.both_labels[[found.unprivileged, *np.flatnonzero(~others)]].all():
-        return found  # the labels of all clients together would tell those that are hidden
-    place = int(others[: found.unprivileged].sum())
-    return found._replace(within=within(sides(units[:, others], (place,)), units[:, ~others].sum(1), hidden, least))
+def add_client_gaps(view: GroupView, units: Array, hidden: Array, min_cell: int) -> GroupView:
+    """Add the gap of the unprivileged group in each client to a view, from tables of clients [clients, values, ...]."""
+    if view.unprivileged is None or "spd" not in view.against:
+        return view
+    others = compared_groups(view.names, view.veil)
+    if not view.veil.both_labels[[view.unprivileged, *np.flatnonzero(~others)]].all():
+        return view  # the labels of all clients together would reveal those that are hidden
+    number = int(others[: view.unprivileged].sum())
+    return view._replace(client_gaps=client_gaps(sides(units[:, others], (number,)), units[:, ~others].sum(1), hidden, min_cell))
 
 
-def among_others(names: Sequence[str], veil: Veil) -> Array:
-    """Groups that are compared, or are among all others. [groups]
+def compared_groups(names: Sequence[str], veil: Veil) -> Array:
+    """Find the groups that are compared with each other. [groups]
 
-    People without a value are not, except where their number is hidden: everybody less those compared would give them away.
+    People without a value are excluded, unless their number is hidden: everybody minus the compared people would reveal it.
     """
     return np.array([name != NO_VALUE for name in names]) | veil.groups.cells
 
 
-def intersections(title: str, names: Sequence[str], units: Array, *, wanted: bool, veil: Veil, compared: Array) -> GroupView:
-    """The view of intersections: rates and ranges. Everybody against all others would be long and say little."""
-    shown = visible_rates(veil, wanted)
+def intersection_view(title: str, names: Sequence[str], units: Array, *, has_favourable: bool, veil: Veil, compared: Array) -> GroupView:
+    """Compute the view of intersections: rates and ranges. Comparing each with all others would be long and say little."""
+    visible = visible_rates(veil, has_favourable)
     rows = np.where(veil.groups.cells, 0, units.sum((0, 2, 3)))
-    ranges = _ranges(units, {rate: mask & compared for rate, mask in shown.items()}, ~veil.groups.cells & compared)
-    return GroupView(title, tuple(names), rows, veil, _rates(units, shown), {}, ranges)
+    ranges = _ranges(units, {rate: mask & compared for rate, mask in visible.items()}, ~veil.groups.cells & compared)
+    return GroupView(title, tuple(names), rows, veil, _rates(units, visible), {}, ranges)
 
 
-def overall(units: Array, *, wanted: bool, least: int) -> dict[str, Estimate]:
-    """The rates of everybody together, in percent, from tables [units, 1, labels, outcomes]."""
-    found = _rates(units, visible_rates(column_veil(units.sum(0), least), wanted))
-    return {name: rate[0] for name, rate in found.items()}
+def overall(units: Array, *, has_favourable: bool, min_cell: int) -> dict[str, Estimate]:
+    """Compute the rates of everybody together, in percent, from tables [units, 1, labels, outcomes]."""
+    whole = _rates(units, visible_rates(column_veil(units.sum(0), min_cell), has_favourable))
+    return {name: rate[0] for name, rate in whole.items()}
 
 
-def _names(known: Sequence[str] | dict[str, Any], wanted: bool) -> list[str]:
-    return [name for name in known if wanted or name in OF_ACCURACY]
+def _names(metrics: Sequence[str] | dict[str, Any], has_favourable: bool) -> list[str]:
+    return [name for name in metrics if has_favourable or name in OF_ACCURACY]
 
 
-def _rates(units: Array, shown: dict[str, Array]) -> dict[str, tuple[Estimate, ...]]:
-    """Every rate of the groups that it may be shown of, in percent, with the rows that it is a share of."""
-    table, names = units.sum(0), tuple(shown)
+def _rates(units: Array, visible: dict[str, Array]) -> dict[str, tuple[Estimate, ...]]:
+    """Every rate of the groups for which it is visible, in percent, with the number of rows in its denominator."""
+    table, names = units.sum(0), tuple(visible)
     share, behind = _stacked(table, names), rows_behind(table, FAVOURABLE)
     rows = np.stack([_behind(behind, name) for name in names])
     low, high = rate_ends(units, share, rows, partial(_stacked, names=names))
-    value = np.where(np.stack([shown[name] for name in names]), share, np.nan)
+    value = np.where(np.stack([visible[name] for name in names]), share, np.nan)
     return {name: estimates(100 * value[i], 100 * low[i], 100 * high[i], rows[i]) for i, name in enumerate(names)}
 
 
@@ -315,62 +323,64 @@ def _behind(wholes: Wholes, rate: str) -> Array:
 
 def _stacked(tables: Array, names: Sequence[str]) -> Array:
     """These rates of every group. [..., groups, labels, outcomes] -> [..., rates, groups]"""
-    seen = rates(tables, FAVOURABLE)
-    return np.stack([getattr(seen, name) for name in names], axis=-2)
+    of_groups = rates(tables, FAVOURABLE)
+    return np.stack([getattr(of_groups, name) for name in names], axis=-2)
 
 
 def _against(
-    units: Array, compared: Array, shown: dict[str, Array], groups: Array, least: int, first: int
+    units: Array, visible: dict[str, Array], *, compared: Array, groups: Array, min_cell: int, first: int
 ) -> dict[str, tuple[Estimate, ...]]:
-    """Every group that is shown, `first` and otherwise the largest, against all other people whose value is known."""
+    """Compare visible groups with all other people whose value is known: `first`, then the largest."""
     rows = units.sum((0, 2, 3))
-    weight = np.where(compared & groups, rows, 0)
-    largest = [g for g in dict.fromkeys([first, *np.argsort(-weight, kind="stable")[:MOST_COMPARED].tolist()]) if weight[g]]
-    known = units[:, compared]
-    place = np.cumsum(compared) - 1  # of each group among those that are compared
-    found: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, len(shown) > 1)}
+    size = np.where(compared & groups, rows, 0)
+    largest = [g for g in dict.fromkeys([first, *np.argsort(-size, kind="stable")[:MOST_COMPARED].tolist()]) if size[g]]
+    number = np.cumsum(compared) - 1  # of each group among those that are compared
+    against: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, len(visible) > 1)}
     for g in largest:
-        pair = sides(known, (int(place[g]),))  # [units, 2, labels, outcomes]: the group and all others
-        value, (low, high) = _measured(pair.sum(0), tuple(found)), _ends(pair, tuple(found))
-        for i, name in enumerate(found):
-            # Everybody's rates less those of both sides are the rates of people on neither.
-            apart = [g, *np.flatnonzero(~compared).tolist()]
-            may = _enough(label_counts(pair.sum(0)), name, least) and all(shown[rate][apart].all() for rate in NEEDS[name])
-            if may and np.isfinite(value[i]):
-                found[name][g] = Estimate(float(value[i]), float(low[i]), float(high[i]), int(rows[g]))
-    return {name: tuple(column) for name, column in found.items()}
+        pair = sides(units[:, compared], (int(number[g]),))  # [units, 2, labels, outcomes]: the group and all others
+        value, (low, high) = _gap_metrics(pair.sum(0), tuple(against)), _ends(pair, tuple(against))
+        # The rates of everybody and of both sides together reveal the rates of people on neither side.
+        revealed = [g, *np.flatnonzero(~compared).tolist()]
+        for i, name in enumerate(against):
+            safe = _enough(label_counts(pair.sum(0)), name, min_cell) and all(visible[rate][revealed].all() for rate in NEEDS[name])
+            if safe and np.isfinite(value[i]):
+                against[name][g] = Estimate(float(value[i]), float(low[i]), float(high[i]), int(rows[g]))
+    return {name: tuple(column) for name, column in against.items()}
 
 
 def _ends(pair: Array, names: tuple[str, ...]) -> tuple[Array, Array]:
-    """Ends of the intervals of a group against all others [units, 2, labels, outcomes]: of resampling and, for a difference of two
-    rates, what chance allows with so many people, whichever is wider. Resampling alone finds no width where all went the same way."""
-    drawn = resampled_interval(pair, partial(_measured, names=names))
-    seen, behind = rates(pair.sum(0), FAVOURABLE), rows_behind(pair.sum(0), FAVOURABLE)
-    low, high = np.array(drawn.low), np.array(drawn.high)
+    """Ends of the intervals of a group against all others [units, 2, labels, outcomes].
+
+    They are those of resampling, widened to Newcombe's interval for differences of two rates. Resampling alone finds no uncertainty
+    where all people have the same outcome.
+    """
+    interval = resampled_interval(pair, partial(_gap_metrics, names=names))
+    of_sides, behind = rates(pair.sum(0), FAVOURABLE), rows_behind(pair.sum(0), FAVOURABLE)
+    low, high = np.array(interval.low), np.array(interval.high)
     for i, name in enumerate(names):
         if name in DIFFERENCES:
-            least, most = newcombe(getattr(seen, DIFFERENCES[name]), getattr(behind, DIFFERENCES[name]))
-            low[i], high[i] = np.fmin(low[i], least), np.fmax(high[i], most)
+            lower, upper = newcombe(getattr(of_sides, DIFFERENCES[name]), getattr(behind, DIFFERENCES[name]))
+            low[i], high[i] = np.fmin(low[i], lower), np.fmax(high[i], upper)
     return low, high
 
 
-def _enough(pair: Array, name: str, least: int) -> bool:
-    """Whether both sides have enough people for this metric to be shown: `pair` counts [side, label]."""
+def _enough(pair: Array, name: str, min_cell: int) -> bool:
+    """Whether both sides have enough people to show this metric; `pair` counts [side, label]."""
     labels = [LABELS[rate] for rate in NEEDS[name] if rate in LABELS]
-    return bool((pair.sum(1) >= least).all() and (pair[:, labels] >= least).all())
+    return bool((pair.sum(1) >= min_cell).all() and (pair[:, labels] >= min_cell).all())
 
 
-def _measured(pairs: Array, names: Sequence[str]) -> Array:
+def _gap_metrics(pairs: Array, names: Sequence[str]) -> Array:
     """Metrics of a group against all others: [..., 2, labels, outcomes] -> [..., metrics]"""
-    seen = view(pairs, favourable=FAVOURABLE, unprivileged=(0,))
-    return np.stack([AGAINST[name].function(seen) for name in names], axis=-1)
+    levels = view(pairs, favourable=FAVOURABLE, unprivileged=(0,))
+    return np.stack([AGAINST[name].function(levels) for name in names], axis=-1)
 
 
-def _ranges(units: Array, shown: dict[str, Array], groups: Array) -> dict[str, Estimate]:
-    """The best of the shown groups against the worst, by the registry's own functions."""
-    names = _names(RANGES, len(shown) > 1)
-    value = _ranged(units.sum(0), names, shown)
-    interval = resampled_interval(units, partial(_ranged, names=names, shown=shown))
+def _ranges(units: Array, visible: dict[str, Array], groups: Array) -> dict[str, Estimate]:
+    """The best visible group against the worst, by the registered metrics."""
+    names = _names(RANGES, len(visible) > 1)
+    value = _range_metrics(units.sum(0), names, visible)
+    interval = resampled_interval(units, partial(_range_metrics, names=names, visible=visible))
     rows = int(units[:, groups].sum())
     return {
         name: Estimate(float(v), float(low), float(high), rows) if np.isfinite(v) else NOTHING
@@ -378,16 +388,16 @@ def _ranges(units: Array, shown: dict[str, Array], groups: Array) -> dict[str, E
     }
 
 
-def _ranged(tables: Array, names: Sequence[str], shown: dict[str, Array]) -> Array:
-    seen = rates(tables, FAVOURABLE)
-    kept = Rates(*(np.where(shown[name], value, np.nan) if name in shown else value for name, value in seen._asdict().items()))
-    # Ranges look at single groups only; there are no two sides of intersections.
-    return np.stack([GROUP_METRICS[name].function(GroupedRates(kept, seen, seen)) for name in names], axis=-1)
+def _range_metrics(tables: Array, names: Sequence[str], visible: dict[str, Array]) -> Array:
+    every = rates(tables, FAVOURABLE)
+    masked = Rates(*(np.where(visible[name], value, np.nan) if name in visible else value for name, value in every._asdict().items()))
+    # Ranges use single groups only, so the two sides and the whole are not needed.
+    return np.stack([GROUP_METRICS[name].function(GroupedRates(masked, every, every)) for name in names], axis=-1)
 
 
-def _lowest(found: Sequence[Estimate], compared: Array, table: Array) -> int:
-    """The group that is favoured least, among those that are shown; the largest of all if none is."""
-    known = [g for g, rate in enumerate(found) if compared[g] and rate.known]
-    if not known:
+def _lowest(rate: Sequence[Estimate], compared: Array, table: Array) -> int:
+    """The visible group with the lowest rate; the largest of all groups if none is visible."""
+    visible = [g for g, each in enumerate(rate) if compared[g] and each.has_value]
+    if not visible:
         return int(np.argmax(np.where(compared, table.sum((1, 2)), -1)))
-    return known[least_favoured([found[g].value for g in known], [found[g].rows for g in known])]
+    return visible[least_favoured([rate[g].value for g in visible], [rate[g].rows for g in visible])]

@@ -22,15 +22,18 @@ def both(n: int = 20) -> pd.DataFrame:
     return rows(*((who, y, p, n) for who in "fm" for y in (0, 1) for p in (0, 1)))
 
 
-@pytest.mark.parametrize("least", [0, 1, 40])
-def test_a_figure_may_rest_on_everybody(least: int):
-    assert evenly.audit(both(5), **NAMES, sensitive="sex", min_cell=least).whole["accuracy"].value == 50
+@pytest.mark.parametrize("min_cell", [0, 1, 40])
+def test_a_figure_may_rest_on_everybody(min_cell: int):
+    assert evenly.audit(both(5), **NAMES, sensitive="sex", min_cell=min_cell).whole["accuracy"].value == 50
 
 
-@pytest.mark.parametrize(("least", "words"), [(-1, "must be 0 or more, got -1"), (41, "has 40 rows, fewer than the 41 people")])
-def test_a_least_number_that_nothing_can_rest_on_is_refused(least: int, words: str):
+@pytest.mark.parametrize(
+    ("min_cell", "words"),
+    [(-1, "must be 0 or more, got -1"), (41, "has 40 rows, but with min_cell=41 every figure must rest on at least 41 people")],
+)
+def test_a_least_number_that_nothing_can_rest_on_is_refused(min_cell: int, words: str):
     with pytest.raises(ValueError, match=words):
-        evenly.audit(both(5), **NAMES, sensitive="sex", min_cell=least)
+        evenly.audit(both(5), **NAMES, sensitive="sex", min_cell=min_cell)
 
 
 def test_one_row_is_a_table():
@@ -40,7 +43,9 @@ def test_one_row_is_a_table():
 
 def test_scores_need_a_label_that_they_are_of():
     three = both().assign(y=[0, 1, 2, 1] * 40, s=0.5)
-    with pytest.raises(ValueError, match="must be the score of one label, but there are 3: name the favourable"):
+    with pytest.raises(
+        ValueError, match="must be the score of the favourable label, but there are 3 labels and none is named as favourable"
+    ):
         evenly.audit(three, **NAMES, client="sex", score="s")
     words = both().replace({"y": {0: "bad", 1: "good"}, "p": {0: "bad", 1: "good"}}).assign(s=0.5)
     with pytest.raises(ValueError, match="do not say which that is"):
@@ -49,19 +54,19 @@ def test_scores_need_a_label_that_they_are_of():
 
 
 def test_what_was_assumed_of_the_favourable_label_is_said():
-    taken = "“1” is taken for the label that people want to get; name another with --favourable."
+    taken = "“1” is assumed to be the favourable label. Name another one with --favourable."
     assert taken in evenly.audit(both(), **NAMES, sensitive="sex").notes
     assert evenly.audit(both(), **NAMES, sensitive="sex", favourable=0).notes == ()
     assert evenly.audit(both(), **NAMES, sensitive="sex", favourable=0).about.favourable == "0"
     words = both().replace({"y": {0: "bad", 1: "good"}, "p": {0: "bad", 1: "good"}})
-    only = "No label is named as favourable, so only accuracy is shown; name one with --favourable."
+    only = "No label is named as favourable, so only accuracy is shown. Name one with --favourable."
     assert evenly.audit(words, **NAMES, client="sex").notes == (only,)
 
 
 def test_the_columns_of_an_audit_are_told_by_their_roles():
     found = evenly.audit(both().assign(s=0.5), **NAMES, client="sex", score="s").about
     assert found.columns == {"Label": "y", "Prediction": "p", "Score": "s", "Client": "sex"}
-    assert (found.rows, found.labels, found.least, found.anonymous) == (160, ("0", "1"), 10, False)
+    assert (found.rows, found.labels, found.min_cell, found.anonymous) == (160, ("0", "1"), 10, False)
     assert evenly.audit(both(), **NAMES, sensitive="sex").about.columns == {"Label": "y", "Prediction": "p", "Sensitive": "sex"}
 
 
@@ -116,24 +121,24 @@ def test_scores_of_clients_do_not_tell_of_few_people():
     hidden = dict(zip(view.names, view.hidden.cells.tolist(), strict=True))
     assert hidden["small"]
     for name in ("auc", "ece", "bias"):
-        assert not any(view.scores[name][k].known for k in np.flatnonzero(view.hidden.cells))
+        assert not any(view.scores[name][k].has_value for k in np.flatnonzero(view.hidden.cells))
     shown = evenly.audit(clinics(60, 5), **NAMES, client="clinic", score="s", min_cell=10).clients
     assert shown is not None
     assert not shown.hidden.any
-    told = {name: shown.scores["bias"][k].known for k, name in enumerate(shown.names)}
+    told = {name: shown.scores["bias"][k].has_value for k, name in enumerate(shown.names)}
     assert not told["rare"]
     assert told["two"]
     all_of_them = evenly.audit(clinics(60, 5), **NAMES, client="clinic", score="s", min_cell=0).clients
     assert all_of_them is not None
-    assert all(figure.known for figure in all_of_them.scores["auc"])
+    assert all(figure.has_value for figure in all_of_them.scores["auc"])
 
 
 def test_scores_of_groups_and_intersections_do_not_tell_of_few_people():
     frame = clinics(60, 5).assign(sex=lambda t: np.where(t.index % 2, "f", "m"))
     found = evenly.audit(frame, **NAMES, sensitive=["clinic", "sex"], score="s")
-    for view in (*found.groups, *([found.crossed] if found.crossed else [])):
+    for view in (*found.groups, *([found.intersections] if found.intersections else [])):
         gone = view.veil.groups.cells | view.veil.labels.cells.any(-1)
-        assert [figure.known for figure in view.scores["bias"]] == (~gone).tolist()
+        assert [figure.has_value for figure in view.scores["bias"]] == (~gone).tolist()
     assert found.groups[0].veil.labels.cells.any()
 
 
@@ -149,11 +154,11 @@ def test_combinations_are_looked_at_up_to_a_limit(sizes: tuple[int, int], few: b
 def test_too_many_combinations_are_said_to_be_left_out():
     frame = pd.DataFrame({"a": np.arange(402) % 201, "b": np.arange(402) // 2 % 101, "y": [0, 1] * 201, "p": [0, 1, 1, 0, 1, 1] * 67})
     found = evenly.audit(frame.astype(str), **NAMES, sensitive=["a", "b"], min_cell=0)
-    assert found.crossed is None
+    assert found.intersections is None
     assert any("too many combinations of values" in note for note in found.notes)
     few = evenly.audit(both().assign(b=["u", "v"] * 80), **NAMES, sensitive=["sex", "b"], min_cell=0)
-    assert few.crossed is not None
-    assert few.crossed.title == "sex and b"
+    assert few.intersections is not None
+    assert few.intersections.title == "sex and b"
     assert not any("combinations" in note or "Intersections" in note for note in few.notes)
     assert not any("combinations" in note for note in evenly.audit(both(), **NAMES, sensitive="sex").notes)
 
@@ -165,4 +170,4 @@ def test_too_many_combinations_are_said_to_be_left_out():
 def test_gaps_within_clients_need_two_of_them(clients: int):
     frame = both(60).assign(site=lambda t: np.arange(len(t)) % clients)
     view = evenly.audit(frame, **NAMES, client="site", sensitive="sex").groups[0]
-    assert (view.within is not None) == (clients == 2)
+    assert (view.client_gaps is not None) == (clients == 2)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from evenly.auditing.estimates import NOTHING, Estimate
-from evenly.auditing.views import Within
-from evenly.auditing.words import cautions, findings, interval_words, percent, points, protection_words, whom_of
+from evenly.auditing.findings import cautions, findings, interval_words, percent, points, protection_words, whom_of
+from evenly.auditing.views import ClientGaps
 from evenly.report.opening import NOTABLE_NOISE
 from evenly.report.worst_served import CHANCE, SHOWN, Trivial
 from tests.auditing.made import audit, client_view, group_view, rate
@@ -27,21 +27,21 @@ def test_numbers_are_written_with_their_intervals_where_there_are_any():
     assert points(Estimate(0.1)) == "no interval"
 
 
-@pytest.mark.parametrize("least", [0, 1])
-def test_nothing_is_protected_where_one_person_is_enough(least: int):
-    assert protection_words(least) == "Nothing is hidden: a figure may rest on one person."
+@pytest.mark.parametrize("min_cell", [0, 1])
+def test_nothing_is_protected_where_one_person_is_enough(min_cell: int):
+    assert protection_words(min_cell) == "Nothing is hidden: a figure may rest on one person."
 
 
 def test_what_is_protected_is_below_the_least():
-    assert protection_words(2).startswith("Protected are numbers from 1 to 1: ")
+    assert protection_words(2).startswith("Numbers of people from 1 to 1 are protected: ")
 
 
 @pytest.mark.parametrize(
     ("clients", "words"),
     [
-        (None, "from resampling people, since there are no clients to resample"),
-        (9, "from resampling people, since fewer than 10 clients are too few"),
-        (10, "from resampling clients"),
+        (None, "by resampling people, because there are no clients to resample"),
+        (9, "by resampling people, because fewer than 10 clients are too few"),
+        (10, "by resampling clients"),
     ],
 )
 def test_it_is_said_what_was_resampled(clients: int | None, words: str):
@@ -103,7 +103,7 @@ def test_the_worst_group_is_of_those_with_a_value_and_a_figure():
 def test_the_worst_of_several_columns_is_said_to_be_of_what_is_shown_if_a_group_is_hidden():
     race = group_view(("A", "B", "C"), title="race", gone=[2], accuracy=(rate(79.0), rate(90.0), NOTHING))
     crossed = group_view(("sex=f, race=A", "sex=m, race=A"), accuracy=(rate(75.0), rate(85.0)), unprivileged=None)
-    found = whom_of(audit(group_view(), race, crossed=crossed))
+    found = whom_of(audit(group_view(), race, intersections=crossed))
     assert found.group is not None
     assert found.intersection is not None
     assert (found.group.name, found.group.among) == ("race “A”", SHOWN)
@@ -113,14 +113,14 @@ def test_the_worst_of_several_columns_is_said_to_be_of_what_is_shown_if_a_group_
 # What is found
 
 
-@pytest.mark.parametrize(("counted", "told"), [(19, False), (20, True)])
-def test_a_tenth_of_clients_is_told_where_it_is_more_than_one(counted: int, told: bool):
+@pytest.mark.parametrize(("clients", "told"), [(19, False), (20, True)])
+def test_a_tenth_of_clients_is_told_where_it_is_more_than_one(clients: int, told: bool):
     ends = {"worst10": rate(60.0), "best10": rate(95.0)}
     sentence = (
         "For the tenth of clients that it serves worst (2 of 20 by site) it is right for 60.0 % (95 % interval 55.0 to 65.0) on average; "
         "for the tenth that it serves best, for 95.0 %."
     )
-    assert (sentence in findings(audit(clients=client_view([rate(80.0)] * counted, summary=ends)))) == told
+    assert (sentence in findings(audit(clients=client_view([rate(80.0)] * clients, summary=ends)))) == told
 
 
 @pytest.mark.parametrize("missing", ["worst10", "best10"])
@@ -148,10 +148,10 @@ def test_a_ratio_below_four_fifths_is_told(ratio: Estimate, told: str):
 
 def test_a_gap_that_is_not_known_is_not_told():
     assert not said(findings(audit(group_view(gaps={"spd": LOW}))), "Of those labelled")
-    silent = "Nothing can be said of sex: one of the sides that would be compared has too few people."
+    silent = "No comparison by sex is possible, because one side has too few people."
     assert findings(audit(group_view(gaps={"eod": LOW})))[-1] == silent
-    assert findings(audit(group_view(wanted=False), favourable=None))[-1] == silent
-    found = findings(audit(group_view(wanted=False, gaps={"acc_diff": LOW}), favourable=None))
+    assert findings(audit(group_view(has_favourable=False), favourable=None))[-1] == silent
+    found = findings(audit(group_view(has_favourable=False, gaps={"acc_diff": LOW}), favourable=None))
     assert found[-1] == f"The model is right for people with sex “f” 20.0 points less often than all others {INTERVAL}."
 
 
@@ -171,8 +171,8 @@ def test_words_on_a_gap_go_no_further_than_its_interval(gap: Estimate, words: st
     assert findings(audit(group_view(gaps={"spd": gap})))[-1] == f"People with sex “f” are predicted “1” {words}"
 
 
-def within(*spd: Estimate) -> Within:
-    return Within(spd, spd, Estimate(-0.05, -0.08, -0.02, 90))
+def client_gaps(*spd: Estimate) -> ClientGaps:
+    return ClientGaps(spd, spd, Estimate(-0.05, -0.08, -0.02, 90))
 
 
 def test_the_gap_within_clients_is_told_of_two_or_more():
@@ -182,30 +182,30 @@ def test_the_gap_within_clients_is_told_of_two_or_more():
         (below, touches, unsure, unknown): f"{start.format(3)}; in 1 of them the whole interval lies below 0.",
         (touches, unsure): f"{start.format(2)}.",
     }.items():
-        assert words in findings(audit(group_view(gaps={"spd": LOW}, within=within(*gaps))))
+        assert words in findings(audit(group_view(gaps={"spd": LOW}, client_gaps=client_gaps(*gaps))))
     for gaps in ((below, unknown), ()):
-        assert not said(findings(audit(group_view(gaps={"spd": LOW}, within=within(*gaps)))), "Within the")
+        assert not said(findings(audit(group_view(gaps={"spd": LOW}, client_gaps=client_gaps(*gaps)))), "Within the")
 
 
 def test_intersections_have_extremes_where_there_are_two():
     names = ("sex=f, race=A", "sex=f, race=B", "sex=m, race=A")
     rates = {"selection_rate": (rate(60.0), rate(20.0), rate(40.0)), "accuracy": (rate(70.0), NOTHING, rate(90.0))}
     crossed = group_view(names, rates=rates, unprivileged=None)
-    assert findings(audit(crossed=crossed))[-1] == (
+    assert findings(audit(intersections=crossed))[-1] == (
         "“1” is predicted for 20.0 % of sex=f, race=B and for 60.0 % of sex=f, race=A, the extremes of 3 intersections."
     )
-    assert findings(audit(crossed=crossed, favourable=None))[-1] == (
+    assert findings(audit(intersections=crossed, favourable=None))[-1] == (
         "The model is right for 70.0 % of sex=f, race=A and for 90.0 % of sex=m, race=A, the extremes of the 2 intersections "
         "that are shown."
     )
     one = crossed._replace(rates={**rates, "selection_rate": (rate(60.0), NOTHING, NOTHING)})
-    assert not said(findings(audit(crossed=one)), "extremes")
+    assert not said(findings(audit(intersections=one)), "extremes")
 
 
 # Scores
 
 
-def scored(*bias: float, auc: Estimate = AUC) -> list[str]:
+def summarise_scores(*bias: float, auc: Estimate = AUC) -> list[str]:
     """What is said of scores whose means are off by so much, group by group."""
     view = group_view([f"g{i}" for i in range(len(bias))], scores={"bias": tuple(map(Estimate, bias))})
     whole = {"accuracy": rate(80.0), "auc": auc, "ece": Estimate(0.05)}
@@ -213,9 +213,9 @@ def scored(*bias: float, auc: Estimate = AUC) -> list[str]:
 
 
 def test_the_auc_is_told_where_it_is_known():
-    assert scored(0.0) == ["The score's AUC is 0.700 (95 % interval 0.600 to 0.800), its calibration error 0.050."]
-    assert scored(0.0, auc=Estimate(0.7)) == ["The score's AUC is 0.700, its calibration error 0.050."]
-    assert scored(0.0, auc=NOTHING) == []
+    assert summarise_scores(0.0) == ["The score's AUC is 0.700 (95 % interval 0.600 to 0.800), its calibration error 0.050."]
+    assert summarise_scores(0.0, auc=Estimate(0.7)) == ["The score's AUC is 0.700, its calibration error 0.050."]
+    assert summarise_scores(0.0, auc=NOTHING) == []
     assert not said(findings(audit(group_view())), "score")
 
 
@@ -230,16 +230,16 @@ def test_the_auc_is_told_where_it_is_known():
     ],
 )
 def test_scores_that_are_clearly_off_are_told_of_the_group_where_they_are_so_most(bias: tuple[float, ...], words: str | None):
-    assert scored(*bias)[1:] == ([] if words is None else [words])
+    assert summarise_scores(*bias)[1:] == ([] if words is None else [words])
 
 
 # What to bear in mind
 
 
-@pytest.mark.parametrize(("counted", "told"), [(1, False), (2, True), (9, True), (10, False)])
-def test_a_tenth_of_few_clients_is_one_client(counted: int, told: bool):
-    words = f"With only {counted} clients, the worst and the best tenth are one client each."
-    assert (words in cautions(audit(clients=client_view([rate(80.0)] * counted)))) == told
+@pytest.mark.parametrize(("clients", "told"), [(1, False), (2, True), (9, True), (10, False)])
+def test_a_tenth_of_few_clients_is_one_client(clients: int, told: bool):
+    words = f"With only {clients} clients, the worst and the best tenth are one client each."
+    assert (words in cautions(audit(clients=client_view([rate(80.0)] * clients)))) == told
 
 
 @pytest.mark.parametrize(("few", "words"), [(0, None), (1, "1 of 10 clients has fewer than 30 rows"), (3, "3 of 10 clients have fewer")])
@@ -249,7 +249,7 @@ def test_clients_with_few_rows_are_counted(few: int, words: str | None):
 
 
 @pytest.mark.parametrize(
-    ("counted", "total", "noise", "part"),
+    ("clients", "total", "noise", "part"),
     [
         (10, 8.0, 8.0 * NOTABLE_NOISE, f"about {100 * NOTABLE_NOISE:.0f} %"),
         (10, 8.0, 8.0 * NOTABLE_NOISE - 0.01, None),
@@ -262,29 +262,30 @@ def test_clients_with_few_rows_are_counted(few: int, words: str | None):
         (10, 8.0, np.nan, None),
     ],
 )
-def test_a_variance_that_few_rows_explain_is_told(counted: int, total: float, noise: float, part: str | None):
+def test_a_variance_that_few_rows_explain_is_told(clients: int, total: float, noise: float, part: str | None):
     figures = {"variance": Estimate(total), "variance_noise": Estimate(noise)}
-    found = cautions(audit(clients=client_view([rate(80.0)] * counted, summary=figures)))
-    words = f"Of the variance between clients, {total:.1f} %², {part} is what so few rows cause by chance even if all are served alike."
+    found = cautions(audit(clients=client_view([rate(80.0)] * clients, summary=figures)))
+    chance = "would occur by chance with this number of rows even if all were served equally."
+    words = f"Of the variance between clients, {total:.1f} %², {part} {chance}"
     assert (words in found) == (part is not None)
     assert said(found, "Of the variance") == (part is not None)
 
 
 def test_rates_of_few_people_are_counted_over_all_views():
     few, enough, unknown = rate(80.0, 29), rate(80.0, 30), NOTHING
-    one, none = (group_view(accuracy=(first, enough, unknown), names="abc", wanted=False) for first in (few, enough))
-    assert "1 rate of a group rests on fewer than 30 people; chance alone can move such a rate far." in cautions(audit(one, none))
-    assert "2 rates of groups rest on fewer than 30 people; chance alone can move such a rate far." in cautions(audit(one, crossed=one))
-    assert not said(cautions(audit(none, crossed=none)), "fewer than 30")
+    one, none = (group_view(accuracy=(first, enough, unknown), names="abc", has_favourable=False) for first in (few, enough))
+    assert "1 rate of a group rests on fewer than 30 people and can vary strongly by chance." in cautions(audit(one, none))
+    assert "2 rates of groups rest on fewer than 30 people and can vary strongly by chance." in cautions(audit(one, intersections=one))
+    assert not said(cautions(audit(none, intersections=none)), "fewer than 30")
 
 
 def test_who_was_chosen_by_the_figures_is_named():
-    sex, race = group_view(chosen=True), group_view(("A", "B"), title="race", chosen=True, unprivileged=1)
-    start = "Set against all others"
-    assert said(cautions(audit(sex)), f"{start} is sex “f”, where the model predicts “1” least often. To test a suspicion, name the value")
-    assert said(cautions(audit(sex, race, favourable=None)), f"{start} are sex “f” and race “B”, where the model is right least often.")
-    assert said(cautions(audit(sex, race._replace(chosen=False))), f"{start} is sex “f”, where")
-    assert not said(cautions(audit(race._replace(chosen=False))), start)
+    sex, race = group_view(by_default=True), group_view(("A", "B"), title="race", by_default=True, unprivileged=1)
+    alone, both = "for sex “f”, so this group is compared with all others.", "for sex “f” and race “B”, so these groups are compared"
+    assert said(cautions(audit(sex)), f"The model predicts “1” least often {alone} To test a hypothesis, name the value")
+    assert said(cautions(audit(sex, race, favourable=None)), f"The model is right least often {both}")
+    assert said(cautions(audit(sex, race._replace(by_default=False))), f"The model predicts “1” least often {alone}")
+    assert not said(cautions(audit(race._replace(by_default=False))), "least often")
 
 
 def test_what_is_hidden_is_counted():
@@ -293,9 +294,9 @@ def test_what_is_hidden_is_counted():
     assert cautions(audit(group_view())) == []
     assert cautions(audit(sex)) == [
         "2 groups are not shown: 2 rest on fewer than 10 people. Of 1 more group, rates that rest on fewer than 10 people with one label "
-        "are not shown, nor accuracy, which could tell how many these are."
+        "are hidden, and so is accuracy, which could reveal their number."
     ]
-    assert said(cautions(audit(sex, crossed=crossed)), "Of 3 more groups, rates that rest on")
+    assert said(cautions(audit(sex, intersections=crossed)), "Of 3 more groups, rates that rest on")
     assert cautions(audit(group_view(gone=[0, 1]))) == ["2 groups are not shown: 2 rest on fewer than 10 people."]
     clients = client_view([rate(80.0)] * 12, gone=[0])
     assert cautions(audit(clients=clients)) == ["1 client is not shown: 1 rests on fewer than 10 people."]
