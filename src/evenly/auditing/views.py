@@ -335,7 +335,7 @@ def _against(
     size = np.where(compared & groups, rows, 0)
     largest = [g for g in dict.fromkeys([first, *np.argsort(-size, kind="stable")[:MOST_COMPARED].tolist()]) if size[g]]
     number = np.cumsum(compared) - 1  # of each group among those that are compared
-    against: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, len(visible) > 1)}
+    against: dict[str, list[Estimate]] = {name: [NOTHING] * len(rows) for name in _names(AGAINST, "tpr" in visible)}
     for g in largest:
         pair = sides(units[:, compared], (int(number[g]),))  # [units, 2, labels, outcomes]: the group and all others
         value, (low, high) = _gap_metrics(pair.sum(0), tuple(against)), _ends(pair, tuple(against))
@@ -378,7 +378,7 @@ def _gap_metrics(pairs: Array, names: Sequence[str]) -> Array:
 
 def _ranges(units: Array, visible: dict[str, Array], groups: Array) -> dict[str, Estimate]:
     """The best visible group against the worst, by the registered metrics."""
-    names = _names(RANGES, len(visible) > 1)
+    names = _names(RANGES, "tpr" in visible)
     value = _range_metrics(units.sum(0), names, visible)
     interval = resampled_interval(units, partial(_range_metrics, names=names, visible=visible))
     rows = int(units[:, groups].sum())
