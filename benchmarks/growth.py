@@ -122,7 +122,7 @@ def mapped(point: Point, folder: Path) -> Federation:
 
 def measure(point: Point, folder: Path | None = None) -> dict[str, Any]:
     """Measure one point here."""
-    program.listen()
+    program.record_compile_times()
     with watched() as memory:
         began, compiling = time.perf_counter(), time.monotonic()
         federation = mapped(point, folder) if folder and point.mapped else drawn(point)
@@ -149,7 +149,7 @@ def measure(point: Point, folder: Path | None = None) -> dict[str, Any]:
         "timed": len(timed.seconds),
         "making_seconds": round(made, 2),
         "first_block_seconds": round(timed.first, 2),
-        "compile_seconds": round(program.spent(compiling), 2),
+        "compile_seconds": round(program.compile_seconds(compiling), 2),
         "raw_megabytes": round(raw / MB, 1),
         "ready_megabytes": round(ready),
         "peak_megabytes": round(machine.peak_megabytes()),

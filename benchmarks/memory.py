@@ -92,7 +92,7 @@ def measure(case: Case) -> dict[str, Any]:
     method = algorithm(f"fedavg(learning_rate=1e-6, batch_size=10, max_steps=2)+uniform(clients={case.cohort})")
     model = 4 * trees.size(jax.eval_shape(task.init, jax.random.key(0)))
     before = machine.peak_megabytes()
-    program.listen()
+    program.record_compile_times()
     begun = time.monotonic()
     planned: list[float] = []
     simulate(task, federation, [method], 1, lanes=case.lanes, advance=watched(planned))
@@ -109,7 +109,7 @@ def measure(case: Case) -> dict[str, Any]:
         "before_megabytes": round(before),
         "program_megabytes": round(max(planned), 1),
         "peak_megabytes": round(machine.peak_megabytes()),
-        "compile_seconds": round(program.spent(begun), 1),
+        "compile_seconds": round(program.compile_seconds(begun), 1),
         **({"device_peak_megabytes": round(stats["peak_bytes_in_use"] / MB)} if "peak_bytes_in_use" in stats else {}),
     }
 
@@ -117,11 +117,11 @@ def measure(case: Case) -> dict[str, Any]:
 def watched(planned: list[float]) -> Any:
     """The simulator's compiled program, which first notes how much memory XLA planned for it."""
 
-    def noting(task: Any, shape: Any, *rest: Any) -> Any:
-        program = compiled(shape.whole).lower(task, shape, *rest).compile()
+    def noting(shape: Any, *rest: Any) -> Any:
+        program = compiled(shape.fused).lower(shape, *rest).compile()
         plan = program.memory_analysis()
         planned.append((plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes + plan.temp_size_in_bytes) / MB)
-        return program(task, *rest)
+        return program(*rest)
 
     return noting
 

@@ -33,7 +33,7 @@ from evenly.models.linear import flat
 from evenly.records import record, static
 from evenly.simulate import advance, program, simulate
 from evenly.simulate.measuring import device_data
-from evenly.simulate.schedule import Blocks, Planner, rounds_at_once
+from evenly.simulate.schedule import Blocks, Planner, block_rounds
 from evenly.types import Algorithm, Seeds, Task, Tree
 
 CACHE_LINE = 64  # bytes
@@ -70,9 +70,10 @@ class Recorder:
 
     def again(self, leave_out: Callable[[Any, Any], tuple[Any, Any]], model: Callable[[Task], Task] = lambda task: task) -> None:
         """All blocks, with the data, the block and the model changed."""
-        for task, shape, parts, data, block, state in self.calls:
-            given = model(task), shape, parts, *leave_out(data, block), jax.tree.map(jnp.array, state)
-            jax.block_until_ready(advance(*given))
+        for shape, inputs, block, state in self.calls:
+            data, block = leave_out(inputs.data, block)
+            changed = inputs._replace(task=model(inputs.task), data=data)
+            jax.block_until_ready(advance(shape, changed, block, jax.tree.map(jnp.array, state)))
 
 
 @record
@@ -153,7 +154,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     task, algorithms = case.workload.task(federation), case.workload.algorithms(case.runs)
     recorder, begun = Recorder(), time.monotonic()
     simulate(task, federation, algorithms, case.rounds, advance=recorder, stream=False)
-    compiling = program.spent(begun)
+    compiling = program.compile_seconds(begun)
     small = recorder.calls[0][1].whole
     spent = least(
         repeats,
@@ -201,7 +202,7 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
 def draw(federation: Any, algorithm: Algorithm, case: Case, small: bool) -> None:
     """All blocks of a run, drawn and thrown away."""
     planner = Planner(federation, algorithm.work, [algorithm.select], seeds=Seeds(), dropout=0.0)
-    blocks = Blocks(planner, rounds=case.rounds, every=0, runs=case.runs, cells=1, most=rounds_at_once(case.rounds, small))
+    blocks = Blocks(planner, rounds=case.rounds, every=0, runs=case.runs, cells=1, most=block_rounds(case.rounds, small))
     start: int | None = 0
     while start is not None and (ahead := blocks.next(start)):
         start = ahead.stop
@@ -214,7 +215,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds and few runs, to see that it works")
     parser.add_argument("--json", type=Path, help="where to keep the results")
     given = parser.parse_args()
-    program.listen()
+    program.record_compile_times()
     found: dict[str, Any] = {}
     for case in cases(given.only.split(","), given.quick):
         try:

@@ -33,7 +33,7 @@ import jax
 from evenly import compilation
 compilation.set_flags()
 from evenly.simulate import program
-print(program.whole_loops())
+print(program.can_fuse_loops())
 """
 
 
@@ -46,22 +46,22 @@ def test_flags_count_until_jax_has_used_a_device(before: str, expected: str):
 
 def test_an_option_that_xla_does_not_know_is_done_without(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(program, "WITHOUT_LIBRARY", {"xla_cpu_no_such_option": "1"})
-    assert program.whole_loops.__wrapped__() is False
+    assert program.can_fuse_loops.__wrapped__() is False
 
 
 def test_the_tests_train_with_whole_loops():
-    assert program.whole_loops()
+    assert program.can_fuse_loops()
 
 
 def test_whoever_trains_has_the_flags_before_a_device_is_used():
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    code = "import evenly.experiment.execute, jax; jax.devices(); from evenly.simulate import program; print(program.whole_loops())"
+    code = "import evenly.experiment.execute, jax; jax.devices(); from evenly.simulate import program; print(program.can_fuse_loops())"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
 
 
 def test_a_gpu_starts_short_steps_as_graphs_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch):
-    graphs = program.graphs.__wrapped__
+    graphs = program.graph_options.__wrapped__
     assert graphs() == {}
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert graphs() == {"xla_gpu_graph_min_graph_size": 2}

@@ -32,7 +32,7 @@ def test_every_shuffle_is_numpys(visits: list[tuple[int, int, int]], seed: int, 
     draws, (entries, begins) = Draws(seed, "batches"), laid_out(sizes, gap)
     expected = entries.copy()
     one_by_one(draws, expected, begins.tolist(), sizes, first, second)
-    randomness.shuffle_each(draws, entries, begins, np.array(sizes), np.array(first, np.uint64), np.array(second, np.uint64))
+    randomness.shuffle_each(draws, entries, begins, np.array(sizes), counter=(np.array(first, np.uint64), np.array(second, np.uint64)))
     np.testing.assert_array_equal(entries, expected)
 
 
@@ -43,7 +43,7 @@ def test_more_than_are_shuffled_at_once(monkeypatch: pytest.MonkeyPatch):
     draws, (entries, begins) = Draws(3, "batches"), laid_out(sizes.tolist(), 0)
     expected = entries.copy()
     one_by_one(draws, expected, begins.tolist(), sizes.tolist(), rounds.tolist(), clients.tolist())
-    randomness.shuffle_each(draws, entries, begins, sizes, rounds, clients)
+    randomness.shuffle_each(draws, entries, begins, sizes, counter=(rounds, clients))
     np.testing.assert_array_equal(entries, expected)
 
 

@@ -33,7 +33,8 @@ def test_what_is_left_out(script: ModuleType):
     federation, _ = case.workload.data()
     recorder = script.Recorder()
     script.simulate(case.workload.task(federation), federation, case.workload.algorithms(1), 2, advance=recorder)
-    data, block = recorder.calls[0][3:5]
+    _, inputs, block, _ = recorder.calls[0]
+    data = inputs.data
     assert block.evaluate.any()
     assert not script.evaluations(data, block)[1].evaluate.any()
     assert not script.steps(data, block)[1].first_step.any()

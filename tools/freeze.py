@@ -147,8 +147,8 @@ def execute(words: list[str]) -> None:
 def interrupt(folder: Path) -> None:
     """Kill an experiment when it has written checkpoints but not its results."""
     script = (
-        "import sys; from evenly.cli import main; from evenly.simulate import run, schedule; "
-        "run.CHECKPOINT_SECONDS, schedule.LARGEST_BLOCK_ROWS = 0.0, 300; main()"
+        "import sys; from evenly.cli import main; from evenly.simulate import checkpoints, schedule; "
+        "checkpoints.CHECKPOINT_SECONDS, schedule.LARGEST_BLOCK_ROWS = 0.0, 300; main()"
     )
     words = [sys.executable, "-c", script, "run", "experiment.toml", "--out", "killed"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,19 +1,18 @@
-"""How XLA is asked to compile: flags that it reads only once, and loops of small steps that become one function.
+"""XLA flags, which must be set before JAX is imported.
 
-On a CPU XLA runs a program as a list of small pieces of work. Where a loop's step takes a microsecond, starting its dozen pieces takes
-longer than doing them. XLA can compile a loop as one function instead, but only does so for tiny ones unless told otherwise, and not
-where the loop calls a library. JAX is imported inside functions: the command line must start quickly.
+By default XLA compiles only tiny loops as one function on a CPU (see `evenly.simulate.program`). This module imports nothing, because the
+command line must start quickly.
 """
 
 import os
 
 LOOPS = "xla_cpu_small_while_loop_byte_threshold"
-MOST_BYTES = 10**9  # that a step of such a loop may touch, by XLA's count, in which reading a few rows is reading the table
+MOST_BYTES = 10**9  # that a step of a fused loop may touch. XLA counts the whole table if a step reads a few of its rows
 
 
 def set_flags() -> None:
-    """Add to XLA_FLAGS that loops become functions, unless the user chose such options. Of no effect once JAX has used a device."""
-    given = os.environ.get("XLA_FLAGS", "").strip()
-    names_a_file = bool(given) and not given.startswith("-")  # which XLA reads instead
-    if "xla_backend_extra_options" not in given and not names_a_file:
-        os.environ["XLA_FLAGS"] = f"{given} --xla_backend_extra_options={LOOPS}={MOST_BYTES}".strip()
+    """Let XLA fuse larger loops by adding to XLA_FLAGS, unless the user set these options. Has no effect once JAX has used a device."""
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    names_a_file = bool(flags) and not flags.startswith("-")  # which XLA reads instead
+    if "xla_backend_extra_options" not in flags and not names_a_file:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_extra_options={LOOPS}={MOST_BYTES}".strip()

@@ -1,4 +1,4 @@
-"""Random numbers: every draw has a generator named by its seed and purpose. Nothing draws from a global state."""
+"""Random numbers: every draw has a generator for its seed and purpose. Nothing draws from a global state."""
 
 import zlib
 from functools import cache
@@ -7,8 +7,8 @@ import numpy as np
 
 # Counter-based random draws on the host.
 #
-# Every draw is keyed by (seed, purpose, round, client): no draw depends on how many were made before it. Runs can therefore be chunked,
-# resumed, sharded or executed by a real client elsewhere and still see the same cohorts and the same batches.
+# Every draw is keyed by (seed, purpose, round, client) and does not depend on earlier draws. Runs can therefore be chunked, resumed,
+# sharded or executed by a client of a deployment, and still use the same cohorts and the same batches.
 
 
 class Draws:
@@ -38,23 +38,23 @@ def generator(seed: int, purpose: str, *counter: int) -> np.random.Generator:
 def batches(
     rows: np.ndarray, size: int, *, epochs: int, shuffle: np.random.Generator | None, padding: int, most: int | None = None
 ) -> np.ndarray:
-    """Row numbers in batches: each epoch is shuffled anew and padded to whole batches. int32 [steps, size]
+    """Row numbers in batches: each epoch is shuffled anew and padded to full batches. int32 [steps, size]
 
-    `most` is a limit on the steps, which may end the last epoch early. Without `shuffle` rows stay in their order.
+    `most` is a limit on the steps, which may end the last epoch early. Without `shuffle` rows keep their order.
     """
     per_epoch = -(-len(rows) // size)
-    found = np.empty((epochs, per_epoch * size), np.int32)
-    found[:, len(rows) :] = padding
-    for epoch in found:
+    order = np.empty((epochs, per_epoch * size), np.int32)
+    order[:, len(rows) :] = padding
+    for epoch in order:
         epoch[: len(rows)] = rows if shuffle is None else shuffle.permutation(rows)
-    return found.reshape(-1, size)[:most]
+    return order.reshape(-1, size)[:most]
 
 
 # Many short shuffles at once, bit for bit those of NumPy's generators.
 #
-# A generator that is rewound for every shuffle of a dozen rows costs more than the shuffle does, and rounds of many small clients
-# waited for that. Here the random words of all shuffles are computed side by side (Philox 4x64-10: Salmon et al., "Parallel random
-# numbers: as easy as 1, 2, 3", 2011), and every shuffle takes its steps while the others take theirs.
+# Rewinding a generator takes longer than shuffling a dozen rows, which dominated rounds of many small clients. Here the random words of all
+# shuffles are computed side by side (Philox 4x64-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), and all shuffles
+# take their steps together.
 
 LONGEST = 64  # entries; longer shuffles are faster one by one
 ENOUGH = 2048  # shuffles; fewer are faster one by one
@@ -64,43 +64,47 @@ FACTORS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
 KEY_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 ROUNDS = 10
 HALF, LOW = np.uint64(32), np.uint64(2**32 - 1)
-ALL_ONES = np.array([2 ** i.bit_length() - 1 for i in range(LONGEST)])  # the least such number that is not below i
+ALL_ONES = np.array([2 ** i.bit_length() - 1 for i in range(LONGEST)])  # the smallest 2**n - 1 that is at least i
 
 
-def shuffle_each(draws: Draws, entries: np.ndarray, begins: np.ndarray, sizes: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
-    """Shuffle stretches of `entries` in place, no longer than LONGEST, each as the generator `draws.at(first, second)` would."""
+def shuffle_each(
+    draws: Draws, entries: np.ndarray, begins: np.ndarray, sizes: np.ndarray, *, counter: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Shuffle parts of `entries` in place, each at most LONGEST long, as the generator `draws.at(*counter)` of each would."""
     order = np.argsort(-sizes, kind="stable")  # the longest first: those with steps left stay together
     for start in range(0, len(order), AT_ONCE):
         some = order[start : start + AT_ONCE]
-        _shuffle(draws.key, entries, begins[some], sizes[some], first[some].astype(np.uint64), second[some].astype(np.uint64))
+        first, second = (numbers[some].astype(np.uint64) for numbers in counter)
+        _shuffle(draws.key, entries, begins[some], sizes[some], counter=(first, second))
 
 
 @cache
 def like_numpy() -> bool:
-    """Whether the NumPy that is installed shuffles as it did when this was written; another one may not."""
+    """Whether the installed version of NumPy shuffles in the same way; other versions may not."""
     draws, size, many = Draws(1, "shuffles"), LONGEST, 8
-    expected, found = (np.tile(np.arange(size, dtype=np.int32), many) for _ in range(2))
+    expected, actual = (np.tile(np.arange(size, dtype=np.int32), many) for _ in range(2))
     for i in range(many):
         draws.at(i, i + 1).shuffle(expected[i * size : (i + 1) * size])
     at = np.arange(many)
-    shuffle_each(draws, found, at * size, np.full(many, size), at, at + 1)
-    return bool((found == expected).all())
+    shuffle_each(draws, actual, at * size, np.full(many, size), counter=(at, at + 1))
+    return bool((actual == expected).all())
 
 
 def _shuffle(
-    key: tuple[int, int], entries: np.ndarray, begins: np.ndarray, sizes: np.ndarray, first: np.ndarray, second: np.ndarray
+    key: tuple[int, int], entries: np.ndarray, begins: np.ndarray, sizes: np.ndarray, *, counter: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    """From the last entry to the second, each changes places with one that is not behind it; draws that point behind it are passed over."""
-    last, unfinished, counter = sizes - 1, int(np.count_nonzero(sizes > 1)), 0
+    """From the last entry to the second, swap each with an entry that is not behind it. Draws that point behind it are rejected."""
+    (first, second), block = counter, 0
+    last, unfinished = sizes - 1, int(np.count_nonzero(sizes > 1))
     while unfinished:
-        counter += 1
+        block += 1
         begins, last, first, second = (numbers[:unfinished] for numbers in (begins, last, first, second))
-        for word in _words(key, np.full_like(first, counter), first, second, np.zeros_like(first)):
+        for word in _words(key, np.full_like(first, block), first, second, np.zeros_like(first)):
             for half in (word & LOW, word >> HALF):
-                drawn = half.astype(np.int64) & ALL_ONES[last]
-                fits = drawn <= last
-                ours, theirs = begins + last, begins + np.where(fits, drawn, last)
-                entries[ours], entries[theirs] = entries[theirs], entries[ours]
+                draw = half.astype(np.int64) & ALL_ONES[last]
+                fits = draw <= last
+                here, there = begins + last, begins + np.where(fits, draw, last)
+                entries[here], entries[there] = entries[there], entries[here]
                 last = np.maximum(last - fits, 0)
         unfinished = int(np.max(np.flatnonzero(last), initial=-1)) + 1
 
@@ -109,7 +113,7 @@ def _words(key: tuple[int, int], *counter: np.ndarray) -> tuple[np.ndarray, ...]
     """Philox's four words of 64 bits at each counter."""
     a, b, c, d = counter
     for i in range(ROUNDS):
-        keys = (np.uint64((own + i * step) % 2**64) for own, step in zip(key, KEY_STEPS, strict=True))
+        keys = (np.uint64((word + i * step) % 2**64) for word, step in zip(key, KEY_STEPS, strict=True))
         (high_a, low_a), (high_c, low_c) = _product(FACTORS[0], a), _product(FACTORS[1], c)
         a, b, c, d = high_c ^ b ^ next(keys), low_c, high_a ^ d ^ next(keys), low_a
     return a, b, c, d

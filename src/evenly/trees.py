@@ -1,7 +1,7 @@
 """Arithmetic on pytrees of arrays that share a run axis.
 
-Many runs advance together; every array of a model then has one axis of length `runs`, the same for all leaves: the last
-one, or the first. `axis` below is that axis (0 or -1).
+Where many runs advance together, every array of a model has one axis of length `runs`. It is the same for all leaves: the last axis, or the
+first. `axis` below is that axis (0 or -1).
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ Tree = Any
 
 
 def stack(trees: Sequence[Tree], axis: int = 0) -> Tree:
-    """Stack equal-structured trees along a new axis."""
+    """Stack trees of equal structure along a new axis."""
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves], axis), *trees)
 
 
 def repeat(tree: Tree, times: int, axis: int = 0) -> Tree:
-    """The same entry a number of times, stacked along a new axis."""
+    """Repeat a tree along a new axis."""
 
     def one(leaf: Any) -> jax.Array:
         wide = jnp.expand_dims(leaf, axis)
@@ -39,23 +39,27 @@ def cut(tree: Tree, runs: slice, axis: int) -> Tree:
 
 
 def join(trees: Sequence[Tree], axis: int) -> Tree:
-    """The opposite of `cut`."""
+    """Concatenate trees along their run axis; the inverse of `cut`."""
     return trees[0] if len(trees) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *trees)
 
 
 def add(a: Tree, b: Tree) -> Tree:
+    """a + b, leaf by leaf."""
     return jax.tree.map(jnp.add, a, b)
 
 
 def subtract(a: Tree, b: Tree) -> Tree:
+    """a - b, leaf by leaf."""
     return jax.tree.map(jnp.subtract, a, b)
 
 
 def scale(tree: Tree, factor: Any) -> Tree:
+    """Every leaf times a factor."""
     return jax.tree.map(lambda leaf: leaf * factor, tree)
 
 
 def zeros_like(tree: Tree) -> Tree:
+    """Zeros in the form of a tree."""
     return jax.tree.map(jnp.zeros_like, tree)
 
 

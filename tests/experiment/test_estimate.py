@@ -83,7 +83,7 @@ def test_seeds_that_meet_are_all_in_memory(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     first = setting_of(PLAN, 0)
     assert estimate(PLAN, first).at_once == 2
-    monkeypatch.setattr("evenly.experiment.estimate.worth_meeting", lambda task, runs: True)
+    monkeypatch.setattr("evenly.experiment.estimate.worth_batching", lambda task, runs: True)
     assert estimate(PLAN, first).at_once == 3
 
 

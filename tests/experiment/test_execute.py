@@ -77,7 +77,7 @@ def test_seeds_that_meet_do_not_wait_for_one_whose_data_cannot_be_loaded(monkeyp
             return really(plan, seed)
         raise ValueError(f"the data of seed {seed} are gone")
 
-    monkeypatch.setattr(module, "worth_meeting", lambda task, runs: True)
+    monkeypatch.setattr(module, "worth_batching", lambda task, runs: True)
     monkeypatch.setattr(module, "setting_of", missing)
     with pytest.raises(ValueError, match="the data of seed 1 are gone"):
         ThreadPoolExecutor(1).submit(execute, PLAN).result(timeout=60)

@@ -121,14 +121,14 @@ def test_a_study_is_trained_once_and_read_afterwards(tmp_path, monkeypatch):
 def small_gpu(monkeypatch):
     """As where one partition would leave most of a GPU idle."""
     for where in ("study", "execute"):
-        monkeypatch.setattr(f"evenly.experiment.{where}.worth_meeting", lambda *_: True)
+        monkeypatch.setattr(f"evenly.experiment.{where}.worth_batching", lambda *_: True)
 
 
 def test_partitions_that_advance_side_by_side_end_where_each_would_alone(tmp_path, monkeypatch, request):
     plan, met = tiny().study_plan("test/tiny"), []
     alone = execute_study(plan)
     request.getfixturevalue("small_gpu")
-    monkeypatch.setattr("evenly.simulate.seed_batch.advance_side_by_side", _counting(met))
+    monkeypatch.setattr("evenly.simulate.seed_batch.advance_batch", _counting(met))
     Store(tmp_path / "out", plan)
     together = execute_study(plan, tmp_path / "out")
     assert max(met) == 4  # both seeds of both partitions in one program
@@ -146,11 +146,11 @@ def test_partitions_that_advance_side_by_side_end_where_each_would_alone(tmp_pat
 
 
 def _counting(met: list[int]):
-    from evenly.simulate.seed_batch import advance_side_by_side
+    from evenly.simulate.seed_batch import advance_batch
 
     def counted(shape, asked):
         met.append(len(asked))
-        return advance_side_by_side(shape, asked)
+        return advance_batch(shape, asked)
 
     return counted
 

@@ -22,10 +22,10 @@ def test_they_are_like_those_of_numpy_and_begin_at_a_multiple(shape: tuple[int, 
 
 def test_padding_is_zeros_after_the_values():
     values = np.arange(6, dtype=np.int64).reshape(3, 2)
-    found = layout.padded(values, 5, np.int32)
+    found = layout.pad_rows(values, 5, np.int32)
     assert found.dtype == np.int32
     assert found.tolist() == [[0, 1], [2, 3], [4, 5], [0, 0], [0, 0]]
-    assert layout.padded(values, 3).dtype == values.dtype
+    assert layout.pad_rows(values, 3).dtype == values.dtype
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices have memory of their own, to which everything is copied")

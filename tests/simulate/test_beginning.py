@@ -21,7 +21,7 @@ TASK = MLP(features=2, classes=2, hidden=(2,))
 )
 def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(tiny: Federation, text: str, groups: int):
     (one,) = algorithms(text)
-    found = run.suited(one, tiny)
+    found = run.fit_to_data(one, tiny)
     assert found.rule.groups == groups  # type: ignore[attr-defined]
     if found.server is not None:
         assert found.server.groups == groups  # type: ignore[attr-defined]
@@ -39,12 +39,12 @@ def test_there_are_as_many_models_as_asked_for_or_as_the_data_have_groups(tiny: 
 )
 def test_what_the_data_do_not_say_must_be_said(tiny: Federation, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        run.suited(algorithms(text)[0], replace(tiny, client_group=None))
+        run.fit_to_data(algorithms(text)[0], replace(tiny, client_group=None))
 
 
 def test_a_method_of_one_model_is_left_as_it_is(tiny: Federation):
     (one,) = algorithms("fedavg")
-    assert run.suited(one, replace(tiny, client_group=None)) is one
+    assert run.fit_to_data(one, replace(tiny, client_group=None)) is one
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_no_more_may_vote_than_can_be_counted(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(run, "MOST_BALLOTS", most)
     (one,) = algorithms(text)
     if fits:
-        assert run.suited(one, tiny)
+        assert run.fit_to_data(one, tiny)
         return
     with pytest.raises(ValueError, match=rf"at most {most} clients can vote in a round, got \d\. Sample fewer\.$"):
-        run.suited(one, tiny)
+        run.fit_to_data(one, tiny)
 
 
 def test_validation_rows_are_missed_only_where_they_are_looked_at(tiny: Federation):
@@ -80,7 +80,7 @@ def test_validation_rows_are_missed_only_where_they_are_looked_at(tiny: Federati
 
 def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():
     usual, several, together = (
-        run.first_model(TASK, algorithms(text)[0].rule, Seeds(model=4)) for text in ("fedavg", "ifca(groups=3)", "e2fl(groups=3)")
+        run.initial_model(TASK, algorithms(text)[0].rule, Seeds(model=4)) for text in ("fedavg", "ifca(groups=3)", "e2fl(groups=3)")
     )
     for one, three, shared in zip(*map(jax.tree.leaves, (usual, several, together)), strict=True):
         assert three.shape == (3, *one.shape)
@@ -96,6 +96,6 @@ def test_models_that_train_apart_begin_apart_and_the_first_is_the_usual_one():
 @pytest.mark.parametrize("layer, kept", [(0, [0, 1, 2]), (1, [0]), (2, [1]), (3, [2])])
 def test_clients_are_compared_by_all_layers_or_by_one_counted_from_1(layer: int, kept: list[int]):
     places = [jnp.full(2, i) for i in range(3)]
-    assert [int(leaf[0]) for leaf in choosing._compared(places, layer)] == kept
+    assert [int(leaf[0]) for leaf in choosing._layers_to_compare(places, layer)] == kept
     with pytest.raises(ValueError, match=r"^e2fl: layer must be 0 \(all\) or from 1 to 3, got 4\.$"):
-        choosing._compared(places, 4)
+        choosing._layers_to_compare(places, 4)

@@ -12,7 +12,7 @@ from evenly.simulate import advance, run, schedule, simulate
 from evenly.simulate.layout import Shape
 from evenly.simulate.program import RoundRecord
 from evenly.simulate.schedule import Planner
-from evenly.simulate.traces import Collected
+from evenly.simulate.traces import RunHistory
 from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat, same_bits
 
@@ -105,8 +105,8 @@ def test_slow_rounds_are_told_one_by_one(simulated: Simulated, monkeypatch: pyte
 def test_who_advances_side_by_side_with_others_keeps_steady_blocks(simulated: Simulated, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(schedule, "BLOCK_SECONDS", 0.0)
     task, seen = MLP(features=5, classes=3, hidden=(4,)), []
-    seat = lambda *given: advance(*given)  # noqa: E731  as a meeting gives it
-    simulate(task, simulated.federation, algorithms(TEXT), 5, advance=seat, progress=lambda done, _: seen.append(done))
+    member = lambda *arguments: advance(*arguments)  # noqa: E731  as a seed batch yields it
+    simulate(task, simulated.federation, algorithms(TEXT), 5, advance=member, progress=lambda done, _: seen.append(done))
     assert seen in ([5], [4, 5]), "as many as fit"
 
 
@@ -114,10 +114,10 @@ def test_what_is_kept_of_a_short_block_is_no_more_than_its_rounds(simulated: Sim
     block = Planner(simulated.federation, algorithms(TEXT)[0].work, [Full()], seeds=Seeds(), dropout=0.0).block(
         0, 1, rounds=50, steps=100, stops=np.array([1]), evaluate=np.array([False])
     )
-    collected = Collected([], [], [], [], [], [], [])
+    history = RunHistory([], [], [], [], [], [], [])
     weights, nothing = jnp.zeros((50, 6, 1)), jnp.zeros(0)
-    collected.add_rounds(block, RoundRecord(weights, nothing, nothing, None), 1)
-    for (kept,) in (collected.cohort, collected.weights):
+    history.add_rounds(block, RoundRecord(weights, nothing, nothing, None), 1)
+    for (kept,) in (history.cohort, history.weights):
         assert len(kept) == 1
         assert kept.base is None
 
@@ -130,7 +130,7 @@ class Steady:
     def __init__(self, **other: int) -> None:
         self.__dict__.update(other)
 
-    def fitting(self, start: int, stop: int, steps: int) -> int:
+    def fit_rounds(self, start: int, stop: int, steps: int) -> int:
         return min(stop, start + steps // 5)
 
     def block(self, start: int, stop: int, **given: Any) -> Any:
@@ -142,7 +142,7 @@ def cut(planner: Any = None, **other: Any) -> schedule.Blocks:
     return schedule.Blocks(given, **{"rounds": 20, "every": 4, "runs": 1, "cells": 10} | other)
 
 
-def stretch(ahead: schedule.Ahead | None) -> tuple[int, int, list[int], int]:
+def segment(ahead: schedule.PlannedBlock | None) -> tuple[int, int, list[int], int]:
     """Where a block begins and ends, the ends of its stretches, and how many of the first of them are evaluated."""
     assert ahead is not None
     made: Any = ahead.block
@@ -156,7 +156,7 @@ def stretch(ahead: schedule.Ahead | None) -> tuple[int, int, list[int], int]:
 
 @pytest.mark.parametrize("n, found", [(1, 1), (15, 15), (16, 16), (17, 18), (33, 36), (100, 104), (960, 960), (961, 1024)])
 def test_sizes_are_rounded_up_to_four_bits(n: int, found: int):
-    assert schedule.rounded_up(n) == found
+    assert schedule.round_up(n) == found
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,12 @@ def test_lanes_share_the_room_and_rounds_without_steps_are_cut_too(monkeypatch: 
 
 def test_evaluations_are_the_ends_of_stretches():
     every = cut()
-    assert stretch(every.next(0)) == (0, 20, [0, 4, 8, 12, 16, 20], 6)
-    assert stretch(every.next(8)) == (8, 20, [4, 8, 12], 3)
-    assert stretch(every.next(0, 3)) == (0, 3, [0, 3], 1)
-    assert stretch(every.next(3, 3)) == (3, 6, [1, 3], 1)
-    assert stretch(every.next(4, 3)) == (4, 7, [3], 0)
-    assert stretch(every.next(19)) == (19, 20, [1], 1)
+    assert segment(every.next(0)) == (0, 20, [0, 4, 8, 12, 16, 20], 6)
+    assert segment(every.next(8)) == (8, 20, [4, 8, 12], 3)
+    assert segment(every.next(0, 3)) == (0, 3, [0, 3], 1)
+    assert segment(every.next(3, 3)) == (3, 6, [1, 3], 1)
+    assert segment(every.next(4, 3)) == (4, 7, [3], 0)
+    assert segment(every.next(19)) == (19, 20, [1], 1)
     assert every.next(20) is None
     first: Any = every.next(0)
     assert len(first.block["stops"]) == 65, "64 evaluations at most, and the end"
@@ -211,7 +211,7 @@ def test_a_block_ends_where_no_further_evaluation_fits(monkeypatch: pytest.Monke
     for cells, stops in ((60, 2), (31, 2), (20, 3)):
         every, starts, seen = cut(cells=cells), [0], []
         while ahead := every.next(starts[-1]):
-            start, stop, ends, count = stretch(ahead)
+            start, stop, ends, count = segment(ahead)
             assert count <= stops
             seen += [start + end for end in ends[:count]]
             starts.append(stop)
@@ -221,7 +221,7 @@ def test_a_block_ends_where_no_further_evaluation_fits(monkeypatch: pytest.Monke
 
 def test_an_evaluation_that_is_made_elsewhere_ends_a_block():
     apart = cut(cells=0)
-    assert stretch(apart.next(0)) == (0, 4, [4], 0)
-    assert stretch(apart.next(4, 2)) == (4, 6, [2], 0)
-    assert stretch(apart.next(6)) == (6, 8, [2], 0)
-    assert stretch(cut(cells=0, every=0).next(0)) == (0, 20, [20], 0)
+    assert segment(apart.next(0)) == (0, 4, [4], 0)
+    assert segment(apart.next(4, 2)) == (4, 6, [2], 0)
+    assert segment(apart.next(6)) == (6, 8, [2], 0)
+    assert segment(cut(cells=0, every=0).next(0)) == (0, 20, [20], 0)

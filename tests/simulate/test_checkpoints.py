@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from evenly.models import Softmax
-from evenly.simulate import run, schedule, simulate
+from evenly.simulate import checkpoints, run, schedule, simulate
 from evenly.types import Seeds, Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, same_bits
@@ -33,7 +34,7 @@ def _small_blocks_saved_at_once(monkeypatch: pytest.MonkeyPatch):
 
 def small_blocks(setattr: Callable) -> None:
     setattr(schedule, "LARGEST_BLOCK_ROWS", 170)  # two rounds
-    setattr(run, "CHECKPOINT_SECONDS", 0.0)
+    setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
 
 
 def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None = None, text: str = TEXT, **options: object) -> Trace:
@@ -44,8 +45,8 @@ def go(path: Path | None, stop_after: int = ROUNDS + 1, seen: list[int] | None =
             raise StoppedError
 
     task, federation = Softmax(features=5, classes=3), federations.tiny()
-    options = {"evaluate_every": 3, "progress": progress, "checkpoint": path, **options}
-    return simulate(task, federation, algorithms(text), ROUNDS, **options)[0]
+    settings: dict[str, Any] = {"evaluate_every": 3, "progress": progress, "checkpoint": path, **options}
+    return simulate(task, federation, algorithms(text), ROUNDS, **settings)[0]
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +97,12 @@ from pathlib import Path
 import tests.conftest
 from tests.simulate import test_checkpoints as t
 t.small_blocks(setattr)
-original = t.run.write_checkpoint
+original = t.checkpoints.write_checkpoint
 def write(path, fingerprint, done, tree):
     original(path, fingerprint, done, tree)
     if done >= 6:
         os.kill(os.getpid(), signal.SIGKILL)
-t.run.write_checkpoint = write
+t.checkpoints.write_checkpoint = write
 t.go(Path(sys.argv[1]))
 """
 
@@ -173,14 +174,16 @@ def test_a_damaged_or_foreign_checkpoint_means_starting_over(tmp_path: Path, und
 
 def test_what_was_saved_is_read_back(tmp_path: Path):
     path, tree = tmp_path / "some.npz", {"a": np.arange(3, dtype=np.float32), "b": (np.array(True), np.zeros((2, 0)))}
-    run.write_checkpoint(path, "me", 7, tree)
-    done, leaves = run.read_checkpoint(path, "me")
+    checkpoints.write_checkpoint(path, "me", 7, tree)
+    found = checkpoints.read_checkpoint(path, "me")
+    assert found is not None
+    done, leaves = found
     assert done == 7
     for leaf, expected in zip(leaves, [tree["a"], *tree["b"]], strict=True):
         np.testing.assert_array_equal(leaf, expected)
         assert leaf.dtype == expected.dtype
-    assert run.read_checkpoint(path, "you") is None
-    assert run.read_checkpoint(tmp_path / "none.npz", "me") is None
+    assert checkpoints.read_checkpoint(path, "you") is None
+    assert checkpoints.read_checkpoint(tmp_path / "none.npz", "me") is None
 
 
 @pytest.mark.parametrize("change", [{"seeds": Seeds(batches=1)}, {"evaluate_every": 4}, {"dropout": 0.1}], ids=str)

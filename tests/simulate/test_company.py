@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from evenly.models import MLP, Softmax
-from evenly.simulate.layout import Company, companions, gather
+from evenly.simulate.layout import RunGroup, companions, group_runs
 from tests.simulations import algorithms
 
 JOINT, APART = Softmax(features=3, classes=2), MLP(features=3, classes=2, hidden=(2,))
 
 
-def numbers(company: Company) -> tuple[Any, Any]:
+def numbers(run_group: RunGroup) -> tuple[Any, Any]:
     """The last band's rule and the clients' work, whose numbers are those of all runs."""
-    return company.parts.bands[-1].rule, company.parts.work
+    return run_group.parts.rules[-1].rule, run_group.parts.work
 
 
 @pytest.mark.parametrize(
@@ -46,27 +46,27 @@ def test_samplings_share_a_program_where_everybody_takes_part_in_some_run(monkey
 
 
 def test_equal_structures_lie_together_and_those_that_look_at_rows_last():
-    company = gather(algorithms("term(alpha=1),fedavg,q-fedavg(q=1),fedavg(learning_rate=0.3)+reweigh,q-fedavg(q=2)+full"))
-    labels = [a.label for a in company.algorithms]
+    run_group = group_runs(algorithms("term(alpha=1),fedavg,q-fedavg(q=1),fedavg(learning_rate=0.3)+reweigh,q-fedavg(q=2)+full"))
+    labels = [a.label for a in run_group.algorithms]
     assert labels == ["fedavg", "fedavg(learning_rate=0.3)+reweigh", "term(alpha=1)", "q-fedavg(q=1)", "q-fedavg(q=2)+full"]
-    assert company.place == [2, 0, 3, 1, 4]
-    assert company.bands == (0, 2, 3, 5)
-    assert len(company.parts.bands) == 3
-    rule, work = numbers(company)
+    assert run_group.positions == [2, 0, 3, 1, 4]
+    assert run_group.bounds == (0, 2, 3, 5)
+    assert len(run_group.parts.rules) == 3
+    rule, work = numbers(run_group)
     np.testing.assert_array_equal(rule.q, [1, 2])
     np.testing.assert_allclose(work.learning_rate, [0.1, 0.3, 0.1, 0.1, 0.1])
-    assert [prepare is None for prepare in company.prepares] == [True, False]
-    assert company.parts.prepared is not None
-    assert company.parts.prepared.tolist() == [0, 1, 0, 0, 0]
-    assert len(company.selects) == 2
-    assert company.parts.cohort is not None
-    assert company.parts.cohort.tolist() == [0, 0, 0, 0, 1]
+    assert [prepare is None for prepare in run_group.prepares] == [True, False]
+    assert run_group.parts.weight_column is not None
+    assert run_group.parts.weight_column.tolist() == [0, 1, 0, 0, 0]
+    assert len(run_group.selects) == 2
+    assert run_group.parts.cohort is not None
+    assert run_group.parts.cohort.tolist() == [0, 0, 0, 0, 1]
 
 
 def test_what_all_share_is_not_numbered_and_a_pull_of_0_is_left_out():
-    company = gather(algorithms("fedavg,fedprox(mu=0)"))
-    assert (company.bands, company.place) == ((0, 2), [0, 1])
-    assert company.parts.prepared is company.parts.cohort is None
-    assert numbers(company)[1].mu is None
-    pulled = gather(algorithms("fedavg,fedprox(mu=0.5)"))
+    run_group = group_runs(algorithms("fedavg,fedprox(mu=0)"))
+    assert (run_group.bounds, run_group.positions) == ((0, 2), [0, 1])
+    assert run_group.parts.weight_column is run_group.parts.cohort is None
+    assert numbers(run_group)[1].mu is None
+    pulled = group_runs(algorithms("fedavg,fedprox(mu=0.5)"))
     np.testing.assert_array_equal(numbers(pulled)[1].mu, [0, 0.5])

@@ -29,14 +29,14 @@ def test_seconds_in_which_something_was_compiled(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(program.time, "monotonic", lambda end=end: end)
         program._note(COMPILED, seconds)
         program._note("/jax/something/else", 100.0)
-    assert program.spent(since=5.0) == expected
+    assert program.compile_seconds(since=5.0) == expected
 
 
 def test_jax_tells(monkeypatch: pytest.MonkeyPatch):
-    program.listen()
+    program.record_compile_times()
     began = time.monotonic()
     jax.jit(lambda x: x * 5 - began)(1.0)
-    assert 0 < program.spent(began) < time.monotonic() - began + 0.01
+    assert 0 < program.compile_seconds(began) < time.monotonic() - began + 0.01
 
 
 def test_the_record_adds_it_up(tmp_path: Path):

@@ -10,7 +10,7 @@ from tests.simulations import algorithms
 SIZES = (8, 4)
 # Three groups and five labels: 15 cells, and tables of 75 counts.
 SHAPE = Shape(
-    runs=1, bands=(0, 1), axis=0, clients=6, groups=3, labels=5, lanes=1, stride=1, unroll=1, equal=0, devices=1, chunk=1, eval_chunk=1,
+    runs=1, bounds=(0, 1), axis=0, clients=6, groups=3, labels=5, lanes=1, stride=1, unroll=1, equal=0, devices=1, chunk=1, eval_chunk=1,
     lists=0,
 )  # fmt: skip
 

@@ -7,8 +7,8 @@ from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.parts.work import Reweigh
 from evenly.records import replace
-from evenly.simulate.measuring import device_data, evaluated_lists, prepared_weights
-from evenly.simulate.traces import owners_of
+from evenly.simulate.measuring import device_data, evaluation_lists, prepare_weights
+from evenly.simulate.traces import row_owners
 
 
 @pytest.fixture
@@ -52,33 +52,33 @@ def test_validation_rows_that_nobody_has_are_one_row_of_padding(two: Federation)
 
 
 def test_rows_count_as_the_data_say_and_as_they_are_prepared(two: Federation):
-    weighted = replace(two, weight=np.arange(1.0, 8))
-    assert prepared_weights(two, [None]) is None
-    assert prepared_weights(two, [None, None]) is None
-    only = prepared_weights(weighted, [None])
+    weighted_sum = replace(two, weight=np.arange(1.0, 8))
+    assert prepare_weights(two, [None]) is None
+    assert prepare_weights(two, [None, None]) is None
+    only = prepare_weights(weighted_sum, [None])
     assert only is not None
     assert only.tolist() == [1, 2, 3, 4, 5, 6, 7]
     # Client 0 has labels 0 1 0 1 0 and groups a b a a b: of a and 0 two rows, 3 * 3 / 5 expected, and so on; client 1 trains on one row.
     expected = np.array([0.9, 0.8, 0.9, 1.2, 1.2, 1, 1])
-    found = prepared_weights(two, [Reweigh()])
+    found = prepare_weights(two, [Reweigh()])
     assert found is not None
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-    both = prepared_weights(weighted, [None, Reweigh()])
+    both = prepare_weights(weighted_sum, [None, Reweigh()])
     assert both is not None
     np.testing.assert_allclose(both, np.stack([np.arange(1, 8), np.arange(1, 8) * expected], 1), rtol=1e-6)
 
 
 def test_only_clients_share_lists_and_empty_ones_are_not_shared(two: Federation):
     """The central row begins the list of client 0 too; that alone makes nobody share."""
-    lists, shared = evaluated_lists(two)
+    lists, shared = evaluation_lists(two)
     assert shared is None
     assert lists.counts.tolist() == [5, 1, 0, 1, 0, 0, 1]
     same = replace(two, test=Ragged.from_lists([np.array([6]), np.array([6])]), central=np.array([6]))
-    lists, shared = evaluated_lists(same)
+    lists, shared = evaluation_lists(same)
     assert shared is not None
     assert shared.tolist() == [0, 1, 2, 3, 3, 3, 4]  # validation of client 1 and both tests: one list; the central one stays apart
     assert lists.counts.tolist() == [5, 1, 0, 1, 1]
 
 
 def test_a_panels_rows_are_found_among_those_of_all():
-    assert owners_of(np.array([2, 0]), 4).tolist() == [2, 0, 6, 4, 10, 8, 12]
+    assert row_owners(np.array([2, 0]), 4).tolist() == [2, 0, 6, 4, 10, 8, 12]

@@ -15,7 +15,7 @@ from evenly.experiment.execute import execute
 from evenly.experiment.plan import Plan
 from evenly.models import MLP, LeNet, Softmax
 from evenly.simulate import simulate
-from evenly.simulate.layout import gather, shared_out
+from evenly.simulate.layout import choose_lanes, group_runs
 from evenly.types import Seeds, Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, same_bits
@@ -57,31 +57,31 @@ def test_seeds_or_clients_are_spread_over_devices_but_never_both(differences: di
 
 
 def test_a_cpu_uses_several_devices_only_when_asked(monkeypatch: pytest.MonkeyPatch, task: Softmax):
-    company = gather(algorithms("fedavg"))
+    run_group = group_runs(algorithms("fedavg"))
     monkeypatch.setattr(jax, "devices", lambda: [None] * 4)
-    assert shared_out(LeNet(), company, 10, lanes=0, devices=0) == (1, 1)
-    assert shared_out(LeNet(), company, 10, lanes=0, devices=4) == (1, 4)
-    assert shared_out(task, company, 10, lanes=9, devices=2) == (5, 2)
+    assert choose_lanes(LeNet(), run_group, 10, lanes=0, devices=0) == (1, 1)
+    assert choose_lanes(LeNet(), run_group, 10, lanes=0, devices=4) == (1, 4)
+    assert choose_lanes(task, run_group, 10, lanes=9, devices=2) == (5, 2)
 
 
 def test_gpus_are_all_used_unless_the_model_is_small(monkeypatch: pytest.MonkeyPatch, task: Softmax):
-    company = gather(algorithms("fedavg"))
+    run_group = group_runs(algorithms("fedavg"))
     monkeypatch.setattr(jax, "devices", lambda: [None] * 4)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert shared_out(task, company, 10, lanes=0, devices=0) == (10, 1)
-    assert shared_out(LeNet(), company, 10, lanes=0, devices=0) == (3, 4)
-    assert shared_out(LeNet(), company, 3, lanes=0, devices=0) == (1, 3)
+    assert choose_lanes(task, run_group, 10, lanes=0, devices=0) == (10, 1)
+    assert choose_lanes(LeNet(), run_group, 10, lanes=0, devices=0) == (3, 4)
+    assert choose_lanes(LeNet(), run_group, 3, lanes=0, devices=0) == (1, 3)
 
 
 def test_visits_that_must_stay_in_order_stay_on_one_device(monkeypatch: pytest.MonkeyPatch, task: Softmax):
     monkeypatch.setattr(jax, "devices", lambda: [None] * 4)
     for text in ("fedmgda", "ditto+weighted(clients=3, replace=true)"):
-        assert shared_out(task, gather(algorithms(text)), 3, lanes=0, devices=2)[1] == 1
+        assert choose_lanes(task, group_runs(algorithms(text)), 3, lanes=0, devices=2)[1] == 1
 
 
 def test_more_devices_than_there_are_cannot_be_had(task: Softmax):
     with pytest.raises(ValueError, match=r"devices must be between 0 \(choose\) and \d+, as many as JAX has here, got 99"):
-        shared_out(task, gather(algorithms("fedavg")), 3, lanes=0, devices=99)
+        choose_lanes(task, group_runs(algorithms("fedavg")), 3, lanes=0, devices=99)
 
 
 def test_people_of_several_groups_use_no_more_devices_than_asked_for():

@@ -9,8 +9,7 @@ from evenly.data.federation import Federation
 from evenly.data.splits import Ragged
 from evenly.models import Softmax
 from evenly.records import replace
-from evenly.simulate import run as running
-from evenly.simulate import schedule, simulate
+from evenly.simulate import checkpoints, schedule, simulate
 from evenly.types import Trace
 from tests.oracles import group_run as oracle
 from tests.oracles.group_run import Settings
@@ -95,7 +94,7 @@ class StoppedError(Exception):
 @pytest.mark.parametrize("text", ["fedavg+parity(p=0.9, share=0.5, accumulate=true)", "fairfed+parity(p=0.9, share=0.5)", "fedfb"])
 def test_a_stopped_run_resumes_to_the_same_bits(simulated: Simulated, tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(schedule, "LARGEST_BLOCK_ROWS", 170)  # two or three rounds
-    monkeypatch.setattr(running, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
 
     def go(path: Path | None, stop_after: int = ROUNDS + 1) -> Trace:
         def progress(done: int, rounds: int) -> None:

@@ -27,13 +27,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def chosen() -> str | None:
-    program.keep.__wrapped__()
+    program.enable_cache.__wrapped__()
     return jax.config.values["jax_compilation_cache_dir"]
 
 
 def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(program, "LEAST_SECONDS", 0.0)
-    place = program.folder()
+    place = program.cache_path()
     assert chosen() == str(place)
     assert place.parent == home / "compiled"
     jax.jit(lambda x: x * 3 + 1)(2.0)
@@ -41,10 +41,10 @@ def test_programs_are_kept_in_a_folder_for_this_kind_of_machine(home: Path, monk
 
 
 def test_another_version_has_another_folder(home: Path, monkeypatch: pytest.MonkeyPatch):
-    here = program.folder()
-    assert here == program.folder()
+    here = program.cache_path()
+    assert here == program.cache_path()
     monkeypatch.setattr(program.metadata, "version", lambda _: "another")
-    assert program.folder() != here
+    assert program.cache_path() != here
 
 
 @pytest.mark.parametrize("word", ["off", "0", "No"])
@@ -78,27 +78,27 @@ def test_the_oldest_go_first(tmp_path: Path):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(10))
         os.utime(path, (1000 - age, 1000 - age))
-    program.tidy(tmp_path, 25)
+    program.shrink_cache(tmp_path, 25)
     assert sorted(path.name for path in (tmp_path / "kind").iterdir()) == ["middle", "newest"]
-    program.tidy(tmp_path / "missing", 0)
+    program.shrink_cache(tmp_path / "missing", 0)
 
 
 def test_files_of_just_the_size_stay(tmp_path: Path):
     for age in range(3):
         (tmp_path / str(age)).write_bytes(bytes(10))
         os.utime(tmp_path / str(age), (1000 - age, 1000 - age))
-    program.tidy(tmp_path, 20)
+    program.shrink_cache(tmp_path, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
 def test_half_a_gigabyte_is_kept_where_the_folder_can_be_used(home: Path, monkeypatch: pytest.MonkeyPatch):
     tidied, asked = [], []
-    monkeypatch.setattr(program, "tidy", lambda place, most: tidied.append((place, most)))
+    monkeypatch.setattr(program, "shrink_cache", lambda place, most: tidied.append((place, most)))
     monkeypatch.setattr(program.os, "access", lambda place, mode: bool(asked.append(mode)))
     assert chosen() is None, "a folder that cannot be written"
     assert asked == [os.W_OK | os.X_OK]
     monkeypatch.setattr(program.os, "access", lambda place, mode: True)
-    assert chosen() == str(program.folder())
+    assert chosen() == str(program.cache_path())
     assert tidied == [(home / "compiled", 536_870_912)]
 
 
@@ -106,7 +106,7 @@ def test_a_folder_is_named_after_what_the_processor_can_do(home: Path, tmp_path:
     info = tmp_path / "cpuinfo"
     monkeypatch.setattr(program, "Path", lambda _: info)
     monkeypatch.setattr(program.platform, "processor", lambda: "some")
-    without = program.folder()
+    without = program.cache_path()
     names = []
     for text in (
         "speed : 1\nflags : avx\n",
@@ -117,9 +117,9 @@ def test_a_folder_is_named_after_what_the_processor_can_do(home: Path, tmp_path:
         "",
     ):
         info.write_text(text)
-        names.append(program.folder())
+        names.append(program.cache_path())
     assert names[0] == names[1], "its speed of the moment does not matter"
     assert len({without, *names}) == 6
     monkeypatch.setattr(program.platform, "processor", lambda: "another")
     info.unlink()
-    assert program.folder() != without
+    assert program.cache_path() != without

@@ -17,9 +17,9 @@ from evenly.models.networks import Custom
 from evenly.notation import parse
 from evenly.parts.sampling import Full
 from evenly.simulate import simulate
-from evenly.simulate.layout import STRIDE, strides
+from evenly.simulate.layout import STRIDE, choose_strides
 from evenly.simulate.schedule import deal
-from evenly.simulate.training import looks
+from evenly.simulate.training import stride_count
 from evenly.types import Seeds
 from tests.simulations import Simulated, algorithms, flat
 
@@ -82,17 +82,17 @@ def test_every_visit_is_dealt_once_and_no_lane_waits_long(steps: list[int], lane
 def test_steps_follow_unasked_where_they_are_short_or_equally_many(monkeypatch: pytest.MonkeyPatch):
     small, large = Softmax(features=3, classes=2), MLP(features=2000, classes=10, hidden=(200,))
     unequal, equal = np.array([3, 7, 7]), np.array([7, 7, 7])
-    assert strides(small, 1, 5, unequal) == (STRIDE, 1, 0)  # on a CPU nothing is gained by writing them out
+    assert choose_strides(small, 1, 5, unequal) == (STRIDE, 1, 0)  # on a CPU nothing is gained by writing them out
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert strides(small, 1, 5, unequal) == (STRIDE, STRIDE, 0)
-    assert strides(large, 1, 5, unequal) == (1, 1, 0)
-    assert strides(large, 1, 5, equal) == (1, 1, 7)
-    assert strides(large, 1, 1, equal) == (1, 1, 0)
+    assert choose_strides(small, 1, 5, unequal) == (STRIDE, STRIDE, 0)
+    assert choose_strides(large, 1, 5, unequal) == (1, 1, 0)
+    assert choose_strides(large, 1, 5, equal) == (1, 1, 7)
+    assert choose_strides(large, 1, 1, equal) == (1, 1, 0)
 
 
 @given(st.integers(0, 400), st.integers(1, 40))
 def test_strides_hold_every_step_and_no_stride_is_idle(steps: int, stride: int):
-    taken = int(looks(jnp.array(steps), stride))
+    taken = int(stride_count(jnp.array(steps), stride))
     assert steps <= taken * stride < steps + stride
 
 
@@ -121,7 +121,7 @@ def test_equal_clients_of_a_large_model_train_as_in_turn():
     x, y = draw.normal(size=(60, 600)).astype(np.float32), draw.integers(0, 3, 60)
     federation = Federation.from_arrays(x, y, np.repeat(np.arange(6), 10), shares=(0.8, 0.0))
     task, seeds = MLP(features=600, classes=3, hidden=(500,)), Seeds(cohort=1)
-    assert strides(task, 1, 3, np.array([4] * 6)).equal == 4
+    assert choose_strides(task, 1, 3, np.array([4] * 6)).equal == 4
     for methods in map(algorithms, ("fedavg(epochs=2)+full", "fedavg(epochs=2)+full+local-momentum", "ditto(pull=0.5, epochs=2)+full")):
         (turn,), (lanes,) = (simulate(task, federation, methods, 3, lanes=lanes, dropout=0.8, seeds=seeds) for lanes in (1, 6))
         np.testing.assert_allclose(flat(lanes.model), flat(turn.model), atol=1e-6)

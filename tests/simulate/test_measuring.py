@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from evenly.simulate import measuring
-from evenly.simulate.training import inner_products, weighted
+from evenly.simulate.training import inner_products, weighted_sum
 
 
 @pytest.mark.parametrize("scatter", [True, False])
@@ -14,7 +14,7 @@ def test_rows_are_summed_by_cell_either_way(monkeypatch: pytest.MonkeyPatch, sca
     """Four cells; a row whose cell is past the last is left out."""
     monkeypatch.setattr(measuring, "MOST_CELLS", limit)
     values = np.arange(12.0, dtype=np.float32).reshape(3, 2, 2)
-    found = measuring.summed_by(jnp.array([3, 4, 3]), jnp.asarray(values), 4, scatter=scatter)
+    found = measuring.sum_by_cell(jnp.array([3, 4, 3]), jnp.asarray(values), 4, scatter=scatter)
     expected = np.zeros((4, 2, 2))
     expected[3] = values[0] + values[2]
     np.testing.assert_array_equal(found, expected)
@@ -26,7 +26,7 @@ def test_few_cells_are_summed_by_a_product_and_many_by_a_scatter(monkeypatch: py
     monkeypatch.setattr(measuring.jax.ops, "segment_sum", lambda *given: used.append(given[2]) or really(*given))
     monkeypatch.setattr(measuring, "MOST_CELLS", 4)
     for cells, scatter in ((4, False), (5, False), (4, True)):
-        measuring.summed_by(jnp.array([0, 1, 1]), jnp.ones((3, 1)), cells, scatter=scatter)
+        measuring.sum_by_cell(jnp.array([0, 1, 1]), jnp.ones((3, 1)), cells, scatter=scatter)
     assert used == [5, 4]
 
 
@@ -40,7 +40,7 @@ def test_vectors_of_each_run_are_multiplied_and_added_for_themselves(axis: int):
     gram = inner_products(vectors, axis)
     assert gram.shape == (3, 3, 2)
     coefficients = np.array([[1, 2], [0, -1], [3, 1]], np.float32)
-    sums = weighted(vectors, jnp.asarray(coefficients), axis)
+    sums = weighted_sum(vectors, jnp.asarray(coefficients), axis)
     for run in range(2):
         np.testing.assert_array_equal(gram[..., run], flat[:, run] @ flat[:, run].T)
         own = np.concatenate([np.take(np.asarray(leaf), run, axis).ravel() for leaf in sums])

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenly.simulate import Meeting, simulate
+from evenly.simulate import SeedBatch, simulate
 from evenly.types import Seeds, Trace
 from tests.simulations import Simulated, algorithms
 
@@ -15,11 +15,11 @@ ROUNDS = 20
 
 
 def together(simulated: Simulated, text: str, rounds: list[int], **options: Any) -> list[list[Trace]]:
-    """One seed for each number of rounds, all in one meeting."""
-    meeting = Meeting(len(rounds))
+    """One seed for each number of rounds, all in one seed batch."""
+    batch = SeedBatch(len(rounds))
 
     def one(seed: int) -> list[Trace]:
-        with meeting.seat(seed) as advance:
+        with batch.join(seed) as advance:
             return simulate(
                 simulated.task, simulated.federation, algorithms(text), rounds[seed], seeds=Seeds.all(seed), advance=advance, **options
             )
@@ -53,10 +53,10 @@ def test_who_is_done_earlier_does_not_hold_up_the_others(simulated: Simulated):
 
 
 def test_an_error_of_one_leaves_the_others_to_go_on(simulated: Simulated):
-    meeting = Meeting(2)
+    batch = SeedBatch(2)
 
     def one(seed: int) -> list[Trace]:
-        with meeting.seat(seed) as advance:
+        with batch.join(seed) as advance:
             if seed == 0:
                 raise ValueError("not today")
             return simulate(simulated.task, simulated.federation, algorithms("fedavg"), 2, seeds=Seeds.all(1), advance=advance)
@@ -69,8 +69,8 @@ def test_an_error_of_one_leaves_the_others_to_go_on(simulated: Simulated):
 
 
 def test_who_cannot_be_advanced_at_all_is_not_waited_for():
-    meeting = Meeting(2)
-    with pytest.raises(TypeError), meeting.seat(0) as advance:
-        advance(object(), *[None] * 5)  # pyright: ignore[reportArgumentType]
-    assert not meeting._asked
-    assert meeting._present == {1}
+    batch = SeedBatch(2)
+    with pytest.raises(TypeError), batch.join(0) as advance:
+        advance(None, object(), None, None)  # pyright: ignore[reportArgumentType]
+    assert not batch._calls
+    assert batch._active == {1}

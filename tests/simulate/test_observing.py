@@ -8,7 +8,7 @@ import pytest
 from evenly.data.splits import SPLITS
 from evenly.models import MLP
 from evenly.simulate import schedule, simulate
-from evenly.simulate.traces import Teller
+from evenly.simulate.traces import EvaluationFeed
 from evenly.types import NO_CHOICE, Trace
 from tests.simulations import Simulated, algorithms, same_bits
 
@@ -79,12 +79,12 @@ def test_only_what_is_new_is_told_and_rounds_are_left_empty(simulated: Simulated
     """One evaluation of two runs, whose tables and losses are their numbers; the caller's order is the other way round."""
     federation, told = simulated.federation, Pieces()
     panel = np.array([5, 0])
-    teller = Teller(told, federation, panel, [1, 0])
+    feed = EvaluationFeed(told, federation, panel, [1, 0])
     losses = np.stack([np.arange(7.0), np.arange(7.0) * 2], axis=1)[None]  # owners: three splits of two clients, and the central rows
     tables = np.tile(np.arange(7)[None, :, None, None, None, None], (1, 1, 2, 3, 3, 2)) * np.array([1, 10])
     pieces = [[np.array([3])], [tables], [losses], [np.zeros((1, 0, 2), int)]]
-    teller.new(pieces)
-    teller.new(pieces)
+    feed.send(pieces)
+    feed.send(pieces)
     assert len(told.told) == 1, "nothing new, nothing told"
     second, first = told.told[0]
     counts = [federation.split(split).counts[panel] for split in SPLITS]
@@ -96,5 +96,5 @@ def test_only_what_is_new_is_told_and_rounds_are_left_empty(simulated: Simulated
     assert (first.cohort.shape, first.weights.shape, first.excluded.tolist()) == ((0, 0), (0, 0), [0] * 6)
     assert (first.upload, first.download, first.model) == (0, 0, None)
     assert first.choice is NO_CHOICE
-    teller.new([[*own, *own] for own in pieces])
+    feed.send([[*own, *own] for own in pieces])
     assert [trace.rounds.tolist() for trace in told.told[1]] == [[3], [3]]

@@ -6,7 +6,7 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.data.splits import SPLITS, Ragged
 from evenly.records import replace
-from evenly.simulate.traces import by_group, joined
+from evenly.simulate.traces import join_people, split_people
 from evenly.types import NO_CHOICE, Trace
 from tests.simulations import algorithms
 
@@ -24,7 +24,7 @@ def mixed() -> Federation:
 
 
 def test_each_group_of_a_clients_people_is_a_client(mixed: Federation):
-    apart, owner = by_group(mixed, EVERYONE)
+    apart, owner = split_people(mixed, EVERYONE)
     assert owner.tolist() == [0, 0, 1]
     assert apart.names == ("north, a", "north, b", "south, b")
     assert apart.client_group is not None
@@ -36,9 +36,9 @@ def test_each_group_of_a_clients_people_is_a_client(mixed: Federation):
 
 def test_only_where_everybody_takes_part_and_there_are_groups(mixed: Federation):
     with pytest.raises(ValueError, match=r"with people = true every client takes part in every round; add \+full\.$"):
-        by_group(mixed, [*EVERYONE, *algorithms("e2fl(people=true)+uniform(clients=2)")])
+        split_people(mixed, [*EVERYONE, *algorithms("e2fl(people=true)+uniform(clients=2)")])
     with pytest.raises(ValueError, match=r"the data have no groups of people\."):
-        by_group(replace(mixed, groups=("all",), group=np.zeros(8, int)), EVERYONE)
+        split_people(replace(mixed, groups=("all",), group=np.zeros(8, int)), EVERYONE)
 
 
 def test_what_was_counted_of_each_group_is_added_up(mixed: Federation):
@@ -52,7 +52,7 @@ def test_what_was_counted_of_each_group_is_added_up(mixed: Federation):
         cohort=np.array([[2, 0, 1]]), weights=np.array([[1.0, 2.0, 3.0]]), excluded=np.array([4, 5, 6]), upload=10.0, download=7.0,
         model={"a": np.array([[1.0], [2.0]])},
     )  # fmt: skip
-    found = joined(trace, mixed, np.array([0, 0, 1]))
+    found = join_people(trace, np.array([0, 0, 1]))
     assert found.tables[0, 0, :, 0, 0].tolist() == [[3, 1], [0, 4]]
     assert found.losses[0, 0].tolist() == [1.5, 0.5]  # (3 * 1 + 1 * 3) / 4
     assert found.losses[0, 2, 0] == 2

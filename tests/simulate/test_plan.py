@@ -12,7 +12,7 @@ from evenly.data.splits import Ragged
 from evenly.parts.sampling import Full, Uniform, Weighted
 from evenly.parts.work import LocalTraining
 from evenly.records import replace
-from evenly.simulate.schedule import Block, Held, Planner, Tables, deal
+from evenly.simulate.schedule import Block, BlockData, Planner, Tables, deal
 from evenly.types import Seeds, Select
 
 SIZES = (7, 2, 4)  # in batches of two: 4, 1 and 2 steps
@@ -102,17 +102,17 @@ def test_a_sampling_that_is_one_of_several_chooses_whom_it_would_choose_alone():
     few, two = Uniform(clients=1), Weighted(clients=2)
     both = planner(few, two).cohorts(3, 9)
     alone = [planner(select).cohorts(3, 9).cohort for select in (few, two)]
-    assert both.chosen is not None
+    assert both.samplings is not None
     idle = 0
     for t in range(6):
         wanted = sorted({int(k) for own in alone for k in own[t]})
         assert both.cohort[t, : len(wanted)].tolist() == wanted
         for i, own in enumerate(alone):
-            assert both.chosen[t, :, i].tolist() == [k in own[t] for k in wanted] + [False] * (3 - len(wanted))
+            assert both.samplings[t, :, i].tolist() == [k in own[t] for k in wanted] + [False] * (3 - len(wanted))
         assert both.returned[t].tolist() == [True] * len(wanted) + [False] * (3 - len(wanted)), "a slot that nobody needs stays empty"
         idle += 3 - len(wanted)
     assert 0 < idle < 6
-    assert planner(few).cohorts(0, 2).chosen is None
+    assert planner(few).cohorts(0, 2).samplings is None
 
 
 def test_slots_that_nobody_chose_take_no_steps():
@@ -120,34 +120,34 @@ def test_slots_that_nobody_chose_take_no_steps():
     made = planner(*selects).cohorts(0, 12)
     loads = np.where(made.returned, np.array([4, 1, 2])[made.cohort], 0).sum(1)
     for room in (7, 12, 20):
-        stop = planner(*selects).fitting(0, 12, room)
+        stop = planner(*selects).fit_rounds(0, 12, room)
         assert loads[:stop].sum() <= room < loads[: stop + 1].sum()
     padded = block(planner(*selects), 0, 12, 14, 84)
     steps = np.diff(padded.first_step).reshape(14, 3)
     np.testing.assert_array_equal(steps.sum(1), [*loads, 0, 0])
-    assert padded.chosen is not None
-    np.testing.assert_array_equal(padded.chosen[:12], made.chosen)
-    assert padded.chosen.shape == (14, 3, 2)
-    assert not padded.chosen[12:].any()
+    assert padded.samplings is not None
+    np.testing.assert_array_equal(padded.samplings[:12], made.samplings)
+    assert padded.samplings.shape == (14, 3, 2)
+    assert not padded.samplings[12:].any()
 
 
 def test_one_round_fits_always_and_all_where_there_is_room_for_the_longest():
-    assert planner().fitting(2, 6, 1) == 3
-    assert planner().fitting(2, 6, 27) == 5
-    assert planner().fitting(2, 6, 28) == 6
-    assert planner().fitting(2, 6, 10**6) == 6
-    assert planner(lanes=2).fitting(2, 6, 16) == 6, "side by side a round takes four steps at most"
+    assert planner().fit_rounds(2, 6, 1) == 3
+    assert planner().fit_rounds(2, 6, 27) == 5
+    assert planner().fit_rounds(2, 6, 28) == 6
+    assert planner().fit_rounds(2, 6, 10**6) == 6
+    assert planner(lanes=2).fit_rounds(2, 6, 16) == 6, "side by side a round takes four steps at most"
 
 
 def test_a_block_has_its_clients_rows_in_turn_and_padding_after_them():
     made = block(planner(), 1, 3, rounds=4, steps=20)
     assert made.cohort.tolist() == [[0, 1, 2]] * 2 + [[0, 0, 0]] * 2
-    assert made.place.tolist() == made.cohort.tolist()
+    assert made.position.tolist() == made.cohort.tolist()
     assert made.returned.tolist() == [[True] * 3] * 2 + [[False] * 3] * 2
     assert made.first_step.tolist() == [0, 4, 5, 7, 11, 12, 14] + [14] * 6
     one = [[0, 1], [2, 3], [4, 5], [6, NOBODY], [7, 8], [9, 10], [11, 12]]
     assert made.rows.tolist() == one + one + [[NOBODY] * 2] * 6
-    assert (made.lanes, made.turns, made.held, made.chosen) == (None, None, None, None)
+    assert (made.lanes, made.turns, made.source, made.samplings) == (None, None, None, None)
     expected = [randomness.generator(5, "chance", t).random(2) for t in (1, 2)]
     np.testing.assert_array_equal(made.chance, np.array([*expected, [0, 0], [0, 0]], np.float32))
 
@@ -207,9 +207,9 @@ def test_any_share_below_one_may_drop_out(dropout: float):
 def test_rows_that_are_held_for_a_block_are_read_from_their_place():
     """Clients 2 and 0 lie in a table of their own, in the order of their first visits."""
     tables = Tables(np.zeros((12, 1)), np.zeros(12, int), np.zeros(12, int), None)
-    held = Held(np.array([2, 0], np.int32), Ragged(np.arange(11, dtype=np.int32), np.array([0, 4, 11])), tables)
+    held = BlockData(np.array([2, 0], np.int32), Ragged(np.arange(11, dtype=np.int32), np.array([0, 4, 11])), tables)
     assert held.padding == 11
-    assert held.place(np.array([[0, 2], [2, 2]])).tolist() == [[1, 0], [0, 0]]
+    assert held.position(np.array([[0, 2], [2, 2]])).tolist() == [[1, 0], [0, 0]]
 
     class These(Full):
         def slots(self, census: Any) -> int:
@@ -218,10 +218,10 @@ def test_rows_that_are_held_for_a_block_are_read_from_their_place():
         def __call__(self, state: Any, generator: np.random.Generator) -> tuple[np.ndarray, Any]:
             return np.array([2, 0]), state
 
-    made = block(planner(These(), hold=lambda cohort: held), 0, 1, rounds=1, steps=7)
-    assert made.held is held
+    made = block(planner(These(), load_block=lambda cohort: held), 0, 1, rounds=1, steps=7)
+    assert made.source is held
     assert made.cohort.tolist() == [[2, 0]]
-    assert made.place.tolist() == [[0, 1]]
+    assert made.position.tolist() == [[0, 1]]
     assert made.rows.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10, 11], [11, 11]]
 
 
@@ -261,6 +261,6 @@ def test_enough_small_clients_are_shuffled_together(
     monkeypatch.setattr(randomness, "LONGEST", longest)
     monkeypatch.setattr(randomness, "ENOUGH", enough)
     monkeypatch.setattr(randomness, "like_numpy", lambda: True)
-    monkeypatch.setattr(randomness, "shuffle_each", lambda *given: seen.append(given[3].tolist()) or really(*given))
+    monkeypatch.setattr(randomness, "shuffle_each", lambda *given, **counter: seen.append(given[3].tolist()) or really(*given, **counter))
     np.testing.assert_array_equal(plan().rows, expected)
     assert seen == together

@@ -22,13 +22,14 @@ def begun(
     federation: Federation, text: str, task: Task = JOINT, *, stream: bool | None = False, lanes: int = 1, advance: Any = program.advance,
     rounds: int = 20,
 ) -> Any:  # fmt: skip
-    return run._Simulation(task, federation, algorithms(text), rounds, Seeds(), 4, 0.0, lanes, 1, stream, None, advance)
+    settings = run.RunSettings(seeds=Seeds(), evaluate_every=4, lanes=lanes, devices=1, stream=stream, advance=advance)
+    return run._Simulation(task, federation, algorithms(text), rounds, settings)
 
 
 @pytest.fixture(params=[True, False], ids=["whole", "not whole"])
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether loops of small steps are compiled as one function."""
-    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: request.param)
+    monkeypatch.setattr("evenly.simulate.program.can_fuse_loops", lambda: request.param)
     return request.param
 
 
@@ -44,7 +45,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 def test_runs_lie_last_where_one_product_serves_them_all(tiny: Federation, loops: bool, text: str, task: Task, axis: int):
     shape = begun(tiny, text, task).shape
     assert shape.axis == (0 if loops else axis)
-    assert shape.whole == (loops and task is JOINT)
+    assert shape.fused == (loops and task is JOINT)
     assert shape.runs == len(algorithms(text))
 
 
@@ -53,7 +54,7 @@ def test_rows_are_read_in_chunks_that_suit_the_device(
     tiny: Federation, monkeypatch: pytest.MonkeyPatch, backend: str, chunk: int, joint: int, apart: int
 ):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: False)
+    monkeypatch.setattr("evenly.simulate.program.can_fuse_loops", lambda: False)
     for task, rows in ((JOINT, joint), (APART, apart)):
         shape = begun(tiny, ONE, task).shape
         assert (shape.chunk, shape.eval_chunk) == (chunk, rows)
@@ -80,7 +81,7 @@ def test_blocks_are_told_the_cells_of_an_evaluation(tiny: Federation, monkeypatc
     told: list[dict[str, Any]] = []
     really = run.Blocks
     monkeypatch.setattr(run, "Blocks", lambda *given, **about: told.append(about) or really(*given, **about))
-    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: True)
+    monkeypatch.setattr("evenly.simulate.program.can_fuse_loops", lambda: True)
     begun(tiny, text, task, rounds=100)
     # 19 owners, two groups, three labels and outcomes; four blocks where steps are small.
     assert told == [{"rounds": 100, "every": 4, "runs": runs, "cells": 19 * 2 * 9 * runs, "most": 25 if task is JOINT else 1024}]
@@ -112,9 +113,9 @@ def test_data_are_streamed_where_that_is_faster_or_they_are_large(
     asked: bool,
 ):
     about: list[Any] = []
-    monkeypatch.setattr(run, "faster_streamed", lambda *given: about.append(given[1:]) or faster)
+    monkeypatch.setattr(run, "faster_to_stream", lambda *given: about.append(given[1:]) or faster)
     monkeypatch.setattr(run, "worth_streaming", lambda *given: large)
-    monkeypatch.setattr("evenly.simulate.program.whole_loops", lambda: True)
+    monkeypatch.setattr("evenly.simulate.program.can_fuse_loops", lambda: True)
     advance = (lambda *given: program.advance(*given)) if other else program.advance
     made = begun(tiny, text, task, stream=None, advance=advance)
     assert made.stream == stream
@@ -142,21 +143,20 @@ def test_unless_told_otherwise_nothing_is_chosen_and_nobody_drops_out(tiny: Fede
         def __init__(self, *about: Any) -> None:
             given.append(about)
 
-        def run(self, *about: Any) -> list[Any]:
-            given.append(about)
+        def run(self) -> list[Any]:
             return []
 
     monkeypatch.setattr(run, "_Simulation", Recorded)
     assert run.simulate(JOINT, tiny, algorithms(ONE), 1) == []
-    settings, asked = given
-    *_, rounds, seeds, every, dropout, lanes, devices, stream, panel, advance = settings
-    assert (rounds, repr(seeds), every, dropout, lanes, devices, stream, panel) == (1, repr(Seeds()), 0, 0.0, 0, 0, None, None)
-    assert advance is program.advance
-    assert asked == (None, None, None, None)
+    (*_, rounds, settings) = given[0]
+    assert (rounds, repr(settings.seeds), settings.evaluate_every, settings.dropout) == (1, repr(Seeds()), 0, 0.0)
+    assert (settings.lanes, settings.devices, settings.stream, settings.panel) == (0, 0, None, None)
+    assert settings.advance is program.advance
+    assert (settings.checkpoint, settings.progress, settings.observe, settings.leave) == (None, None, None, None)
     run.simulate(JOINT, tiny, algorithms(ONE), 2, seeds=Seeds(model=3), panel=np.array([5, 0]))
-    *_, seeds, _, _, _, _, _, panel, _ = given[2]
-    assert seeds.model == 3
-    assert panel.tolist() == [5, 0]
+    settings = given[1][-1]
+    assert settings.seeds.model == 3
+    assert settings.panel.tolist() == [5, 0]
 
 
 def test_what_cannot_share_a_program_is_refused(tiny: Federation):

@@ -9,7 +9,7 @@ import pytest
 from evenly.data.federation import Federation
 from evenly.models import MLP, LinearSVM, Softmax
 from evenly.simulate import companions, simulate
-from evenly.simulate.layout import gather
+from evenly.simulate.layout import group_runs
 from tests import federations
 from tests.simulations import Simulated, algorithms, flat
 
@@ -91,7 +91,7 @@ def test_the_first_model_is_shared(tiny: Federation):
 
 
 def test_a_pull_of_nothing_is_left_out_unless_some_run_has_one(simulated: Simulated):
-    works: list[Any] = [gather(algorithms(text)).parts.work for text in ("fedavg", "fedavg,fedprox(mu=0.5)")]
+    works: list[Any] = [group_runs(algorithms(text)).parts.work for text in ("fedavg", "fedavg,fedprox(mu=0.5)")]
     assert works[0].mu is None
     np.testing.assert_allclose(works[1].mu, [0.0, 0.5])
     (alone,) = simulated.all("fedavg", 4)

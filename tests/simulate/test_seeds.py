@@ -176,7 +176,7 @@ def test_rounds_fit_into_the_steps_that_there_is_room_for(tiny: Federation):
     assert len(set(loads)) > 2
     for room in (planner.most_steps_per_round, sum(loads[4:9]), sum(loads[4:9]) + 1, sum(loads[4:]), 10**6):
         fresh = plan(tiny, Seeds(), Weighted(clients=2), dropout=0.3)
-        stop = fresh.fitting(4, 20, room)
+        stop = fresh.fit_rounds(4, 20, room)
         assert stop > 4
         assert sum(loads[4:stop]) <= room
         assert stop == 20 or sum(loads[4 : stop + 1]) > room
@@ -194,6 +194,6 @@ def test_a_sampling_that_draws_a_client_twice_must_say_so(tiny: Federation):
             return np.full(3, longest), state
 
     planner = plan(tiny, Seeds(), Thrice())
-    assert planner.fitting(0, 2, planner.most_steps_per_round) == 1
+    assert planner.fit_rounds(0, 2, planner.most_steps_per_round) == 1
     with pytest.raises(ValueError, match=r"^Rounds from 0 take \d+ steps, but at most \d+ were expected\. .* attribute replace = True\.$"):
         block(planner, 0, 1)

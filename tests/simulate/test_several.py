@@ -10,7 +10,8 @@ from evenly.data.federation import Federation
 from evenly.models import Softmax
 from evenly.parts.groups import drawn_groups
 from evenly.simulate import several, simulate
-from evenly.simulate.layout import Band, RunParts
+from evenly.simulate.layout import RuleGroup, RunParts
+from evenly.simulate.training import move_model
 from evenly.types import Seeds
 from tests.simulations import algorithms, flat
 
@@ -46,13 +47,13 @@ class Passing:
 @pytest.mark.parametrize("server, model, after", [(None, 7.0, 10), (Halving(), 6.0, 11)])
 def test_the_server_moves_the_model_along_the_change_or_adds_it(server: Any, model: float, after: int):
     signals: Any = None
-    found = several._move(Band(Passing(), server), 2, 10, jnp.float32(5.0), jnp.float32(2.0), signals, signals)  # pyright: ignore[reportArgumentType]
+    found = move_model(RuleGroup(Passing(), server), (2, 10), (jnp.float32(5.0), jnp.float32(2.0)), signals, signals)  # pyright: ignore[reportArgumentType]
     assert found == (model, 6, after)
 
 
 def test_only_a_rule_that_keeps_several_models_has_a_program_of_its_own(tiny: Federation):
     (one,) = algorithms("ifca(groups=2)")
-    band = Band(one.rule, None)
-    assert several._only(RunParts(one.work, (band,), None, None)) == (band, one.rule)
+    group = RuleGroup(one.rule, None)
+    assert several._only(RunParts(one.work, (group,), None, None)) == (group, one.rule)
     with pytest.raises(ValueError, match="too many values"):
-        several._only(RunParts(one.work, (band, band), None, None))
+        several._only(RunParts(one.work, (group, group), None, None))

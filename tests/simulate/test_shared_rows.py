@@ -9,7 +9,7 @@ from evenly.data.splits import Ragged
 from evenly.models import MLP
 from evenly.records import replace
 from evenly.simulate import simulate
-from evenly.simulate.measuring import device_data, evaluated_lists
+from evenly.simulate.measuring import device_data, evaluation_lists
 from tests.federations import tiny as tiny_federation
 
 
@@ -40,7 +40,7 @@ def test_counts_are_those_of_clients_with_their_own_copies(text: str):
 
 def test_shared_lists_lie_on_the_device_once():
     shared, apart = shared_and_apart()
-    lists, of = evaluated_lists(shared)
+    lists, of = evaluation_lists(shared)
     assert of is not None
     assert len(lists.counts) == 6 + 6 + 2 + 1, "training, validation, two lists of test rows, the central test set"
     for owner, number in enumerate(of):
@@ -55,10 +55,10 @@ def test_shared_lists_lie_on_the_device_once():
 def test_nobody_shares_by_being_empty_or_by_overlapping():
     federation = tiny_federation()
     empty = Ragged.from_lists([np.zeros(0, int)] * 6)
-    lists, of = evaluated_lists(replace(federation, test=empty, valid=empty, central=np.zeros(0, np.int32)))
+    lists, of = evaluation_lists(replace(federation, test=empty, valid=empty, central=np.zeros(0, np.int32)))
     assert of is None
     assert len(lists.counts) == 19
     overlapping = Ragged.from_lists([federation.test.rows[: n + 1] for n in range(6)])
-    lists, of = evaluated_lists(replace(federation, test=overlapping))
+    lists, of = evaluation_lists(replace(federation, test=overlapping))
     assert of is None, "they start with the same row but differ"
     assert len(lists.counts) == 19

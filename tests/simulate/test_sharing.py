@@ -8,9 +8,9 @@ import pytest
 
 from evenly.models import MLP, LinearSVM, Logistic, Softmax
 from evenly.simulate import layout, program
-from evenly.simulate.layout import Company, gather, shared_out, strides, worth_meeting
-from evenly.simulate.program import whole
-from evenly.simulate.schedule import rounds_at_once
+from evenly.simulate.layout import RunGroup, choose_lanes, choose_strides, group_runs, worth_batching
+from evenly.simulate.program import fuses_loops
+from evenly.simulate.schedule import block_rounds
 from tests.simulations import algorithms
 
 TASK, NUMBERS = Softmax(features=3, classes=2), 8  # a model of 8 numbers, 32 bytes
@@ -18,8 +18,8 @@ BYTES = 4 * NUMBERS
 
 
 @pytest.fixture
-def plain() -> Company:
-    return gather(algorithms("fedavg"))
+def plain() -> RunGroup:
+    return group_runs(algorithms("fedavg"))
 
 
 def pretend(patch: pytest.MonkeyPatch, backend: str, devices: int = 1, **limits: int) -> None:
@@ -41,8 +41,8 @@ def pretend(patch: pytest.MonkeyPatch, backend: str, devices: int = 1, **limits:
 )
 def test_models_of_a_size_are_spread_over_all_gpus(monkeypatch: pytest.MonkeyPatch, backend: str, limit: int, runs: int, used: int):
     pretend(monkeypatch, backend, 4, DEVICES_BYTES=limit)
-    company = gather(algorithms("q-fedavg(q=[0, 1])" if runs == 2 else "fedavg"))
-    assert shared_out(TASK, company, 8, lanes=1, devices=0) == (1, used)
+    run_group = group_runs(algorithms("q-fedavg(q=[0, 1])" if runs == 2 else "fedavg"))
+    assert choose_lanes(TASK, run_group, 8, lanes=1, devices=0) == (1, used)
 
 
 @pytest.mark.parametrize(
@@ -62,23 +62,23 @@ def test_models_of_a_size_are_spread_over_all_gpus(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_lanes_are_as_many_as_asked_for_or_fill_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, plain: Company, backend: str, limit: int, slots: int, asked: int, lanes: int
+    monkeypatch: pytest.MonkeyPatch, plain: RunGroup, backend: str, limit: int, slots: int, asked: int, lanes: int
 ):
     pretend(monkeypatch, backend, LANE_BYTES=limit)
-    assert shared_out(TASK, plain, slots, lanes=asked, devices=1) == (lanes, 1)
+    assert choose_lanes(TASK, plain, slots, lanes=asked, devices=1) == (lanes, 1)
 
 
 @pytest.mark.parametrize("slots, devices, found", [(7, 2, (4, 2)), (8, 2, (4, 2)), (7, 3, (3, 3)), (2, 3, (1, 2)), (1, 4, (1, 1))])
-def test_lanes_are_those_of_each_device(monkeypatch: pytest.MonkeyPatch, plain: Company, slots: int, devices: int, found: tuple[int, int]):
+def test_lanes_are_those_of_each_device(monkeypatch: pytest.MonkeyPatch, plain: RunGroup, slots: int, devices: int, found: tuple[int, int]):
     pretend(monkeypatch, "gpu", 4)
-    assert shared_out(TASK, plain, slots, lanes=0, devices=devices) == found
+    assert choose_lanes(TASK, plain, slots, lanes=0, devices=devices) == found
 
 
 @pytest.mark.parametrize("devices", [-1, 5])
-def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch, plain: Company, devices: int):
+def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch, plain: RunGroup, devices: int):
     pretend(monkeypatch, "gpu", 4)
     with pytest.raises(ValueError, match=rf"^devices must be between 0 \(choose\) and 4, as many as JAX has here, got {devices}\.$"):
-        shared_out(TASK, plain, 9, lanes=0, devices=devices)
+        choose_lanes(TASK, plain, 9, lanes=0, devices=devices)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch,
 )
 def test_only_visits_that_depend_on_each_other_stay_on_one_device(monkeypatch: pytest.MonkeyPatch, text: str, found: tuple[int, int]):
     pretend(monkeypatch, "cpu", 4)
-    assert shared_out(TASK, gather(algorithms(text)), 12, lanes=5, devices=2) == found
+    assert choose_lanes(TASK, group_runs(algorithms(text)), 12, lanes=5, devices=2) == found
 
 
 @pytest.mark.parametrize(
@@ -111,27 +111,27 @@ def test_short_steps_follow_one_another_unasked(
     monkeypatch: pytest.MonkeyPatch, lanes: int, runs: int, limit: int, steps: list[int], found: tuple[int, int, int]
 ):
     pretend(monkeypatch, "gpu", DEVICES_BYTES=limit)
-    assert strides(TASK, runs, lanes, np.array(steps)) == found
+    assert choose_strides(TASK, runs, lanes, np.array(steps)) == found
 
 
 @pytest.mark.parametrize(
     "rounds, small, room", [(100, True, 25), (101, True, 26), (32, True, 8), (33, True, 9), (1, True, 8), (100, False, 1024)]
 )
 def test_a_run_of_small_steps_has_four_blocks(rounds: int, small: bool, room: int):
-    assert rounds_at_once(rounds, small) == room
+    assert block_rounds(rounds, small) == room
 
 
 @pytest.mark.parametrize("task", [TASK, Logistic(features=7), LinearSVM(features=7)], ids=["softmax", "logistic", "svm"])
 def test_small_steps_of_linear_models_are_compiled_as_one_function(monkeypatch: pytest.MonkeyPatch, task: Any):
-    monkeypatch.setattr(program, "whole_loops", lambda: True)
+    monkeypatch.setattr(program, "can_fuse_loops", lambda: True)
     monkeypatch.setattr(program, "MOST_TERMS", 3 * 5 * NUMBERS)
-    assert whole(task, 3, 5, 1)
-    assert not whole(task, 4, 5, 1)
-    assert not whole(task, 3, 6, 1)
-    assert not whole(task, 3, 5, 2), "not in lanes"
-    assert not whole(MLP(features=1, classes=2, hidden=(1,)), 1, 1, 1)
-    monkeypatch.setattr(program, "whole_loops", lambda: False)
-    assert not whole(task, 3, 5, 1)
+    assert fuses_loops(task, 3, 5, 1)
+    assert not fuses_loops(task, 4, 5, 1)
+    assert not fuses_loops(task, 3, 6, 1)
+    assert not fuses_loops(task, 3, 5, 2), "not in lanes"
+    assert not fuses_loops(MLP(features=1, classes=2, hidden=(1,)), 1, 1, 1)
+    monkeypatch.setattr(program, "can_fuse_loops", lambda: False)
+    assert not fuses_loops(task, 3, 5, 1)
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_seeds_meet_where_one_would_not_fill_the_only_gpu(
     monkeypatch: pytest.MonkeyPatch, backend: str, devices: int, runs: int, limit: int, worth: bool
 ):
     pretend(monkeypatch, backend, devices, DEVICES_BYTES=limit)
-    assert worth_meeting(TASK, runs) == worth
+    assert worth_batching(TASK, runs) == worth

@@ -84,12 +84,12 @@ def test_scattered_rows_are_streamed_where_few_are_needed_and_evaluations_are_ra
     monkeypatch.setattr(layout, "SCATTERED_BYTES", crowd.x.nbytes - 1)
     monkeypatch.setattr(layout, "CACHED_BYTES", 1.01 * three * bytes_of_row)
     enough = int(2 * 5 * all_rows / three) + 1  # rounds for five evaluations
-    assert layout.faster_streamed(crowd, 3, enough, 5)
-    assert not layout.faster_streamed(crowd, 3, enough - 2, 5)
-    assert not layout.faster_streamed(crowd, 3, enough, 6)
-    assert not layout.faster_streamed(crowd, 4, enough, 5)
+    assert layout.faster_to_stream(crowd, 3, enough, 5)
+    assert not layout.faster_to_stream(crowd, 3, enough - 2, 5)
+    assert not layout.faster_to_stream(crowd, 3, enough, 6)
+    assert not layout.faster_to_stream(crowd, 4, enough, 5)
     monkeypatch.setattr(layout, "SCATTERED_BYTES", crowd.x.nbytes)
-    assert not layout.faster_streamed(crowd, 3, enough, 5)
+    assert not layout.faster_to_stream(crowd, 3, enough, 5)
 
 
 def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
@@ -99,10 +99,9 @@ def test_what_is_streamed_to_be_faster_is_the_same(crowd: Federation, monkeypatc
         asked.append(about)  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr("evenly.simulate.run.faster_streamed", yes)
-    monkeypatch.setattr(
-        streaming.Streamed, "hold", lambda self, cohort, hold=streaming.Streamed.hold: asked.append((0, 0, 0)) or hold(self, cohort)
-    )
+    monkeypatch.setattr("evenly.simulate.run.faster_to_stream", yes)
+    load_block = streaming.Streamed.load_block
+    monkeypatch.setattr(streaming.Streamed, "load_block", lambda self, cohort: asked.append((0, 0, 0)) or load_block(self, cohort))
     (streamed,), (resident,) = run(crowd, "fedavg+uniform(clients=3)"), run(crowd, "fedavg+uniform(clients=3)", stream=False)
     assert asked[0] == (3, 7, 4)  # clients a round, rounds, evaluations
     assert len(asked) > 1, "it was streamed"
@@ -138,7 +137,7 @@ def test_a_panel_sees_its_own_choices(crowd: Federation):
 
 @pytest.mark.parametrize("panel", [[], [3, 3], [30], [-1], [0.5], [[1, 2]]])
 def test_a_panel_must_be_clients(crowd: Federation, panel: list[float]):
-    with pytest.raises(ValueError, match="panel must be different numbers of clients from 0 to 29, at least one, got"):
+    with pytest.raises(ValueError, match="panel must hold at least one client number from 0 to 29, none of them twice, got"):
         run(crowd, "fedavg", panel=np.array(panel))
 
 
@@ -175,9 +174,9 @@ def test_features_in_a_file_stay_there(crowd: Federation, tmp_path: Path):
 
 def test_only_as_many_memories_are_moved_as_there_is_room_for(crowd: Federation, monkeypatch: pytest.MonkeyPatch):
     moved: list[int] = []
-    of = streaming.Kept.of
+    of = streaming.ClientMemory.of
     monkeypatch.setattr(streaming, "MEMORY_BYTES", 5 * 18 * 4)  # five softmaxes
-    monkeypatch.setattr(streaming.Kept, "of", lambda kept, clients, room: moved.append(room) or of(kept, clients, room))
+    monkeypatch.setattr(streaming.ClientMemory, "of", lambda kept, clients, room: moved.append(room) or of(kept, clients, room))
     (streamed,) = run(crowd, "ditto+uniform(clients=3)", stream=True)
     assert max(moved) == 5
     (resident,) = run(crowd, "ditto+uniform(clients=3)", stream=False)

@@ -12,7 +12,7 @@ from evenly.data.splits import Ragged
 from evenly.models import Softmax
 from evenly.records import replace
 from evenly.simulate import layout, streaming
-from evenly.simulate.layout import Shape, gather
+from evenly.simulate.layout import ProgramSpec, Shape, group_runs
 from evenly.simulate.program import advance
 from tests.simulations import algorithms
 
@@ -66,14 +66,14 @@ def test_or_where_the_counts_of_an_evaluation_do_not(monkeypatch: pytest.MonkeyP
 
 def test_small_rows_are_streamed_on_a_cpu_only(monkeypatch: pytest.MonkeyPatch):
     pretend(monkeypatch, "cpu", SCATTERED_BYTES=BYTES - 1, CACHED_BYTES=10**6)
-    assert layout.faster_streamed(federation(), 3, 7, 3)  # 7 * 13 rows trained, 2 * 3 * 13 evaluated
-    assert not layout.faster_streamed(federation(), 3, 6, 3)
+    assert layout.faster_to_stream(federation(), 3, 7, 3)  # 7 * 13 rows trained, 2 * 3 * 13 evaluated
+    assert not layout.faster_to_stream(federation(), 3, 6, 3)
     monkeypatch.setattr(layout, "SCATTERED_BYTES", BYTES)
-    assert not layout.faster_streamed(federation(), 3, 7, 3), "few rows are never far apart"
+    assert not layout.faster_to_stream(federation(), 3, 7, 3), "few rows are never far apart"
     pretend(monkeypatch, "cpu", SCATTERED_BYTES=BYTES - 1, CACHED_BYTES=BYTES)
-    assert not layout.faster_streamed(federation(), 3, 7, 3), "a round goes through all that fits into the cache"
+    assert not layout.faster_to_stream(federation(), 3, 7, 3), "a round goes through all that fits into the cache"
     pretend(monkeypatch, "gpu", CACHED_BYTES=10**6)
-    assert not layout.faster_streamed(federation(), 3, 7, 3)
+    assert not layout.faster_to_stream(federation(), 3, 7, 3)
 
 
 @pytest.mark.parametrize(
@@ -116,59 +116,58 @@ def test_an_evaluation_has_room_for_the_counts_of_all_runs(monkeypatch: pytest.M
     cells = 3 * form.get("groups", 1) * form.get("labels", 2) ** 2 * form.get("runs", 1)
     for room, stops in ((2 * cells, [2, 3]), (2 * cells - 1, [1, 2, 3]), (3 * cells, [3])):
         monkeypatch.setattr(streaming, "LARGEST_BLOCK_CELLS", room)
-        assert [piece.panel.stop for piece in streamed(federation(), **form)._pieces()] == stops
+        assert [piece.clients.stop for piece in streamed(federation(), **form)._pieces()] == stops
 
 
 def streamed(whole: Federation, text: str = "fedavg", panel: Any = None, memory: int = 0, **shape: Any) -> streaming.Streamed:
     form: dict[str, Any] = {
-        "runs": 1, "bands": (0, 1), "axis": 0, "clients": whole.clients, "groups": 1, "labels": 2, "lanes": 1, "stride": 1, "unroll": 1,
+        "runs": 1, "bounds": (0, 1), "axis": 0, "clients": whole.clients, "groups": 1, "labels": 2, "lanes": 1, "stride": 1, "unroll": 1,
         "equal": 0, "devices": 1, "chunk": 4, "eval_chunk": 4, "lists": 0,
     }  # fmt: skip
     watched = np.arange(whole.clients, dtype=np.int32) if panel is None else np.array(panel, np.int32)
-    parts = gather(algorithms(text)).parts
-    return streaming.Streamed(
-        whole, whole.weight, watched, Softmax(features=1, classes=2), Shape(**form | shape), parts, advance, np.zeros(memory, np.uint8)
-    )
+    parts = group_runs(algorithms(text)).parts
+    program = ProgramSpec(Softmax(features=1, classes=2), Shape(**form | shape), parts, advance)
+    return streaming.Streamed(whole, whole.weight, watched, program, np.zeros(memory, np.uint8))
 
 
 def test_a_block_holds_its_clients_rows_in_the_order_of_their_first_visits():
     source = streamed(federation())
-    held = source.hold(np.array([[2, 1], [1, 2]]))
-    assert held.clients.tolist() == [2, 1]
-    assert held.train.offsets.tolist() == [0, 4, 6]
-    assert held.train.rows.tolist() == list(range(6))
-    assert held.tables.x[:6, 0].tolist() == [9, 10, 11, 12, 7, 8]
-    assert held.tables.y[:6].tolist() == [1, 0, 1, 0, 1, 0]
-    assert held.valid is None
-    assert held.padding == 7  # a quarter more than six, and a row of padding after them
-    assert held.tables.x[7:].tolist() == [[0.0]]
+    block = source.load_block(np.array([[2, 1], [1, 2]]))
+    assert block.clients.tolist() == [2, 1]
+    assert block.train.offsets.tolist() == [0, 4, 6]
+    assert block.train.rows.tolist() == list(range(6))
+    assert block.tables.x[:6, 0].tolist() == [9, 10, 11, 12, 7, 8]
+    assert block.tables.y[:6].tolist() == [1, 0, 1, 0, 1, 0]
+    assert block.valid is None
+    assert block.padding == 7  # a quarter more than six, and a row of padding after them
+    assert block.tables.x[7:].tolist() == [[0.0]]
 
 
 def test_there_is_room_for_a_quarter_more_but_never_for_more_than_all_rows():
     source = streamed(federation())
-    assert [source.hold(np.array([[k]])).padding for k in (1, 2, 1)] == [2, 5, 5]
-    assert source.hold(np.array([[0, 1, 2]])).padding == 13
-    assert streamed(federation((40, 3))).hold(np.array([[0]])).padding == 43
+    assert [source.load_block(np.array([[k]])).padding for k in (1, 2, 1)] == [2, 5, 5]
+    assert source.load_block(np.array([[0, 1, 2]])).padding == 13
+    assert streamed(federation((40, 3))).load_block(np.array([[0]])).padding == 43
 
 
 def test_tables_are_used_again_once_the_block_before_last_is_done():
     source = streamed(federation())
-    first, second, third, fourth = (source.hold(np.array([[k]])).tables for k in (0, 1, 2, 1))
+    first, second, third, fourth = (source.load_block(np.array([[k]])).tables for k in (0, 1, 2, 1))
     assert first.x is not second.x
     assert third.x is first.x
     assert fourth.x is second.x
-    assert source.hold(np.array([[0, 1, 2]])).tables.x is not first.x, "more rows need a larger table"
+    assert source.load_block(np.array([[0, 1, 2]])).tables.x is not first.x, "more rows need a larger table"
 
 
 def test_validation_rows_come_after_all_training_rows():
     whole = replace(
         federation(), train=Ragged(np.arange(9), np.array([0, 5, 6, 9])), valid=Ragged(np.arange(9, 13), np.array([0, 2, 3, 4]))
     )
-    held = streamed(whole, "fairfed(measured_on=valid)").hold(np.array([[2, 0]]))
-    assert held.train.offsets.tolist() == [0, 3, 8]
-    assert held.valid is not None
-    assert held.valid.tolist() == [8, 9, 11]
-    assert held.tables.x[:11, 0].tolist() == [6, 7, 8, 0, 1, 2, 3, 4, 12, 9, 10]
+    block = streamed(whole, "fairfed(measured_on=valid)").load_block(np.array([[2, 0]]))
+    assert block.train.offsets.tolist() == [0, 3, 8]
+    assert block.valid is not None
+    assert block.valid.tolist() == [8, 9, 11]
+    assert block.tables.x[:11, 0].tolist() == [6, 7, 8, 0, 1, 2, 3, 4, 12, 9, 10]
 
 
 @pytest.mark.parametrize(
@@ -194,15 +193,15 @@ def test_everybody_is_evaluated_once_as_many_at_a_time_as_there_is_room_for(
         monkeypatch.setattr(streaming if hasattr(streaming, name) else layout, name, value)
     whole = replace(federation(), central=np.arange(central, dtype=np.int32))
     found = list(streamed(whole, panel=panel, memory=memory)._pieces())
-    watched = [(piece.panel.start, piece.panel.stop) for piece in found if not len(piece.central)]
+    watched = [(piece.clients.start, piece.clients.stop) for piece in found if not len(piece.central)]
     rest = [len(piece.central) for piece in found if len(piece.central)]
     assert [*watched, *rest] == pieces
     assert np.concatenate([piece.central for piece in found]).tolist() == list(range(central))
 
 
 def test_who_has_not_trained_remembers_what_everybody_did_at_first():
-    kept = streaming.Kept.nothing_yet({"a": np.array([1.0, 2.0], np.float32)}, 4)
+    kept = streaming.ClientMemory.empty({"a": np.array([1.0, 2.0], np.float32)}, 4)
     kept.put(np.array([3, 1]), {"a": np.array([[5, 6], [7, 8], [9, 9]], np.float32)})  # the last is padding
-    assert kept.trained.tolist() == [False, True, False, True]
+    assert kept.mask.tolist() == [False, True, False, True]
     assert kept.of(np.array([0, 1, 3]), 5)["a"].tolist() == [[1, 2], [7, 8], [5, 6], [1, 2], [1, 2]]
     assert kept.first["a"].tolist() == [1, 2]

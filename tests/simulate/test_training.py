@@ -12,15 +12,15 @@ from evenly.data.splits import Ragged
 from evenly.parts.sampling import Full
 from evenly.records import record, replace, static
 from evenly.simulate import layout, training
-from evenly.simulate.layout import RunParts, Shape, State
+from evenly.simulate.layout import Inputs, RunParts, Shape, State
 from evenly.simulate.measuring import device_data
 from evenly.simulate.schedule import Planner
-from evenly.simulate.training import Cohort, trained_sum, trained_vectors
+from evenly.simulate.training import Cohort, train_and_sum, train_vectors
 from evenly.types import Seeds, Tree
 
 RATES = np.array([1.0, 10.0], np.float32)  # of two runs
 SHAPE = Shape(
-    runs=2, bands=(0, 2), axis=0, clients=4, groups=1, labels=2, lanes=1, stride=1, unroll=1, equal=0, devices=1, chunk=1, eval_chunk=1,
+    runs=2, bounds=(0, 2), axis=0, clients=4, groups=1, labels=2, lanes=1, stride=1, unroll=1, equal=0, devices=1, chunk=1, eval_chunk=1,
     lists=13,
 )  # fmt: skip
 COEFFICIENTS = np.array([[1, 2], [0, 0], [3, 0], [-1, 1]], np.float32)  # [clients, runs]
@@ -66,6 +66,7 @@ def federation(sizes: tuple[int, ...]) -> Federation:
 def cohort(sizes: tuple[int, ...], *, remembers: bool = True, dropout: float = 0.0, **shape: Any) -> Cohort:
     """The second of two rounds in which every client takes part."""
     data = federation(sizes)
+    task: Any = None
     work: Any = Doubling(remembers=remembers)
     lanes, devices = shape.get("lanes", 1), shape.get("devices", 1)
     planner = Planner(data, work, [Full()], seeds=Seeds(), dropout=dropout, lanes=lanes, devices=devices)
@@ -77,7 +78,7 @@ def cohort(sizes: tuple[int, ...], *, remembers: bool = True, dropout: float = 0
     state = State(jnp.asarray(MODEL), (), (), memory, (), jnp.zeros(2, jnp.int32))
     parts = RunParts(replace(work, rate=jnp.asarray(RATES)), (), None, None)
     block = jax.tree.map(jnp.asarray, block)
-    return Cohort(None, SHAPE._replace(**shape), parts, device_data(data, None, 1), block, state, jnp.int32(1))  # pyright: ignore[reportArgumentType]
+    return Cohort(SHAPE._replace(**shape), Inputs(task, parts, device_data(data, None, 1)), block, state, jnp.int32(1))
 
 
 def expected(sizes: tuple[int, ...], c: Cohort) -> Expected:
@@ -97,7 +98,7 @@ def expected(sizes: tuple[int, ...], c: Cohort) -> Expected:
 
 def trained(c: Cohort, coefficients: np.ndarray = COEFFICIENTS) -> Any:
     """One compiled program: faster than one for each operation."""
-    return jax.jit(lambda factors: trained_sum(c, factors))(coefficients)
+    return jax.jit(lambda factors: train_and_sum(c, factors))(coefficients)
 
 
 def check(c: Cohort, sizes: tuple[int, ...], found: Any, coefficients: np.ndarray = COEFFICIENTS) -> None:
@@ -132,7 +133,7 @@ def test_lanes_of_equal_clients_take_their_steps_without_a_condition(remembers: 
 @pytest.mark.parametrize("lanes", [3, 4])
 def test_a_simulation_that_is_done_waits_for_the_others_of_its_batch(lanes: int, monkeypatch: pytest.MonkeyPatch):
     """Others of a batch of seeds may need more steps: those that follow belong to the next round, and must not be taken."""
-    monkeypatch.setattr(training, "most", lambda value, shape: value if value.dtype == bool else value + 2)
+    monkeypatch.setattr(training, "batch_max", lambda value, shape: value if value.dtype == bool else value + 2)
     c = cohort(UNEQUAL, lanes=lanes)
     check(c, UNEQUAL, trained(c))
 
@@ -158,7 +159,7 @@ def test_devices_add_up_the_clients_that_each_of_them_visits(lanes: int):
     lists = jax.tree.map(lambda *leaves: jnp.stack(leaves), *own)
 
     def one(turns: jax.Array, lanes: Any) -> Any:
-        return trained_sum(c._replace(block=c.block._replace(turns=turns, lanes=lanes)), jnp.asarray(COEFFICIENTS))
+        return train_and_sum(c._replace(block=c.block._replace(turns=turns, lanes=lanes)), jnp.asarray(COEFFICIENTS))
 
     found = jax.jit(jax.vmap(one, axis_name=layout.AXIS))(turns, lists)
     for device in range(2):
@@ -180,13 +181,13 @@ def test_a_client_trains_the_model_that_it_chose():
     choice = np.array([[0, 1], [1, 1], [0, 0], [1, 0]], np.int32)  # [clients, runs]
     c = c._replace(state=c.state._replace(model=jnp.asarray(models)), choice=jnp.asarray(choice))
     for k in range(4):
-        np.testing.assert_array_equal(c.received(jnp.int32(k)), [models[run, choice[k, run]] for run in range(2)])
+        np.testing.assert_array_equal(c.model_of(jnp.int32(k)), [models[run, choice[k, run]] for run in range(2)])
 
 
 def test_vectors_are_kept_for_rules_that_compare_them():
     c = cohort(UNEQUAL, dropout=0.5)
     assert 0 < int(c.block.returned[1].sum()) < 4
-    found, (vectors, memory) = trained_vectors(c, 4), expected(UNEQUAL, c)
+    found, (vectors, memory) = train_vectors(c, 4), expected(UNEQUAL, c)
     returned = np.asarray(c.block.returned[1])
     np.testing.assert_array_equal(np.asarray(found.total)[returned], vectors[returned])
     np.testing.assert_array_equal(np.asarray(found.memory)[returned], memory[returned])
@@ -194,8 +195,9 @@ def test_vectors_are_kept_for_rules_that_compare_them():
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_vector_that_is_not_finite_becomes_zeros_and_its_client_keeps_its_memory(fused: bool):
-    c = cohort(UNEQUAL, whole=fused)
-    c = c._replace(data=c.data._replace(x=c.data.x.at[5, 0].set(jnp.inf)))  # the first row of client 1
+    c = cohort(UNEQUAL, fused=fused)
+    data = c.inputs.data
+    c = c._replace(inputs=c.inputs._replace(data=data._replace(x=data.x.at[5, 0].set(jnp.inf))))  # the first row of client 1
     for k in (0, 1):
         vector, memory, norm = c.visit(jnp.int32(k), c.state.memory[k], jnp.bool_(True))
         want, after = (own[k] for own in expected(UNEQUAL, c))

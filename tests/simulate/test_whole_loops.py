@@ -8,7 +8,7 @@ import pytest
 from evenly.models import MLP, Logistic, Softmax, from_equinox
 from evenly.models.linear import MOST_TERMS, product, products_as_sums
 from evenly.simulate import run, simulate
-from evenly.simulate.program import whole
+from evenly.simulate.program import fuses_loops
 from evenly.types import Trace
 from tests import federations
 from tests.simulations import Simulated, algorithms, flat, same_bits
@@ -28,13 +28,13 @@ METHODS = (
 
 
 def in_steps(monkeypatch: pytest.MonkeyPatch, simulated: Simulated, text: str, **options: object) -> list[Trace]:
-    monkeypatch.setattr(run, "whole", lambda *_: False)
+    monkeypatch.setattr(run, "fuses_loops", lambda *_: False)
     return simulate(simulated.task, simulated.federation, algorithms(text), ROUNDS, **options)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("text", METHODS)
 def test_whole_loops_change_nothing(simulated: Simulated, monkeypatch: pytest.MonkeyPatch, text: str):
-    assert whole(simulated.task, len(algorithms(text)), 5, 1), "else this proves nothing"
+    assert fuses_loops(simulated.task, len(algorithms(text)), 5, 1), "else this proves nothing"
     ours = simulated.all(text, ROUNDS, dropout=0.2)
     for one, other in zip(ours, in_steps(monkeypatch, simulated, text, dropout=0.2), strict=True):
         for a, b in zip(jax.tree.leaves(one.model), jax.tree.leaves(other.model), strict=True):
@@ -62,7 +62,7 @@ def test_a_run_among_144_is_the_run_alone(simulated: Simulated):
     many = [
         one for rate in np.linspace(0.01, 0.3, 12) for q in range(12) for one in algorithms(f"q-fedavg(q={q / 4}, learning_rate={rate})")
     ]
-    assert not whole(simulated.task, MOST_TERMS, 5, 1), "so many lie side by side"
+    assert not fuses_loops(simulated.task, MOST_TERMS, 5, 1), "so many lie side by side"
     together = simulate(simulated.task, simulated.federation, many, ROUNDS)
     for i in (0, 77, 143):
         (alone,) = simulate(simulated.task, simulated.federation, [many[i]], ROUNDS)
@@ -72,13 +72,13 @@ def test_a_run_among_144_is_the_run_alone(simulated: Simulated):
 
 def test_loops_are_whole_while_all_runs_together_are_small():
     synthetic, adult = Softmax(features=60, classes=10), Logistic(features=104)
-    assert [runs for runs in range(1, 20) if whole(synthetic, runs, 10, 1)] == [1, 2, 3, 4, 5]
-    assert [runs for runs in range(1, 20) if whole(adult, runs, 32, 1)] == list(range(1, 10))
-    assert not whole(Softmax(features=784, classes=10), 1, 10, 1)
-    assert not whole(synthetic, 1, 10, 2), "not in lanes"
-    assert not whole(MLP(features=5, classes=2, hidden=(3,)), 1, 10, 1), "products inside a network are calls"
+    assert [runs for runs in range(1, 20) if fuses_loops(synthetic, runs, 10, 1)] == [1, 2, 3, 4, 5]
+    assert [runs for runs in range(1, 20) if fuses_loops(adult, runs, 32, 1)] == list(range(1, 10))
+    assert not fuses_loops(Softmax(features=784, classes=10), 1, 10, 1)
+    assert not fuses_loops(synthetic, 1, 10, 2), "not in lanes"
+    assert not fuses_loops(MLP(features=5, classes=2, hidden=(3,)), 1, 10, 1), "products inside a network are calls"
     own = from_equinox(lambda key: eqx.nn.Linear(5, 2, key=key))
-    assert not whole(own, 1, 10, 1), "and so are those of a model that we do not know"
+    assert not fuses_loops(own, 1, 10, 1), "and so are those of a model that we do not know"
 
 
 @pytest.mark.parametrize("rows, features, classes", [(1, 1, 2), (3, 7, 2), (10, 60, 10), (8, 8, 8), (17, 65, 3), (5, 600, 4), (4000, 5, 3)])

@@ -1,5 +1,7 @@
 """The compiled simulator against whole runs in NumPy float64, on the same cohorts and batches."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ CASES = {
 }
 
 
-def compare(simulated: Simulated, text: str, settings: Settings, **options: object) -> oracle.Run:
+def compare(simulated: Simulated, text: str, settings: Settings, **options: Any) -> oracle.Run:
     (algorithm,) = algorithms(text)
     trace = simulated(text, ROUNDS, **options)
     expected = oracle.run(simulated.federation, algorithm, settings, ROUNDS, **options)

@@ -139,9 +139,9 @@ def compile_cache() -> dict[str, Any]:
     """Return the folder in which JAX stores compiled programs between runs, if any, and its size."""
     import jax
 
-    from evenly.simulate import program
+    from evenly.simulate.program import enable_cache
 
-    program.keep()
+    enable_cache()
     folder = jax.config.values["jax_compilation_cache_dir"]
     files = [path for path in Path(folder).glob("*") if path.is_file()] if folder else []
     return {"folder": folder or None, "bytes": sum(path.stat().st_size for path in files)}

@@ -16,7 +16,7 @@ from evenly.experiment.execute import SeedSetting, adapt_member
 from evenly.experiment.folder import Store
 from evenly.experiment.plan import Plan, Program, members_of, programs
 from evenly.models.task import skeleton
-from evenly.simulate import worth_meeting
+from evenly.simulate import worth_batching
 from evenly.types import Algorithm, Seeds, Several, Task
 
 
@@ -75,7 +75,7 @@ def refuse_large_models(plan: Plan, first: SeedSetting) -> None:
 
 def _at_once(plan: Plan, task: Task, runs: int) -> int:
     """Seeds side by side: as many as there are cores, or all where they advance together."""
-    cores = len(plan.seeds) if worth_meeting(task, runs) else os.cpu_count() or 1
+    cores = len(plan.seeds) if worth_batching(task, runs) else os.cpu_count() or 1
     return min(len(plan.seeds), cores)
 
 

@@ -34,9 +34,9 @@ from evenly.plugins import load_planned
 from evenly.randomness import generator
 from evenly.records import replace
 from evenly.saving import Model, models_of
-from evenly.simulate import Advance, Meeting, advance, simulate, worth_meeting, worth_streaming
-from evenly.simulate.run import Progress, refuse_without_validation, suited
-from evenly.simulate.traces import Observe, by_group
+from evenly.simulate import Advance, SeedBatch, advance, simulate, worth_batching, worth_streaming
+from evenly.simulate.run import Progress, fit_to_data, refuse_without_validation
+from evenly.simulate.traces import Observe, split_people
 from evenly.types import Algorithm, Seeds, Task, Trace
 
 # Who is evaluated where clients are very many: a panel, drawn once, stands for all of them.
@@ -90,8 +90,8 @@ def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
 def adapt_member(member: Algorithm, federation: Federation) -> Algorithm:
     """As it will be trained: where groups of people vote, they are clients of their own."""
     if isinstance(member.rule, E2FL) and member.rule.people:
-        federation, _ = by_group(federation, [member])
-    return suited(member, federation)
+        federation, _ = split_people(federation, [member])
+    return fit_to_data(member, federation)
 
 
 def run_job(
@@ -263,9 +263,9 @@ class Executor(Protocol):
 
 
 class BatchShare(NamedTuple):
-    """Seats of a meeting that are kept for the seeds of one plan."""
+    """The members of a seed batch that are reserved for the seeds of one plan."""
 
-    meeting: Meeting
+    batch: SeedBatch
     first: int
 
     def position(self, seed: int, plan: Plan) -> int:
@@ -274,18 +274,18 @@ class BatchShare(NamedTuple):
 
 def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: BatchShare | None = None) -> None:
     """Threads, not processes: the compiled programs run outside Python's lock and are shared. With `share` other plans'
-    programs advance in the same meeting."""
+    programs advance in the same seed batch."""
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
     apart = worth_streaming(ledger.first.federation, most)  # seeds whose tables differ in size could not share a program
-    if share is None and len(seeds) > 1 and not apart and worth_meeting(ledger.first.task, most):
-        share = BatchShare(Meeting(len(plan.seeds)), 0)
+    if share is None and len(seeds) > 1 and not apart and worth_batching(ledger.first.task, most):
+        share = BatchShare(SeedBatch(len(plan.seeds)), 0)
     if share:  # seeds that were finished earlier do not come
-        share.meeting.leave(share.position(seed, plan) for seed in plan.seeds if seed not in seeds)
+        share.batch.leave(share.position(seed, plan) for seed in plan.seeds if seed not in seeds)
 
     def one_seed(seed: int) -> None:
-        seat = share.meeting.seat(share.position(seed, plan)) if share else nullcontext(advance)
-        with _device_of(plan, seed), seat as go:  # before anything that may fail: the others wait for whoever has a seat
+        member = share.batch.join(share.position(seed, plan)) if share else nullcontext(advance)
+        with _device_of(plan, seed), member as go:  # before anything that may fail: the others wait for all members
             setting = ledger.first if seed == plan.seeds[0] else setting_of(plan, seed)
             own = [one for one in programs if one.seed == seed]
             for program in own:
@@ -293,7 +293,7 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: B
                     result = run_job(
                         plan, program, setting, progress=ledger.begin(), observe=observe, checkpoint=ledger.checkpoint(program),
                         devices=0 if len(plan.seeds) == 1 else 1, models=ledger.models, advance=go,
-                        leave=partial(share.meeting.leave, [share.position(seed, plan)]) if share and program is own[-1] else None,
+                        leave=partial(share.batch.leave, [share.position(seed, plan)]) if share and program is own[-1] else None,
                     )  # fmt: skip
                 ledger.save(program, result)
 

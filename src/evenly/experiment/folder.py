@@ -26,7 +26,7 @@ from evenly.experiment.plan import NewerError, read_fields
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
 from evenly.saving import Archive, DamagedError, Model, read_archive, save, write_archive
-from evenly.simulate import program
+from evenly.simulate.program import compile_seconds
 from evenly.types import Task, Trace
 from evenly.writing import csv_cell, write_whole
 
@@ -353,7 +353,7 @@ def training_timer(folder: Path, *traces: Path, command: str = "") -> Iterator[N
     """Add the time of what is done inside to the folder's record, unless all of its traces were there before."""
     there = lambda: sum(len(list(of.glob("*"))) for of in traces)  # noqa: E731
     began, before = time.monotonic(), there()
-    add = lambda: add_training(folder, time.monotonic() - began, command, compiling=program.spent(began))  # noqa: E731
+    add = lambda: add_training(folder, time.monotonic() - began, command, compiling=compile_seconds(began))  # noqa: E731
     try:
         yield
     except BaseException:

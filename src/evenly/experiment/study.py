@@ -23,7 +23,7 @@ from evenly.experiment.plan import SCHEMA, Plan, members_of, read_fields
 from evenly.metrics import measure_groups, pooled
 from evenly.notation import Part, expand, parse, parse_list, show
 from evenly.outside import check_kinds, shortened
-from evenly.simulate import Meeting, worth_meeting, worth_streaming
+from evenly.simulate import SeedBatch, worth_batching, worth_streaming
 from evenly.simulate.run import Progress
 
 # The partitions of a study: one after another or, where one of them would not fill the GPU, side by side.
@@ -76,7 +76,7 @@ def _cells_per_batch(cells: Sequence[StudyCell], first: SeedSetting) -> int:
     """How many partitions advance together: one, unless it would leave most of a GPU idle."""
     plan = cells[0].plan
     runs = len(members_of(plan))
-    if len(cells) == 1 or worth_streaming(first.federation, runs) or not worth_meeting(first.task, runs):
+    if len(cells) == 1 or worth_streaming(first.federation, runs) or not worth_batching(first.task, runs):
         return 1
     return max(1, min(MOST_SEATS, MOST_BYTES // first.federation.x.nbytes) // len(plan.seeds))
 
@@ -84,18 +84,18 @@ def _cells_per_batch(cells: Sequence[StudyCell], first: SeedSetting) -> int:
 def _run_together(
     cells: Sequence[StudyCell], one: Callable[[StudyCell, Executor], Comparison], stop: Callable[[], None]
 ) -> list[Comparison]:
-    """Every partition in a thread of its own, all seeds of all of them in one meeting."""
-    *firsts, seats = accumulate((len(cell.plan.seeds) for cell in cells), initial=0)
-    meeting = Meeting(seats)
+    """Every partition in a thread of its own, all seeds of all of them in one seed batch."""
+    *firsts, members = accumulate((len(cell.plan.seeds) for cell in cells), initial=0)
+    batch = SeedBatch(members)
 
-    def seated(cell: StudyCell, first: int) -> Comparison:
+    def run_cell(cell: StudyCell, first: int) -> Comparison:
         try:
-            return one(cell, partial(on_threads, share=BatchShare(meeting, first)))
+            return one(cell, partial(on_threads, share=BatchShare(batch, first)))
         finally:  # what failed before it sat down, or was finished earlier, is not waited for
-            meeting.leave(range(first, first + len(cell.plan.seeds)))
+            batch.leave(range(first, first + len(cell.plan.seeds)))
 
     with ThreadPoolExecutor(max_workers=len(cells)) as pool:
-        futures = [pool.submit(seated, *given) for given in zip(cells, firsts, strict=True)]
+        futures = [pool.submit(run_cell, *given) for given in zip(cells, firsts, strict=True)]
         try:
             for future in as_completed(futures):
                 future.result()

@@ -25,7 +25,7 @@ from evenly.parts.work import PREPARES, LocalTraining
 from evenly.randomness import Draws
 from evenly.records import replace, require
 from evenly.simulate import run as simulation
-from evenly.simulate.choosing import GIVEN
+from evenly.simulate.choosing import BEFORE_TRAINING
 from evenly.types import Algorithm, Rule, Seeds, Select, Server, Several, Task
 
 # Which node is which client, and what is known of them before the first round.
@@ -288,7 +288,7 @@ def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | N
     """The first model, or models, that the simulator would start from: what to give to `start` as initial arrays."""
     seeds, algorithm = seeds or Seeds(), algorithm_of(algorithm)
     task, rule = algorithm.task(task, seeds), algorithm.rule
-    model = simulation.first_model(task, rule, seeds)
+    model = simulation.initial_model(task, rule, seeds)
     if not (isinstance(rule, Several) and rule.apart):
         return wire.to_arrays(model, dtype=np.int32 if algorithm.network is not None else None)
     names, leaves = wire.names_of(model), wire.leaves_of(model)
@@ -296,7 +296,7 @@ def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | N
 
 
 class _ClientCounts(NamedTuple):
-    """What `suited` reads of a federation."""
+    """The attributes of a federation that `fit_to_data` reads."""
 
     clients: int
     client_group: np.ndarray | None
@@ -318,7 +318,7 @@ def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
         f"{algorithm.label}: known_votes measures in a simulation how well clients would find their group. In a deployment either leave it "
         "and the inference out, so that groups are known, or leave it out alone, so that clients infer them.",
     )
-    return simulation.suited(algorithm, cast(Any, _ClientCounts(roll.clients, roll.client_group, roll.census)))
+    return simulation.fit_to_data(algorithm, cast(Any, _ClientCounts(roll.clients, roll.client_group, roll.census)))
 
 
 def first_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:
@@ -355,7 +355,7 @@ def models_differ(algorithm: Algorithm, model: Leaves) -> bool:
 def clients_choose(algorithm: Algorithm, begun: bool) -> bool:
     """Whether clients choose their model themselves in this round; else they are told."""
     rule = algorithm.rule
-    return isinstance(rule, Several) and rule.inference not in GIVEN and begun
+    return isinstance(rule, Several) and rule.inference not in BEFORE_TRAINING and begun
 
 
 # What a strategy can be told, and what stays the same through a deployment.

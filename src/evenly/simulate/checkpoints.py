@@ -1,6 +1,9 @@
 """Checkpoints of a run, from which an interrupted run resumes with the same bits as one that was never interrupted."""
 
 import hashlib
+import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ import numpy as np
 from evenly.data.federation import Federation
 from evenly.outside import fits
 from evenly.saving import Archive, leaves_of, read_archive, write_archive
+from evenly.types import Task
 
 FORMAT = 2
+CHECKPOINT_SECONDS = 20.0  # between two checkpoints, at least
 
 
 def write_checkpoint(path: Path, fingerprint: str, done: int, tree: Any) -> None:
@@ -37,10 +42,36 @@ def fingerprint(federation: Federation, *settings: Any) -> str:
     """A hash of the data and of every setting that shapes a run."""
     digest = hashlib.blake2b(digest_size=16)
     for array in jax.tree.leaves(federation):
-        digest.update(np.ascontiguousarray(array).data)  # read where it lies: a copy would take the memory twice
-    digest.update(repr(jax.tree.map(_plain, settings)).encode())
+        digest.update(np.ascontiguousarray(array).data)  # without a copy, which would take the memory twice
+    digest.update(repr(jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), settings)).encode())
     return digest.hexdigest()
 
 
-def _plain(leaf: Any) -> Any:
-    return np.asarray(leaf).tolist()
+def task_text(task: Task) -> str:
+    """A task as text, without the addresses of functions, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(task))
+
+
+class CheckpointFile:
+    """The checkpoint of a run, which is written every few seconds; without a path, nothing is read or written."""
+
+    def __init__(self, path: Path | None, fingerprint: str) -> None:
+        self._path, self._fingerprint = path, fingerprint
+        self._last, self._pause = time.monotonic(), CHECKPOINT_SECONDS
+
+    def read(self) -> tuple[int, list[np.ndarray]] | None:
+        """The rounds done and the leaves saved, if there are any."""
+        return read_checkpoint(self._path, self._fingerprint) if self._path else None
+
+    def write(self, done: int, arrays: Callable[[], Any]) -> None:
+        """Save the arrays after this many rounds."""
+        if self._path:
+            write_checkpoint(self._path, self._fingerprint, done, arrays())
+
+    def write_if_due(self, done: int, arrays: Callable[[], Any]) -> None:
+        """Save the arrays if the last checkpoint is old enough. Writing takes at most a tenth of the time, or a second."""
+        began = time.monotonic()
+        if self._path and began - self._last > self._pause:
+            self.write(done, arrays)
+            self._last = time.monotonic()
+            self._pause = max(CHECKPOINT_SECONDS, 10 * (self._last - began - 1))  # the memories of clients may be gigabytes

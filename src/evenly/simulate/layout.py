@@ -21,22 +21,22 @@ from evenly.parts.sampling import Full
 from evenly.parts.work import LocalTraining
 from evenly.types import Algorithm, Array, Prepare, Rule, Select, Server, Several, Task, Tree, Work
 
-# How the arrays of a compiled program lie: the data, the block of rounds, the runs.
+# The arrays of a compiled program: data, state and the parts of the runs.
 
 
-class Band(NamedTuple):
-    """Runs that lie side by side and share the structure of their rule and server; leaves stacked over those runs."""
+class RuleGroup(NamedTuple):
+    """Neighbouring runs whose rule and server share a structure; leaves are stacked over these runs."""
 
     rule: Rule
     server: Server | None
 
 
 class RunParts(NamedTuple):
-    """The parts of the algorithms that run on the device. Clients' work has one structure, leaves stacked over all runs."""
+    """The parts of a run group that the device uses. The clients' work has one structure, with leaves stacked over all runs."""
 
     work: Work
-    bands: tuple[Band, ...]
-    prepared: Array | None  # int32 [runs] which column of the row weights is each run's; None: all runs share one
+    rules: tuple[RuleGroup, ...]
+    weight_column: Array | None  # int32 [runs] column of the row weights that each run uses; None: all runs share one
     cohort: Array | None  # int32 [runs] which of several cohorts takes part in each run; None: all runs share one
 
 
@@ -46,162 +46,181 @@ class Data(NamedTuple):
     x: Array
     y: Array
     group: Array
-    weight: Array | None  # [rows], or [rows, ways] where runs prepare their rows in several ways
+    weight: Array | None  # [rows], or [rows, columns] where runs prepare their rows in several ways
     train_rows: Array  # [train]
     train_start: Array  # [clients + 1]
-    eval_rows: Array  # [evaluated rows] lists of rows, end to end
-    eval_list: Array  # [evaluated rows] which list it is
+    eval_rows: Array  # [evaluated rows] lists of rows, one after another
+    eval_list: Array  # [evaluated rows] number of the list that each row belongs to
     eval_start: Array  # [lists + 1]
-    eval_shared: Array | None  # int32 [owners] each owner's list; None: everyone has one of its own
-    examples: Array  # [clients] training rows, float
-    unprivileged: Array  # [clients] those of them that belong to unprivileged groups, float
-    valid_rows: Array | None = None  # [valid]; None: no rule looks at validation rows
+    eval_shared: Array | None  # int32 [owners] each owner's list; None: every owner has a list of its own
+    examples: Array  # [clients] number of training rows, float
+    unprivileged: Array  # [clients] number of those that belong to unprivileged groups, float
+    valid_rows: Array | None = None  # [valid]; None: no rule reads validation rows
     valid_start: Array | None = None  # [clients + 1]
 
 
+class Inputs(NamedTuple):
+    """The arguments of a program that stay the same from block to block."""
+
+    task: Task
+    parts: RunParts
+    data: Data
+
+
 class State(NamedTuple):
-    """Everything that one round hands to the next."""
+    """The values that one round passes to the next."""
 
     model: Tree
-    rule: tuple[Tree, ...]  # of each band
-    server: tuple[Tree, ...]  # of each band
+    rule: tuple[Tree, ...]  # of each rule group
+    server: tuple[Tree, ...]  # of each rule group
     memory: Tree
     excluded: Any  # int32 [clients, runs], on the host where data are streamed
-    broken: Array  # int32 [runs] first round whose weights were not finite, or a huge number
-    chosen: Tree = ()  # Chosen, where a run keeps several models
+    broken: Array  # int32 [runs] first round whose coefficients were not finite, or NEVER
+    choices: Tree = ()  # ModelChoices, where a run keeps several models
 
 
-class Chosen(NamedTuple):
-    """Which of several models is each client's."""
+class ModelChoices(NamedTuple):
+    """Which of several models each client uses."""
 
-    model: Array  # int32 [clients, runs] given, or last chosen
-    begun: Array  # bool [runs] whether the models can be told apart yet
+    model: Array  # int32 [clients, runs] set before training, or chosen last
+    distinct: Array  # bool [runs] whether the models differ yet
 
 
 class RoundRecord(NamedTuple):
-    """What a block leaves behind."""
+    """Results of a block that the host collects."""
 
-    weights: Array  # [rounds, K, runs]
-    tables: Array  # int32 [stops, owners, groups, labels, outcomes, runs]; no owners where evaluations are made elsewhere
-    losses: Array  # [stops, owners, runs] summed
-    choice: Array | None  # int32 [stops, clients, runs] which of several models is each client's; None: there is one
+    weights: Array  # [rounds, K, runs] coefficients
+    tables: Array  # int32 [stops, owners, groups, labels, outcomes, runs]; no owners where the host starts evaluations
+    losses: Array  # [stops, owners, runs] sums
+    choice: Array | None  # int32 [stops, clients, runs] model of each client; None: there is one model for all
 
 
 class Shape(NamedTuple):
-    """What shapes the program; hashable."""
+    """The numbers that a program is compiled for; hashable."""
 
     runs: int
-    bands: tuple[int, ...]  # where each band of runs starts, and the number of runs
+    bounds: tuple[int, ...]  # first run of each rule group, then the number of runs
     axis: int  # of the runs in every parameter: -1 (joint) or 0
     clients: int  # whose rows are on the device: all, or those of a block
     groups: int
     labels: int
     lanes: int  # clients that train side by side on a device
-    stride: int  # steps of lanes between two looks, of the host, at whether that was all
-    unroll: int  # how many of them are written out one after another
-    equal: int  # steps of lanes in a round, where all clients take as many and nobody need look; 0: they may differ
+    stride: int  # steps of lanes between two checks whether all lanes are done
+    unroll: int  # number of these steps that are unrolled
+    equal: int  # steps of each lane in a round, where all clients take equally many and no check is needed; 0: they may differ
     devices: int
-    chunk: int  # rows read at a time when clients measure their loss
+    chunk: int  # rows that clients read at a time to measure signals
     eval_chunk: int
-    lists: int  # of evaluated rows: as many as owners, unless some share one; 0: the program evaluates nothing
-    models: int = 0  # that each run keeps; 0: one, the usual case
-    seats: int = 1  # simulations that the program advances side by side
-    whole: bool = False  # whether the loop over a client's steps is compiled as one function (see sharing)
+    lists: int  # lists of evaluated rows: one for each owner, unless owners share some; 0: the program evaluates nothing
+    models: int = 0  # of each run; 0: one model, the usual case
+    seeds: int = 1  # simulations that the program advances side by side
+    fused: bool = False  # whether the loop over a client's steps is compiled as one function (see program.fuses_loops)
 
     @property
     def owners(self) -> int:
-        """Who has rows that are evaluated: split * clients + client, and the central test set last."""
+        """Number of owners of evaluated rows: split * clients + client, and the central test set last."""
         return 3 * self.clients + 1
 
-    def band(self, i: int) -> slice:
-        return slice(self.bands[i], self.bands[i + 1])
+    def runs_of(self, i: int) -> slice:
+        """The runs of rule group i."""
+        return slice(self.bounds[i], self.bounds[i + 1])
 
 
-Advance = Callable[[Task, Shape, RunParts, Data, Any, State], tuple[State, RoundRecord]]  # runs a Block
+Advance = Callable[[Shape, Inputs, Any, State], tuple[State, RoundRecord]]  # advances a state by a Block
+
+
+class ProgramSpec(NamedTuple):
+    """A program on the host's side: what it is compiled for, and the function that runs a block of it."""
+
+    task: Task
+    shape: Shape
+    parts: RunParts
+    advance: Advance
+
 
 NEVER = 2**31 - 1
-SEATS = "seats"  # the axis of simulations that advance side by side
+SEEDS = "seeds"  # axis of the simulations of a seed batch
 
 
-def most(value: Array, shape: Shape) -> Array:
-    """The largest among all simulations that advance side by side: what they decide by it, they decide together."""
-    return value if shape.seats == 1 else lax.pmax(value, SEATS)
+def batch_max(value: Array, shape: Shape) -> Array:
+    """The maximum over all simulations of a seed batch, so that all of them take the same branches."""
+    return value if shape.seeds == 1 else lax.pmax(value, SEEDS)
 
 
 def shard(data: Data, rows: Array) -> Shard:
-    """The rows with these numbers; padding has mask 0."""
+    """Rows by number. Padding has mask 0."""
     mask = (rows < data.y.shape[0] - 1).astype(jnp.float32)
     weight = jnp.ones_like(mask) if data.weight is None else data.weight[rows]
     return Shard(data.x[rows], data.y[rows], data.group[rows], weight, mask)
 
 
-def plain(batch: Shard) -> Shard:
-    """The same rows without their weights: losses that are reported are never reweighed."""
+def unweighted(batch: Shard) -> Shard:
+    """The same rows with weights of 1: losses that are reported do not depend on row weights."""
     return batch._replace(weight=jnp.ones(batch.mask.shape))
 
 
-def each(function: Any, axis: int, *per_run: Tree) -> Tree:
-    """Apply a function of parts and parameters to every run: directly where the model is joint, else vmapped."""
+def map_runs(function: Any, axis: int, *per_run: Tree) -> Tree:
+    """Apply a function of parts and parameters to every run: directly for joint models, otherwise with `vmap`."""
     if axis == -1:
         return function(*per_run)
     return jax.vmap(function)(*per_run)
 
 
 def runs_last(value: Array, axis: int) -> Array:
+    """Move the axis of the runs to the end."""
     return value if axis == -1 else jnp.moveaxis(value, 0, -1)
 
 
-# Several devices: every one runs the whole program on its share of the clients, and what they leave is added up.
+# Several devices: each runs the whole program on a share of the clients, and their results are summed.
 #
-# Data and state are the same on all of them. A share is a part of the cohort's visits when clients train, and a part of the chunks when
-# rows are read; each ends in one sum over the devices. With one device nothing of this is in the program.
+# Data and state are the same on all devices. A share is a part of the cohort's visits during training, and a part of the chunks when rows
+# are read. Each share ends in one sum over the devices. With one device the program contains none of this.
 
 AXIS = "devices"
 SAME = PartitionSpec()
 
 
-def on_every_device(tree: Tree, devices: int) -> Tree:
-    """Copy arrays to every device, once, so that no block has to."""
+def replicate(tree: Tree, devices: int) -> Tree:
+    """Copy arrays to every device once, so that blocks need not be preceded by copies."""
     return tree if devices == 1 else jax.device_put(tree, NamedSharding(_mesh(devices), SAME))
 
 
-def on_each_device(function: Callable[..., Any], devices: int, block: Any) -> Callable[..., Any]:
-    """A function of a block and the rest that all devices call at once; each sees only its own lanes and turns of the block."""
+def map_devices(function: Callable[..., Any], devices: int, block: Any) -> Callable[..., Any]:
+    """Let all devices call a function of a block and other arguments. Each device receives only its lanes and turns of the block."""
     if devices == 1:
         return function
     turns, lanes = jax.tree.map(lambda _: PartitionSpec(None, AXIS), (block.turns, block.lanes))
     lanes = None if lanes is None else lanes._replace(first_step=SAME)
     specs = jax.tree.map(lambda _: SAME, block)._replace(turns=turns, lanes=lanes)
-    # JAX's own check that results are equal everywhere does not see through loops whose sums are added up only at the end.
+    # JAX cannot prove that results are equal on all devices, because the loops are summed over devices only at their end.
     return jax.shard_map(function, mesh=_mesh(devices), in_specs=(specs, SAME), out_specs=SAME, check_vma=False)
 
 
-def added_up(tree: Tree, shape: Shape) -> Tree:
-    """Sums over all devices, given to all."""
+def sum_over_devices(tree: Tree, shape: Shape) -> Tree:
+    """Sums over all devices, on every device."""
     return tree if shape.devices == 1 else lax.psum(tree, AXIS)
 
 
-def shared_loop(shape: Shape, count: Array | int, body: Callable[[Any, Any], Any], zeros: Tree) -> Tree:
-    """fori_loop(0, count, body, zeros) for a body that only adds: turns are dealt to the devices like cards."""
+def device_loop(shape: Shape, count: Array | int, body: Callable[[Any, Any], Any], zeros: Tree) -> Tree:
+    """fori_loop(0, count, body, zeros) for a body that only adds. Iteration i runs on device i modulo the number of devices."""
     if shape.devices == 1:
         return lax.fori_loop(0, count, body, zeros)
     first = lax.axis_index(AXIS)
     turns = (count - first + shape.devices - 1) // shape.devices
-    return added_up(lax.fori_loop(0, turns, lambda i, sums: body(first + i * shape.devices, sums), zeros), shape)
+    return sum_over_devices(lax.fori_loop(0, turns, lambda i, sums: body(first + i * shape.devices, sums), zeros), shape)
 
 
 def _mesh(devices: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:devices]), (AXIS,))
 
 
-# Arrays that begin where a CPU device wants them to: JAX uses these where they lie, and copies all others before they are used (80 MB
-# took 40 to 80 ms).
+# Arrays that are aligned as a CPU device requires. JAX uses these without a copy; copying 80 MB took 40 to 80 ms.
 
 BYTES = 64
 
 
 def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Like np.zeros."""
+    """Like `np.zeros`, aligned."""
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize
     raw = np.zeros(size + BYTES, np.uint8)
@@ -210,132 +229,166 @@ def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def full(shape: tuple[int, ...], value: Any, dtype: Any) -> np.ndarray:
-    """Like np.full."""
-    found = zeros(shape, dtype)
-    found.fill(value)
-    return found
+    """Like `np.full`, aligned."""
+    array = zeros(shape, dtype)
+    array.fill(value)
+    return array
 
 
-def padded(values: np.ndarray, length: int, dtype: Any = None) -> np.ndarray:
-    """A copy with zeros at its end, up to a length."""
-    found = zeros((length, *values.shape[1:]), dtype or values.dtype)
-    found[: len(values)] = values
-    return found
+def pad_rows(values: np.ndarray, length: int, dtype: Any = None) -> np.ndarray:
+    """An aligned copy, padded with zeros up to a length."""
+    array = zeros((length, *values.shape[1:]), dtype or values.dtype)
+    array[: len(values)] = values
+    return array
 
 
-ON_TRAINING_ROWS = frozenset({"loss", "table", "cell_loss"})  # signals that take a look at every training row
-MEASURED = ON_TRAINING_ROWS | {"valid_table"}  # or at every validation row
+ON_TRAINING_ROWS = frozenset({"loss", "table", "cell_loss"})  # signals that are measured on every training row
+MEASURED_SIGNALS = ON_TRAINING_ROWS | {"valid_table"}  # or on every validation row
 
 
-# Which runs can advance in one program, and how they lie side by side in it.
+# Run groups: which runs share a program, and in which order they lie in it.
 #
-# Runs that share clients' work can share everything heavy: batches, products, local steps. Where the model is joint (all runs are one
-# matrix product) they need not share anything else: rules and servers of the same structure form a band, rows may be prepared in
-# several ways, and where everybody takes part anyway, other samplings are a mask.
+# Runs with the same kind of client work share the expensive parts: batches, matrix products and local steps. For a joint model, all runs
+# are one matrix product, and nothing else has to be equal: rules and servers of one structure form a rule group, rows may be prepared in
+# several ways, and other samplings become a mask where some run has full participation.
 
 
-class Company(NamedTuple):
-    """Algorithms in the order in which they lie in a program."""
+class RunGroup(NamedTuple):
+    """Algorithms in the order in which they lie in a program, with their parts."""
 
     algorithms: list[Algorithm]
-    place: list[int]  # where each algorithm, in the order given, lies
-    bands: tuple[int, ...]  # where each band starts, and the number of runs
+    positions: list[int]  # of each algorithm, in the caller's order
+    bounds: tuple[int, ...]  # first run of each rule group, then the number of runs
     parts: RunParts
     selects: tuple[Select, ...]
     prepares: tuple[Prepare | None, ...]
 
 
 def companions(algorithms: Sequence[Algorithm], task: Task, *, join: bool | None = None) -> list[list[int]]:
-    """Group algorithms (by position) that can advance in one program; samplings share it where that pays here, or as `join` says."""
+    """Partition algorithms into groups that one compiled program can train together.
+
+    Args:
+        algorithms: The algorithms to group.
+        task: Model and loss. Joint models allow larger groups.
+        join: Whether different samplings may share a program if one of them has full participation. None joins them on GPUs only,
+            where it is faster.
+
+    Returns:
+        Lists of positions in `algorithms`, one for each program.
+
+    Example:
+        >>> import evenly
+        >>> task = evenly.models.Softmax(features=2, classes=2)
+        >>> evenly.companions([evenly.algorithm("fedavg"), evenly.algorithm("q-fedavg(q=1)"), evenly.algorithm("fedmgda")], task)
+        [[0, 1], [2]]
+    """
     join = jax.default_backend() != "cpu" if join is None else join
-    joined = _joined_samplings(algorithms) if task.joint and join else {}
+    samplings = _joint_samplings(algorithms) if task.joint and join else {}
     groups: dict[str, list[int]] = {}
     for i, algorithm in enumerate(algorithms):
-        groups.setdefault(_key(algorithm, task, joined), []).append(i)
+        groups.setdefault(_group_key(algorithm, task, samplings), []).append(i)
     return list(groups.values())
 
 
-def _key(algorithm: Algorithm, task: Task, joined: dict[str, str]) -> str:
+def _group_key(algorithm: Algorithm, task: Task, samplings: dict[str, str]) -> str:
+    """Equal for algorithms that may share a program."""
     work, select = jax.tree.structure(algorithm.work), repr(algorithm.select)
     alone = "gram" in algorithm.rule.needs or isinstance(algorithm.rule, Several) or algorithm.network is not None
     if task.joint and not alone:
-        return f"{work} {joined.get(select, select)}"
+        return f"{work} {samplings.get(select, select)}"
     return f"{work} {select} {jax.tree.structure((algorithm.rule, algorithm.server))} {algorithm.network!r}"
 
 
-def _joined_samplings(algorithms: Sequence[Algorithm]) -> dict[str, str]:
-    """Samplings that may share a program, by name. A GPU waits for steps, not for runs: once everybody takes part, training
-    everybody in all runs costs nothing. On a CPU each run costs, and samplings are better kept apart."""
-    names = {repr(a.select): a.select for a in algorithms}
-    return dict.fromkeys(names, "joined") if any(isinstance(select, Full) for select in names.values()) else {}
+def _joint_samplings(algorithms: Sequence[Algorithm]) -> dict[str, str]:
+    """A common key for samplings that may share a program.
+
+    On a GPU the time of a step hardly depends on the number of runs. If one run has full participation, training every client in all runs
+    costs nothing. On a CPU every run costs time, so that samplings are kept apart.
+    """
+    selects = {repr(a.select): a.select for a in algorithms}
+    return dict.fromkeys(selects, "joint") if any(isinstance(select, Full) for select in selects.values()) else {}
 
 
-def gather(algorithms: Sequence[Algorithm]) -> Company:
-    """Lay companions side by side: equal structures together, those that look at the rows before training last."""
+def group_runs(algorithms: Sequence[Algorithm]) -> RunGroup:
+    """Order companions into a run group: equal structures side by side, those that measure signals before training last."""
     structures = [str(jax.tree.structure((a.rule, a.server))) for a in algorithms]
-    seen = {s: i for i, s in reversed(list(enumerate(structures)))}
-    looks = [bool(a.rule.needs & MEASURED) for a in algorithms]
-    order = sorted(range(len(algorithms)), key=lambda i: (looks[seen[structures[i]]], seen[structures[i]], i))
+    first = {s: i for i, s in reversed(list(enumerate(structures)))}
+    measures = [bool(a.rule.needs & MEASURED_SIGNALS) for a in algorithms]
+    order = sorted(range(len(algorithms)), key=lambda i: (measures[first[structures[i]]], first[structures[i]], i))
     ordered = [algorithms[i] for i in order]
     starts = [at for at, i in enumerate(order) if at == 0 or structures[i] != structures[order[at - 1]]]
     bounds = (*starts, len(order))
-    selects, select = _numbered([a.select for a in ordered])
-    prepares, prepared = _numbered([a.prepare for a in ordered])
-    bands = [Band(*_stacked([(a.rule, a.server) for a in ordered[bounds[b] : bounds[b + 1]]])) for b in range(len(starts))]
+    selects, select = _distinct([a.select for a in ordered])
+    prepares, column = _distinct([a.prepare for a in ordered])
     parts = RunParts(
-        work=_stacked(_simplified([a.work for a in ordered])),
-        bands=tuple(bands),
-        prepared=jnp.asarray(prepared) if len(prepares) > 1 else None,
+        work=_stack(_simplify([a.work for a in ordered])),
+        rules=tuple(RuleGroup(*_stack([(a.rule, a.server) for a in ordered[bounds[b] : bounds[b + 1]]])) for b in range(len(starts))),
+        weight_column=jnp.asarray(column) if len(prepares) > 1 else None,
         cohort=jnp.asarray(select) if len(selects) > 1 else None,
     )
-    return Company(ordered, [order.index(i) for i in range(len(order))], bounds, parts, selects, prepares)
+    return RunGroup(ordered, [order.index(i) for i in range(len(order))], bounds, parts, selects, prepares)
 
 
-def _simplified(works: Sequence[Work]) -> Sequence[Work]:
-    """Clients' work without what does nothing in any run; as it is where some run needs it, because all share one structure."""
+def _simplify(works: Sequence[Work]) -> Sequence[Work]:
+    """Client work without terms that are zero in every run. All runs share one structure, so that a term stays if any run needs it."""
     simple = [work.simplified() if isinstance(work, LocalTraining) else work for work in works]
     return simple if len({str(jax.tree.structure(work)) for work in simple}) == 1 else works
 
 
-def _stacked(trees: Sequence[Any]) -> Any:
+def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.asarray(leaves, jnp.float32), *trees)
 
 
-def _numbered(values: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray]:
-    """The different values in order of appearance, and for each entry which one it is."""
-    different = {repr(value): value for value in reversed(values)}
+def _distinct(values: Sequence[Any]) -> tuple[tuple[Any, ...], np.ndarray]:
+    """The distinct values in order of appearance, and the position of each entry among them."""
+    by_name = {repr(value): value for value in reversed(values)}
     names = list(dict.fromkeys(map(repr, values)))
-    return tuple(different[name] for name in names), np.array([names.index(repr(value)) for value in values], np.int32)
+    return tuple(by_name[name] for name in names), np.array([names.index(repr(value)) for value in values], np.int32)
 
 
-# How a round's clients are shared out: to how many devices, and to how many lanes on each.
+# The choice of lanes, devices and strides, and whether data are streamed.
 
 LANE_BYTES = 2**24  # the largest model of which several train side by side on a GPU
 MOST_LANES = 64
-STRIDE = 16  # small steps of lanes between two looks, of the host, at whether that was all
-LARGEST_RESIDENT = 2**30  # bytes of features that are copied to a CPU's memory once more
+STRIDE = 16  # small steps of lanes between two checks
+DEVICES_BYTES = 2**20  # the smallest model whose clients are spread over several GPUs; smaller steps do not fill even one
+LARGEST_RESIDENT = 2**30  # bytes of features of which a CPU's memory holds a second copy
 MOST_CELLS = 2**27  # of one evaluation's tables on the device
 CACHED_BYTES = 2**25  # of features, a part of which is still in a CPU's cache when they are used
-SCATTERED_BYTES = 2**26  # of features from which a CPU waits for every row of a client that it has not visited for long
-DEVICES_BYTES = 2**20  # the smallest model whose clients are dealt to several GPUs: below, steps are too short to fill even one
+SCATTERED_BYTES = 2**26  # of features from which reading the rows of a client means cache misses on a CPU
 
 
-def shared_out(task: Task, company: Company, slots: int, *, lanes: int, devices: int) -> tuple[int, int]:
-    """Lanes on each device, and devices: as many as asked for and of use, or where 0 is asked, as many as pay.
+def choose_lanes(task: Task, run_group: RunGroup, slots: int, *, lanes: int, devices: int) -> tuple[int, int]:
+    """Number of lanes on each device, and number of devices. A request of 0 chooses the number that is fastest.
 
-    Host devices share the cores that one of them uses anyway: on two cores a LeNet step took 6.5 ms of wall time on one device,
-    and the same work 6.8 to 7.6 ms on two. So a CPU's are used only when asked for.
+    On a CPU, several host devices share the cores that one device uses anyway: on two cores a LeNet step took 6.5 ms on one device, and the
+    same work 6.8 to 7.6 ms on two. Several CPU devices are therefore used only on request.
     """
     model = skeleton(task)
-    size = 4 * trees.size(model) * len(company.algorithms)
-    there = len(jax.devices())
-    if not 0 <= devices <= there:
-        raise ValueError(f"devices must be between 0 (choose) and {there}, as many as JAX has here, got {devices}.")
-    if any("gram" in a.rule.needs for a in company.algorithms):
-        return 1, 1  # vectors are kept one by one
-    worth = there if jax.default_backend() != "cpu" and size >= DEVICES_BYTES else 1
-    devices = 1 if _reads_its_own_memory(company, model) else min(slots, devices or worth)
+    size = 4 * trees.size(model) * len(run_group.algorithms)
+    available = len(jax.devices())
+    if not 0 <= devices <= available:
+        raise ValueError(f"devices must be between 0 (choose) and {available}, as many as JAX has here, got {devices}.")
+    if any("gram" in a.rule.needs for a in run_group.algorithms):
+        return 1, 1  # all vectors are held in memory, one after another
+    worth = available if jax.default_backend() != "cpu" and size >= DEVICES_BYTES else 1
+    devices = 1 if _rereads_memory(run_group, model) else min(slots, devices or worth)
     return _lanes(lanes, -(-slots // devices), size), devices
+
+
+def _lanes(request: int, slots: int, size: int) -> int:
+    """Small steps of many clients fill a GPU together. On a CPU, clients of unequal size would leave lanes idle."""
+    if request:
+        return min(request, slots)
+    if jax.default_backend() == "cpu" or size > LANE_BYTES:  # a larger model fills a GPU on its own
+        return 1
+    return min(slots, MOST_LANES)
+
+
+def _rereads_memory(run_group: RunGroup, model: object) -> bool:
+    """Whether a client that is drawn twice in a round reads at its second visit the memory of the first."""
+    memory = jax.eval_shape(run_group.algorithms[0].work.remember, model)
+    return bool(jax.tree.leaves(memory)) and any(getattr(select, "replace", False) for select in run_group.selects)
 
 
 class Strides(NamedTuple):
@@ -346,12 +399,11 @@ class Strides(NamedTuple):
     equal: int = 0
 
 
-def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> Strides:
-    """How many steps of lanes follow one another unasked, how many of them are written out in the program, and how many all clients
-    take, where that is always the same.
+def choose_strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> Strides:
+    """How many steps lanes take between two checks whether all are done. `steps` are the steps of each client.
 
-    Where a step is shorter than the asking, several; written out, a GPU starts them all at once. Where it is long, one, because
-    lanes that are done wait for the others; but all where all clients take equally many (`steps`, of each client).
+    A check takes longer than a small step, so that small steps are grouped; unrolled, a GPU starts them together. Long steps are checked
+    one by one, because idle lanes wait for the others. No check is needed where all clients take equally many steps.
     """
     size = 4 * trees.size(skeleton(task)) * runs
     if lanes > 1 and size < DEVICES_BYTES:
@@ -359,39 +411,25 @@ def strides(task: Task, runs: int, lanes: int, steps: np.ndarray) -> Strides:
     return Strides(equal=int(steps[0]) if lanes > 1 and (steps == steps[0]).all() else 0)
 
 
-def _lanes(asked: int, slots: int, size: int) -> int:
-    """Side by side, small steps of many clients fill a GPU; on a CPU unequal clients would leave lanes empty."""
-    if asked:
-        return min(asked, slots)
-    if jax.default_backend() == "cpu" or size > LANE_BYTES:  # a larger model fills a GPU by itself
-        return 1
-    return min(slots, MOST_LANES)
-
-
-def _reads_its_own_memory(company: Company, model: object) -> bool:
-    """Whether a client that is drawn twice in a round reads at its second visit what it kept at the first."""
-    memory = jax.eval_shape(company.algorithms[0].work.remember, model)
-    return bool(jax.tree.leaves(memory)) and any(getattr(select, "replace", False) for select in company.selects)
-
-
-def worth_meeting(task: Task, runs: int) -> bool:
-    """Whether several seeds' programs should be advanced together: where one alone would not fill the one device there is."""
+def worth_batching(task: Task, runs: int) -> bool:
+    """Whether several seeds should advance as one seed batch: where one program alone would not fill the only device."""
     size = 4 * trees.size(skeleton(task)) * runs
     return jax.default_backend() != "cpu" and len(jax.devices()) == 1 and size < DEVICES_BYTES
 
 
 def worth_streaming(federation: Federation, runs: int) -> bool:
-    """Whether the data, or the counts of one evaluation, are too large to lie on the device as a whole."""
+    """Whether the data, or the counts of one evaluation, are too large for the memory of the device."""
     memory = (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
     most = LARGEST_RESIDENT if jax.default_backend() == "cpu" else max(memory // 2, LARGEST_RESIDENT)
     cells = (3 * federation.clients + 1) * len(federation.groups) * len(federation.labels) ** 2 * runs
     return federation.x.nbytes > most or cells > MOST_CELLS
 
 
-def faster_streamed(federation: Federation, slots: int, rounds: int, evaluations: int) -> bool:
-    """Whether a CPU had better be given the rows of a few rounds in the order in which it reads them, though all would fit into its
-    memory once more. Not where a round goes through much of the data anyway, or evaluations, counted as if of everybody, go through all
-    of them often."""
+def faster_to_stream(federation: Federation, slots: int, rounds: int, evaluations: int) -> bool:
+    """Whether a CPU is faster if the rows of a few rounds are copied into the order in which they are read.
+
+    This is not the case where a round reads much of the data, or where evaluations read all of them often.
+    """
     rows = slots * len(federation.train.rows) / federation.clients
     rare = rounds * rows > 2 * evaluations * len(federation.x)
     few = rows * row_bytes(federation) < CACHED_BYTES
@@ -399,4 +437,5 @@ def faster_streamed(federation: Federation, slots: int, rounds: int, evaluations
 
 
 def row_bytes(federation: Federation) -> float:
+    """Bytes of the features of a row."""
     return max(1.0, federation.x.nbytes / max(len(federation.x), 1))

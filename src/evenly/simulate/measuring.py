@@ -1,6 +1,6 @@
 """Rows on the device: how a federation lies there, and how rows are read to measure signals and to evaluate."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,75 +10,80 @@ import numpy as np
 from jax import lax
 
 from evenly import trees
-from evenly.data.federation import Federation
+from evenly.data.federation import Federation, Shard
 from evenly.data.splits import SPLITS, Ragged
 from evenly.models.linear import over_runs
 from evenly.models.task import judged
 from evenly.simulate import layout
 from evenly.simulate.layout import (
     ON_TRAINING_ROWS,
-    Advance,
     Data,
+    Inputs,
+    ProgramSpec,
     RoundRecord,
     RunParts,
     Shape,
     State,
-    each,
-    on_every_device,
-    plain,
+    device_loop,
+    map_runs,
+    replicate,
     runs_last,
     shard,
-    shared_loop,
+    unweighted,
 )  # fmt: skip
 from evenly.simulate.schedule import Block
-from evenly.types import Array, Prepare, Rule, Task, Tree
+from evenly.types import Array, Prepare, Tree
 
 # The federation as flat arrays on the device: every example once, clients as row numbers.
 
 
 class Resident:
-    """A federation that lies on the device as a whole; the program itself evaluates."""
+    """A data source that holds the whole federation on the device; the program itself evaluates."""
 
-    def __init__(
-        self, federation: Federation, weight: np.ndarray | None, task: Task, shape: Shape, parts: RunParts, advance: Advance
-    ) -> None:
-        self._task, self._shape, self._parts, self._advance = task, shape, parts, advance
-        valid = uses_validation(band.rule for band in parts.bands)
-        self.data = on_every_device(device_data(federation, weight, shape.eval_chunk, valid=valid), shape.devices)
+    def __init__(self, federation: Federation, weight: np.ndarray | None, program: ProgramSpec) -> None:
+        task, self._shape, parts, self._advance = program
+        valid = uses_validation(parts)
+        data = replicate(device_data(federation, weight, self._shape.eval_chunk, valid=valid), self._shape.devices)
+        self.inputs = Inputs(task, parts, data)
 
     def begin(self, state: State, memory: Tree) -> State:
-        """The first state; `memory` is one client's."""
+        """The first state; `memory` is that of one client."""
         shape = self._shape
         return state._replace(memory=trees.repeat(memory, shape.clients), excluded=jnp.zeros((shape.clients, shape.runs), jnp.int32))
 
     def to_device(self, state: State) -> State:
-        return on_every_device(jax.tree.map(jnp.asarray, state), self._shape.devices)
+        """The state on every device."""
+        return replicate(jax.tree.map(jnp.asarray, state), self._shape.devices)
 
-    def packed(self, state: State) -> State:
+    def pack(self, state: State) -> State:
+        """The state as it is written to a checkpoint."""
         return state
 
-    def unpacked(self, state: State) -> State:
+    def unpack(self, state: State) -> State:
+        """The inverse of `pack`."""
         return state
 
     def advance(self, block: Block, state: State) -> tuple[State, RoundRecord]:
-        return self._advance(self._task, self._shape, self._parts, self.data, block, state)
+        """Start a block."""
+        return self._advance(self._shape, self.inputs, block, state)
 
     def settle(self, block: Block, before: State, after: State) -> State:
+        """The state after a block. Everything is on the device already."""
         return after
 
 
 def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: int, *, valid: bool = False) -> Data:
-    """Move a federation to the device, with one row of padding at the end of every table; `valid`: validation rows are looked at."""
-    lists, shared = evaluated_lists(federation)
+    """Move a federation to the device, with one row of padding at the end of every table. `valid` includes validation rows for rules."""
+    lists, shared = evaluation_lists(federation)
     short = -len(lists.rows) % eval_chunk
     count, rows, trained = len(lists.counts), len(federation.y), len(federation.train.rows)
     columns: dict[str, Any] = {
-        "x": layout.padded(federation.x, rows + 1),
-        "y": layout.padded(federation.y, rows + 1, np.int32),
-        "group": layout.padded(federation.group, rows + 1, np.int32),
-        "weight": None if weight is None else layout.padded(weight, rows + 1),
+        "x": layout.pad_rows(federation.x, rows + 1),
+        "y": layout.pad_rows(federation.y, rows + 1, np.int32),
+        "group": layout.pad_rows(federation.group, rows + 1, np.int32),
+        "weight": None if weight is None else layout.pad_rows(weight, rows + 1),
         # Padded so that partitions of the same rows, whose cuts differ by a few, share a compiled program.
-        "train_rows": layout.padded(federation.train.rows, trained + -trained % eval_chunk),
+        "train_rows": layout.pad_rows(federation.train.rows, trained + -trained % eval_chunk),
         "train_start": federation.train.offsets.astype(np.int32),
         "eval_rows": np.append(lists.rows, np.full(short, rows)).astype(np.int32),
         # Padding is in no list: an index past the last one, which scatters drop.
@@ -90,21 +95,22 @@ def device_data(federation: Federation, weight: np.ndarray | None, eval_chunk: i
     }
     if valid:
         held_out = federation.valid.rows
-        columns["valid_rows"] = layout.padded(held_out, max(len(held_out) + -len(held_out) % eval_chunk, 1))
+        columns["valid_rows"] = layout.pad_rows(held_out, max(len(held_out) + -len(held_out) % eval_chunk, 1))
         columns["valid_start"] = federation.valid.offsets.astype(np.int32)
     return jax.device_put(Data(**columns))
 
 
-def prepared_weights(federation: Federation, prepares: Sequence[Prepare | None]) -> np.ndarray | None:
-    """How much each row counts in its client's loss: [rows], or [rows, ways] where runs prepare their rows in several ways."""
+def prepare_weights(federation: Federation, prepares: Sequence[Prepare | None]) -> np.ndarray | None:
+    """The weight of each row in its client's loss: [rows], or [rows, columns] where runs prepare their rows in several ways."""
     base = np.ones(len(federation.y), np.float32) if federation.weight is None else federation.weight.astype(np.float32)
     if all(prepare is None for prepare in prepares):
         return None if federation.weight is None else base
-    columns = [base if prepare is None else base * _prepared(federation, prepare) for prepare in prepares]
+    columns = [base if prepare is None else base * _row_factors(federation, prepare) for prepare in prepares]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
-def _prepared(federation: Federation, prepare: Prepare) -> np.ndarray:
+def _row_factors(federation: Federation, prepare: Prepare) -> np.ndarray:
+    """The factors by which a preparation changes the weights of training rows."""
     weight = np.ones(len(federation.y), np.float32)
     for k in range(federation.clients):
         rows = federation.train.of(k)
@@ -112,39 +118,39 @@ def _prepared(federation: Federation, prepare: Prepare) -> np.ndarray:
     return weight
 
 
-def evaluated_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]:
-    """The lists of rows that are evaluated, and each owner's list where some owners share one (else None).
+def evaluation_lists(federation: Federation) -> tuple[Ragged, np.ndarray | None]:
+    """The lists of rows that are evaluated, and each owner's list where owners share some (otherwise None).
 
-    Owners are the clients' training, validation and test rows, then the central test set. Clients that are tested on the
-    very same rows are common in studies of groups; their list is there once.
+    Owners are the clients' training, validation and test rows, then the central test set. In studies of groups, clients are often tested on
+    the same rows. Their list is stored once.
     """
     parts = [federation.split(s) for s in SPLITS]
     rows = np.concatenate([*(part.rows for part in parts), federation.central])
     counts = np.concatenate([*(part.counts for part in parts), [len(federation.central)]])
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    everyone = Ragged(rows, offsets)
+    by_owner = Ragged(rows, offsets)
     some = np.flatnonzero(counts[:-1])
-    if len(np.unique(rows[offsets[some]])) == len(some):  # the usual case, found without reading the lists
-        return everyone, None
-    first: dict[bytes | int, int] = {}
-    kept, shared = [], np.zeros(len(counts), np.int32)
+    if len(np.unique(rows[offsets[some]])) == len(some):  # the usual case, recognised without reading the lists
+        return by_owner, None
+    numbers: dict[bytes | int, int] = {}
+    lists, shared = [], np.zeros(len(counts), np.int32)
     for owner in range(len(counts)):
-        own = everyone.of(owner)
-        name = own.tobytes() if len(own) and owner < len(counts) - 1 else owner
-        if name not in first:
-            first[name] = len(kept)
-            kept.append(own)
-        shared[owner] = first[name]
-    return Ragged.from_lists(kept), shared if len(kept) < len(counts) else None
+        own = by_owner.of(owner)
+        key = own.tobytes() if len(own) and owner < len(counts) - 1 else owner
+        if key not in numbers:
+            numbers[key] = len(lists)
+            lists.append(own)
+        shared[owner] = numbers[key]
+    return Ragged.from_lists(lists), shared if len(lists) < len(counts) else None
 
 
-# Clients look at the model they received, before training: its loss, and its counts by group, label and outcome.
+# Signals that clients measure before training, of the model that they received: its loss, and counts by group, label and outcome.
 
-MOST_CELLS = 512  # up to here a product with a one-hot is cheaper than a scatter
+MOST_CELLS = 512  # up to here a product with a one-hot matrix is cheaper than a scatter
 
 
-class Measured(NamedTuple):
-    """What a cohort measured. Runs come last; what nobody needs is None."""
+class Measurements(NamedTuple):
+    """The signals of a cohort. Runs come last; signals that no rule needs are None."""
 
     loss: Array | None  # [K, runs] mean (or summed) loss
     table: Array | None  # [K, groups, labels, outcomes, runs] counts
@@ -152,77 +158,95 @@ class Measured(NamedTuple):
     valid_table: Array | None = None  # [K, groups, labels, outcomes, runs] counts of validation rows
 
 
-class Lists(NamedTuple):
-    """Which rows are whose."""
+class RowLists(NamedTuple):
+    """The rows of each client."""
 
-    rows: Array  # [rows] end to end
+    rows: Array  # [rows] one client after another
     start: Array  # [clients + 1]
 
 
-def uses_validation(rules: Iterable[Rule]) -> bool:
-    """Whether any of these rules makes clients look at validation rows."""
-    return any("valid_table" in rule.needs for rule in rules)
+def uses_validation(parts: RunParts) -> bool:
+    """Whether any rule of a run group needs signals of validation rows."""
+    return any("valid_table" in group.rule.needs for group in parts.rules)
 
 
-def measured(task: Task, shape: Shape, data: Data, model: Tree, cohort: Array, needs: frozenset[str]) -> Measured:
-    """What these needs ask for, of the models that each client received, on all its training rows and all its validation rows."""
-    found, training = Measured(None, None, None), needs & ON_TRAINING_ROWS
+def measure(shape: Shape, inputs: Inputs, model: Tree, cohort: Array, needs: frozenset[str]) -> Measurements:
+    """The signals that are needed, of the models that the clients received, on all their training rows or validation rows."""
+    data, training, signals = inputs.data, needs & ON_TRAINING_ROWS, Measurements(None, None, None)
     if training:
-        found = _looked(task, shape, data, Lists(data.train_rows, data.train_start), model, cohort, training)
+        signals = _measure_rows(shape, inputs, model, _CohortRows.of(RowLists(data.train_rows, data.train_start), cohort), training)
     if "valid_table" in needs:
         assert data.valid_rows is not None and data.valid_start is not None  # noqa: PT018
-        held_out = Lists(data.valid_rows, data.valid_start)
-        found = found._replace(valid_table=_looked(task, shape, data, held_out, model, cohort, frozenset({"table"})).table)
-    return found
+        held_out = _CohortRows.of(RowLists(data.valid_rows, data.valid_start), cohort)
+        signals = signals._replace(valid_table=_measure_rows(shape, inputs, model, held_out, frozenset({"table"})).table)
+    return signals
 
 
-def _looked(task: Task, shape: Shape, data: Data, lists: Lists, model: Tree, cohort: Array, needs: frozenset[str]) -> Measured:
-    """The cohort's rows are read as one list, in chunks that may span several clients."""
-    slots, runs = cohort.shape[0], _runs(shape, model)
-    counts = lists.start[cohort + 1] - lists.start[cohort]
-    ends = jnp.cumsum(counts)
-    cells = slots * shape.groups * shape.labels
-    # A scatter also keeps this loop from being compiled as one function, in which products of so many rows are slow.
-    summed = partial(summed_by, scatter=shape.whole)
+class _CohortRows(NamedTuple):
+    """The rows of a cohort as one list, which is read in chunks that may span several clients."""
 
-    def chunk(i: Array, sums: Measured) -> Measured:
-        at = i * shape.chunk + jnp.arange(shape.chunk)
-        slot = jnp.searchsorted(ends, at, side="right")  # K past the last row
+    lists: RowLists
+    cohort: Array
+    counts: Array  # [K] rows of each client
+    ends: Array  # [K] where they end in the list
+
+    @staticmethod
+    def of(lists: RowLists, cohort: Array) -> "_CohortRows":
+        counts = lists.start[cohort + 1] - lists.start[cohort]
+        return _CohortRows(lists, cohort, counts, jnp.cumsum(counts))
+
+    def read(self, data: Data, at: Array) -> tuple[Shard, Array]:
+        """The rows at these positions and the slot of each; padding, with slot K, past the last row."""
+        lists, slots = self.lists, self.cohort.shape[0]
+        slot = jnp.searchsorted(self.ends, at, side="right")
         owner = jnp.minimum(slot, slots - 1)
-        row = lists.rows[jnp.minimum(lists.start[cohort[owner]] + at - (ends - counts)[owner], lists.rows.shape[0] - 1)]
-        batch = plain(shard(data, jnp.where(at < ends[-1], row, data.y.shape[0] - 1)))
+        first = self.ends - self.counts
+        row = lists.rows[jnp.minimum(lists.start[self.cohort[owner]] + at - first[owner], lists.rows.shape[0] - 1)]
+        return unweighted(shard(data, jnp.where(at < self.ends[-1], row, data.y.shape[0] - 1))), slot
+
+
+def _measure_rows(shape: Shape, inputs: Inputs, model: Tree, rows: _CohortRows, needs: frozenset[str]) -> Measurements:
+    """Signals of these rows, summed chunk by chunk."""
+    slots, runs = rows.cohort.shape[0], jax.tree.leaves(model)[0].shape[shape.axis]
+    cells, by_slot = slots * shape.groups * shape.labels, (slots, shape.groups, shape.labels)
+    task = inputs.task
+    # A scatter also keeps XLA from fusing this loop into one function, in which products of this many rows are slow.
+    summed = partial(sum_by_cell, scatter=shape.fused)
+
+    def chunk(i: Array, sums: Measurements) -> Measurements:
+        batch, slot = rows.read(inputs.data, i * shape.chunk + jnp.arange(shape.chunk))
         cell = (slot * shape.groups + batch.group) * shape.labels + batch.y
         loss, table, cell_loss, _ = sums
         if loss is not None or cell_loss is not None:
-            own = runs_last(each(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)  # [chunk, runs]
+            own = runs_last(map_runs(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)  # [chunk, runs]
             own = own * over_runs(batch.mask, own)
             loss = None if loss is None else loss + jax.ops.segment_sum(own, slot, slots)
             cell_loss = None if cell_loss is None else cell_loss + summed(cell, own, cells)
         if table is not None:
-            outcome = runs_last(each(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)
-            hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
-            table = table + summed(cell, hot.astype(jnp.float32), cells)
-        return Measured(loss, table, cell_loss)
+            outcome = runs_last(map_runs(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)
+            table = table + summed(cell, _one_hot(shape, batch, outcome).astype(jnp.float32), cells)
+        return Measurements(loss, table, cell_loss)
 
-    zeros = Measured(
+    zeros = Measurements(
         jnp.zeros((slots, runs)) if "loss" in needs else None,
         jnp.zeros((cells, shape.labels, runs)) if "table" in needs else None,
         jnp.zeros((cells, runs)) if "cell_loss" in needs else None,
     )
-    loss, table, cell_loss, _ = shared_loop(shape, (ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros)
+    loss, table, cell_loss, _ = device_loop(shape, (rows.ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros)
     if loss is not None:
-        penalty = jnp.broadcast_to(each(lambda m: jnp.asarray(task.penalty(m), jnp.float32), shape.axis, model), (runs,))
-        loss = (loss / counts[:, None] if task.reduction == "mean" else loss) + penalty
-    by_cell = (slots, shape.groups, shape.labels)
-    return Measured(
-        loss,
-        None if table is None else table.reshape(*by_cell, shape.labels, runs),
-        None if cell_loss is None else cell_loss.reshape(*by_cell, runs),
-    )
+        penalty = jnp.broadcast_to(map_runs(lambda m: jnp.asarray(task.penalty(m), jnp.float32), shape.axis, model), (runs,))
+        loss = (loss / rows.counts[:, None] if task.reduction == "mean" else loss) + penalty
+    table = None if table is None else table.reshape(*by_slot, shape.labels, runs)
+    return Measurements(loss, table, None if cell_loss is None else cell_loss.reshape(*by_slot, runs))
 
 
-def summed_by(cell: Array, values: Array, cells: int, *, scatter: bool = False) -> Array:
-    """Sums of values [n, ...] by the cell of each row; rows of no cell are left out. Counts below 2**24 stay exact."""
+def _one_hot(shape: Shape, batch: Shard, outcome: Array) -> Array:
+    """Which outcome each row has in each run; none for padding. bool [n, outcomes, runs]"""
+    return (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
+
+
+def sum_by_cell(cell: Array, values: Array, cells: int, *, scatter: bool = False) -> Array:
+    """Sums of values [n, ...] by the cell of each row. Rows past the last cell are ignored. Counts below 2**24 are exact."""
     if scatter or cells > MOST_CELLS:
         return jax.ops.segment_sum(values, cell, cells)
     hot = (cell == jnp.arange(cells)[:, None]).astype(jnp.float32)
@@ -230,27 +254,24 @@ def summed_by(cell: Array, values: Array, cells: int, *, scatter: bool = False) 
     return flat.reshape(cells, *values.shape[1:])
 
 
-def _runs(shape: Shape, model: Tree) -> int:
-    return jax.tree.leaves(model)[0].shape[shape.axis]
-
-
-# Count what the served models predict: by split, client, group, label and outcome.
+# Evaluations: counts of predictions by split, client, group, label and outcome.
 #
-# Rows are read list by list; owners that share a list of rows, and a model, are given the same counts.
+# Rows are read list by list. Owners that share a list of rows and a model share its counts.
 
 Counts = tuple[Array, Array]  # tables [cells, outcomes, runs] and summed losses [lists, runs]; or by owner
 
 
-def evaluated(task: Task, shape: Shape, parts: RunParts, data: Data, state: State) -> Counts:
+def evaluate(shape: Shape, inputs: Inputs, state: State) -> Counts:
     """Tables by owner, group, label and outcome, and summed losses by owner, on all evaluated rows."""
-    model = served(shape, parts, state)
+    model, shared = served_model(shape, inputs.parts, state), inputs.data.eval_shared
     if jax.tree.leaves(state.memory):
-        return by_cell(shape, _client_by_client(task, shape, parts, data, state, model))
-    tables, losses = by_cell(shape, _all_at_once(task, shape, data, model))
-    return (tables, losses) if data.eval_shared is None else (tables[data.eval_shared], losses[data.eval_shared])
+        return by_cell(shape, _client_by_client(shape, inputs, state, model))
+    tables, losses = by_cell(shape, _all_at_once(shape, inputs, model))
+    return (tables, losses) if shared is None else (tables[shared], losses[shared])
 
 
-def nothing_counted(shape: Shape, lists: int, runs: int) -> Counts:
+def zero_counts(shape: Shape, lists: int, runs: int) -> Counts:
+    """Counts before the first row."""
     cells = lists * shape.groups * shape.labels
     return jnp.zeros((cells, shape.labels, runs), jnp.int32), jnp.zeros((lists, runs))
 
@@ -261,55 +282,56 @@ def by_cell(shape: Shape, counts: Counts) -> Counts:
     return tables.reshape(-1, shape.groups, shape.labels, shape.labels, losses.shape[-1]), losses
 
 
-def served(shape: Shape, parts: RunParts, state: State) -> Tree:
-    """The shared model that clients are given to use: the last one, or what the server makes of all."""
-    if all(band.server is None for band in parts.bands):
+def served_model(shape: Shape, parts: RunParts, state: State) -> Tree:
+    """The shared model that clients use: the last one, or the one that the server derives from all."""
+    if all(group.server is None for group in parts.rules):
         return state.model
     serve = jax.vmap(lambda server, model, own: server.serve(model, own), (0, shape.axis, 0), shape.axis)
-    models = [trees.cut(state.model, shape.band(i), shape.axis) for i in range(len(parts.bands))]
-    given = zip(parts.bands, models, state.server, strict=True)
-    return trees.join([model if band.server is None else serve(band.server, model, own) for band, model, own in given], shape.axis)
+    models = [trees.cut(state.model, shape.runs_of(i), shape.axis) for i in range(len(parts.rules))]
+    groups = zip(parts.rules, models, state.server, strict=True)
+    return trees.join([model if group.server is None else serve(group.server, model, own) for group, model, own in groups], shape.axis)
 
 
-def _all_at_once(task: Task, shape: Shape, data: Data, model: Tree) -> Counts:
-    """One model for everybody: rows in large chunks, whoever owns them."""
-    empty = nothing_counted(shape, shape.lists, shape.runs)
+def _all_at_once(shape: Shape, inputs: Inputs, model: Tree) -> Counts:
+    """Evaluate one model for all owners, in large chunks of rows."""
+    data = inputs.data
 
     def chunk(i: Array, carry: Counts) -> Counts:
         at = i * shape.eval_chunk + jnp.arange(shape.eval_chunk)
-        return counted(task, shape, data, model, data.eval_rows[at], data.eval_list[at], carry)
+        return count_rows(shape, inputs, model, (data.eval_rows[at], data.eval_list[at]), carry)
 
-    return shared_loop(shape, data.eval_rows.shape[0] // shape.eval_chunk, chunk, empty)
+    return device_loop(shape, data.eval_rows.shape[0] // shape.eval_chunk, chunk, zero_counts(shape, shape.lists, shape.runs))
 
 
-def _client_by_client(task: Task, shape: Shape, parts: RunParts, data: Data, state: State, model: Tree) -> Counts:
-    """Every client its own model; the central test set (the last owner) sees the shared one."""
-    empty = nothing_counted(shape, shape.owners, shape.runs)
+def _client_by_client(shape: Shape, inputs: Inputs, state: State, model: Tree) -> Counts:
+    """Evaluate every client's own model, and the shared model on the central test set (the last owner)."""
+    data = inputs.data
     last = data.eval_rows.shape[0] - 1
 
-    def owner(who: Array, carry: Counts) -> Counts:
-        memory = jax.tree.map(lambda leaf: leaf[who % shape.clients], state.memory)
-        own = each(lambda work, m, mine: work.deploy(m, mine), shape.axis, parts.work, model, memory)
-        mine = jax.tree.map(lambda a, b: jnp.where(who < 3 * shape.clients, a, b), own, model)
-        own_list = who if data.eval_shared is None else data.eval_shared[who]
+    def one_owner(owner: Array, carry: Counts) -> Counts:
+        memory = jax.tree.map(lambda leaf: leaf[owner % shape.clients], state.memory)
+        own = map_runs(lambda work, m, mine: work.deploy(m, mine), shape.axis, inputs.parts.work, model, memory)
+        used = jax.tree.map(lambda a, b: jnp.where(owner < 3 * shape.clients, a, b), own, model)
+        own_list = owner if data.eval_shared is None else data.eval_shared[owner]
         start, stop = data.eval_start[own_list], data.eval_start[own_list + 1]
 
         def chunk(i: Array, inner: Counts) -> Counts:
             at = start + i * shape.chunk + jnp.arange(shape.chunk)
             rows = jnp.where(at < stop, data.eval_rows[jnp.minimum(at, last)], data.y.shape[0] - 1)
-            return counted(task, shape, data, mine, rows, jnp.where(at < stop, who, shape.owners), inner)
+            return count_rows(shape, inputs, used, (rows, jnp.where(at < stop, owner, shape.owners)), inner)
 
         return lax.fori_loop(0, (stop - start + shape.chunk - 1) // shape.chunk, chunk, carry)
 
-    return shared_loop(shape, shape.owners, owner, empty)
+    return device_loop(shape, shape.owners, one_owner, zero_counts(shape, shape.owners, shape.runs))
 
 
-def counted(task: Task, shape: Shape, data: Data, model: Tree, rows: Array, of_list: Array, counts: Counts) -> Counts:
-    """Counts with those of some more rows, each of the list with this number."""
-    tables, losses = counts
-    batch = plain(shard(data, rows))
-    loss, outcome = (runs_last(found, shape.axis) for found in each(lambda m: judged(task, m, batch), shape.axis, model))  # [n, runs]
-    hot = (outcome[:, None, :] == jnp.arange(shape.labels)[:, None]) & (batch.mask > 0)[:, None, None]
+def count_rows(shape: Shape, inputs: Inputs, model: Tree, rows: tuple[Array, Array], counts: Counts) -> Counts:
+    """Add the counts of rows to those so far. `rows` are their numbers and the list of each."""
+    (numbers, of_list), (tables, losses) = rows, counts
+    batch = unweighted(shard(inputs.data, numbers))
+    judgement = map_runs(lambda m: judged(inputs.task, m, batch), shape.axis, model)
+    loss, outcome = (runs_last(values, shape.axis) for values in judgement)  # [n, runs]
     cell = (of_list * shape.groups + batch.group) * shape.labels + batch.y
     # Rows of padding are in no list: their index is out of range and dropped.
-    return tables.at[cell].add(hot.astype(jnp.int32), mode="drop"), losses.at[of_list].add(loss, mode="drop")
+    hot = _one_hot(shape, batch, outcome).astype(jnp.int32)
+    return tables.at[cell].add(hot, mode="drop"), losses.at[of_list].add(loss, mode="drop")

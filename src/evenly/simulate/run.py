@@ -1,12 +1,11 @@
-"""Simulate federated training: the host side that feeds the compiled program block by block, and its checkpoints."""
+"""Simulate federated training: the host's side, which feeds the compiled program block by block."""
 
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,232 +24,280 @@ from evenly.parts.ranking import MOST_BALLOTS
 from evenly.parts.sampling import Full
 from evenly.records import replace
 from evenly.simulate import program, several
-from evenly.simulate.checkpoints import fingerprint, read_checkpoint, write_checkpoint
-from evenly.simulate.choosing import Opening, first_choices, nothing_chosen
-from evenly.simulate.layout import NEVER, Advance, Shape, State, companions, faster_streamed, gather, shared_out, strides, worth_streaming
-from evenly.simulate.measuring import Resident, evaluated_lists, prepared_weights, served
-from evenly.simulate.program import advance, whole
-from evenly.simulate.schedule import Ahead, Blocks, Pace, Planner, evaluated_after, rounds_at_once
+from evenly.simulate.checkpoints import CheckpointFile, fingerprint, task_text
+from evenly.simulate.choosing import ChoiceSetup, initial_choices, no_choices
+from evenly.simulate.layout import (
+    NEVER,
+    Advance,
+    ProgramSpec,
+    Shape,
+    State,
+    choose_lanes,
+    choose_strides,
+    companions,
+    faster_to_stream,
+    group_runs,
+    worth_streaming,
+)  # fmt: skip
+from evenly.simulate.measuring import Resident, evaluation_lists, prepare_weights, served_model
+from evenly.simulate.program import advance, fuses_loops
+from evenly.simulate.schedule import Block, Blocks, LoadBlock, Pace, PlannedBlock, Planner, block_rounds, evaluation_rounds
 from evenly.simulate.streaming import Streamed, most_rounds
-from evenly.simulate.traces import Collected, Observe, Teller, by_group, joined, layer_sizes, owners_of, traces
+from evenly.simulate.traces import EvaluationFeed, Observe, RunHistory, join_people, layer_sizes, make_traces, row_owners, split_people
 from evenly.types import Algorithm, Rule, Seeds, Several, Task, Trace, Tree
-
-# Simulate federated training: the host side that feeds the compiled program block by block.
 
 Progress = Callable[[int, int], None]  # rounds done, rounds in all
 
-CHECKPOINT_SECONDS = 20.0
-BEGINNING = threading.Lock()  # simulations that begin at once would all compile the same small steps, each for itself
+BEGINNING = threading.Lock()  # simulations that begin at once would otherwise compile the same small steps several times
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Settings of a simulation.
+
+    Attributes:
+        seeds: Seeds for initial model, client sampling and batches. Zeros by default.
+        evaluate_every: Evaluate every this many rounds. With 0, evaluate only before the first and after the last round.
+        dropout: Probability that a client of the cohort does not return.
+        lanes: Clients that train side by side on a device. With 0, one on a CPU and many on a GPU.
+        devices: Number of JAX devices to spread clients over. With 0, one on a CPU; on GPUs all, unless the model is small.
+        stream: Whether the data stay on the host and only the rows in use are moved to the device. None streams large data, and on a CPU
+            also smaller data where that is faster.
+        panel: Numbers of the evaluated clients, where not all are evaluated.
+        checkpoint: File to save progress to. A call with the same arguments resumes from it with the same bits. The file is not removed.
+        progress: Called after each block with the rounds done and the number of rounds.
+        observe: Called with each evaluation once. A resumed run begins with the evaluations before the interruption.
+        advance: Function that runs a block: `evenly.simulate.advance`, or that of a member of a SeedBatch.
+        leave: Called when no block is left to advance.
+    """
+
+    seeds: Seeds | None = None
+    evaluate_every: int = 0
+    dropout: float = 0.0
+    lanes: int = 0
+    devices: int = 0
+    stream: bool | None = None
+    panel: np.ndarray | None = None
+    checkpoint: Path | None = None
+    progress: Progress | None = None
+    observe: Observe | None = None
+    advance: Advance = advance
+    leave: Callable[[], None] | None = None
 
 
 def simulate(
-    task: Task,
-    federation: Federation,
-    algorithms: Sequence[Algorithm],
-    rounds: int,
-    *,
-    seeds: Seeds | None = None,
-    evaluate_every: int = 0,
-    dropout: float = 0.0,
-    progress: Progress | None = None,
-    observe: Observe | None = None,
-    checkpoint: Path | None = None,
-    lanes: int = 0,
-    devices: int = 0,
-    stream: bool | None = None,
-    panel: np.ndarray | None = None,
-    advance: Advance = advance,
-    leave: Callable[[], None] | None = None,
+    task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, settings: RunSettings | None = None, **options: Any
 ) -> list[Trace]:
-    """Train algorithms on one federation, in one program, on shared cohorts and batches; a Trace for each.
+    """Train algorithms on one federation in one program, on the same cohorts and batches.
 
-    The algorithms must be companions (see there). The model is evaluated before the first
-    round, every `evaluate_every` rounds (0: never in between) and after the last. With `checkpoint`, progress is saved
-    there now and then; called again with the same arguments, the run goes on from that point, to the same bits. It is left
-    there: whoever asked for it removes it once the traces are safe.
-    `observe` is told every evaluation once, soon after it was made; a run that goes on begins with those of before.
-    `devices` is to how many of JAX's devices clients are dealt, and `lanes` how many train side by side on each; 0 chooses:
-    on a CPU one device and one lane; on GPUs many lanes, and all devices unless the model is small. With `stream` the data stay
-    where they are, in memory or in a file, and only rows that are needed are moved to the device; by default, data that are
-    large, and on a CPU smaller ones where that is faster. `panel` are the numbers of the clients that are evaluated, where not
-    all are to be. `advance` is another way to run a block, that of a seat in a Meeting, and `leave` is called when nothing more
-    is to be advanced.
+    Args:
+        task: Model and loss.
+        federation: Clients and their data.
+        algorithms: Algorithms that can share a program (see `companions`).
+        rounds: Number of communication rounds.
+        settings: All other settings.
+        **options: Single fields of the settings, such as ``evaluate_every=10``.
+
+    Returns:
+        One trace for each algorithm.
+
+    Raises:
+        ValueError: If the algorithms cannot share a program, or do not fit the task or the federation.
     """
-    program.keep()
-    program.listen()
+    settings = replace(settings or RunSettings(), **options)
+    program.enable_cache()
+    program.record_compile_times()
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}.")
     check_task(task, federation)
     if not algorithms:
         raise ValueError("At least one algorithm is needed, got none.")
     if all(isinstance(a.rule, E2FL) and a.rule.people for a in algorithms):
-        if panel is not None:
-            raise ValueError(f"{algorithms[0].label}: with people = true all clients are evaluated; leave panel out.")
-        federation, owner = by_group(federation, algorithms)
-        apart = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
-        found = simulate(
-            task, federation, apart, rounds, seeds=seeds, evaluate_every=evaluate_every, dropout=dropout, progress=progress,
-            observe=observe and (lambda seen: observe([joined(trace, federation, owner) for trace in seen])),
-            checkpoint=checkpoint, lanes=lanes, devices=devices, stream=stream, advance=advance, leave=leave,
-        )  # fmt: skip
-        return [joined(trace, federation, owner) for trace in found]
-    algorithms = [suited(algorithm, federation) for algorithm in algorithms]
+        return _simulate_people(task, federation, algorithms, rounds, settings)
+    algorithms = [fit_to_data(algorithm, federation) for algorithm in algorithms]
     for algorithm in algorithms:
         refuse_without_validation(algorithm, federation)
-    if len(companions(algorithms, task, join=True)) != 1:  # what was joined on a GPU may go on here
+    if len(companions(algorithms, task, join=True)) != 1:  # a run that was joined with others on a GPU may resume here
         raise ValueError("These algorithms differ in more than numbers and cannot share a program. evenly.train groups them by itself.")
-    seeds = seeds or Seeds()
-    task = algorithms[0].task(task, seeds)
-    panel = None if panel is None else _checked(panel, federation)
-    simulation = _Simulation(
-        task, federation, algorithms, rounds, seeds, evaluate_every, dropout, lanes, devices, stream, panel, advance
-    )  # fmt: skip
-    return simulation.run(progress, observe, checkpoint, leave)
+    seeds = settings.seeds or Seeds()
+    panel = None if settings.panel is None else _check_clients(settings.panel, federation)
+    return _Simulation(algorithms[0].task(task, seeds), federation, algorithms, rounds, replace(settings, seeds=seeds, panel=panel)).run()
+
+
+def _simulate_people(
+    task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, settings: RunSettings
+) -> list[Trace]:
+    """Simulate each group of people of a client as a client of its own, and join their traces."""
+    if settings.panel is not None:
+        raise ValueError(f"{algorithms[0].label}: with people = true all clients are evaluated; leave panel out.")
+    federation, owner = split_people(federation, algorithms)
+    plain = [replace(a, rule=replace(a.rule, people=False)) for a in algorithms]
+    join = lambda traces: [join_people(trace, owner) for trace in traces]  # noqa: E731
+    observe = settings.observe
+    settings = replace(settings, observe=observe and (lambda traces: observe(join(traces))))
+    return join(simulate(task, federation, plain, rounds, settings))
 
 
 class _Simulation:
-    """One call of `simulate`: shapes, where the data lie, and the loop over blocks."""
+    """One call of `simulate`: its shape, its source of data, and the loop over blocks."""
 
-    def __init__(
-        self,
-        task: Task,
-        federation: Federation,
-        algorithms: Sequence[Algorithm],
-        rounds: int,
-        seeds: Seeds,
-        every: int,
-        dropout: float,
-        lanes: int,
-        devices: int,
-        stream: bool | None,
-        panel: np.ndarray | None,
-        advance: Advance,
-    ) -> None:
-        self.task, self.federation, self.rounds, self.seeds = task, federation, rounds, seeds
-        self.every, self.dropout, self.panel = every, dropout, panel
-        self.company = company = gather(algorithms)
-        self.algorithms, self.parts = company.algorithms, company.parts
-        runs, rule, work = len(algorithms), algorithms[0].rule, algorithms[0].work
-        several_models = isinstance(rule, Several)
-        if stream and several_models:
+    def __init__(self, task: Task, federation: Federation, algorithms: Sequence[Algorithm], rounds: int, settings: RunSettings) -> None:
+        self.task, self.federation, self.rounds, self.settings = task, federation, rounds, settings
+        self.seeds, self.evaluated_clients = settings.seeds or Seeds(), settings.panel
+        self.run_group = group_runs(algorithms)
+        self.algorithms, self.parts = self.run_group.algorithms, self.run_group.parts
+        self.rule, self.work = algorithms[0].rule, algorithms[0].work
+        if settings.stream and isinstance(self.rule, Several):
             raise ValueError(f"{algorithms[0].label} keeps several models, and needs the data on the device; leave stream out.")
-        slots = max(select.slots(federation.census()) for select in company.selects)
-        lanes, devices = shared_out(task, company, slots, lanes=lanes, devices=devices)
-        planned = partial(
-            Planner, federation, work, company.selects, seeds=seeds, dropout=dropout, lanes=lanes, devices=devices
-        )  # fmt: skip
-        in_turn = whole(task, runs, work.batch_size, lanes)
-        if stream is None:
-            # Longer steps do not wait for rows, and what shares a program with others must not have tables of its own size.
-            small = in_turn and advance is program.advance
-            faster = small and faster_streamed(federation, slots, rounds, len(evaluated_after(rounds, every)))
-            stream = not several_models and (faster or worth_streaming(federation, runs))
-        self.stream = stream
-        shape = Shape(
-            runs=runs,
-            bands=company.bands,
-            axis=-1 if task.joint and runs > 1 and not in_turn and not several_models else 0,
-            clients=federation.clients,
-            groups=len(federation.groups),
-            labels=len(federation.labels),
-            lanes=lanes,
-            **strides(task, runs, lanes, planned().steps)._asdict(),
-            devices=devices,
-            chunk=256 if jax.default_backend() == "cpu" else 1024,  # a GPU is not filled by less
-            # Networks read more rows in a loop of their own, and would do so twice: once for the loss, once for the outcome.
-            eval_chunk=MOST_ROWS if jax.default_backend() == "cpu" and not task.joint else 1024,
-            lists=0 if self.stream else len(evaluated_lists(federation)[0].counts),
-            models=rule.groups if isinstance(rule, Several) else 0,
-            whole=in_turn,
-        )
-        weight = prepared_weights(federation, company.prepares)
-        if self.stream:
-            memory = jax.eval_shape(lambda: self._first_memory(shape, self._first_model(shape)))
-            most = most_rounds(federation, planned().slots, memory)
-            blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=0, most=most)
-            shape = shape._replace(clients=min(blocks.rounds * planned().slots, federation.clients))
-            watched = np.arange(federation.clients, dtype=np.int32) if panel is None else panel
-            self.source = Streamed(federation, weight, watched, task, shape, self.parts, advance, memory)
-            self.blocks = Blocks(planned(hold=self.source.hold), rounds=rounds, every=every, runs=runs, cells=0, most=most)
-        else:
-            self.source = Resident(federation, weight, task, shape, self.parts, advance)
-            cells = shape.owners * shape.groups * shape.labels**2 * runs
-            self.blocks = Blocks(planned(), rounds=rounds, every=every, runs=runs, cells=cells, most=rounds_at_once(rounds, in_turn))
-        self.shape = shape
-        # Blocks of other lengths would be other programs, or keep those waiting who advance side by side with us.
-        self.steady = self.stream or shape.whole or advance is not program.advance
+        self.slots = max(select.slots(federation.census()) for select in self.run_group.selects)
+        self.lanes, self.devices = choose_lanes(task, self.run_group, self.slots, lanes=settings.lanes, devices=settings.devices)
+        fused = fuses_loops(task, len(algorithms), self.work.batch_size, self.lanes)
+        self.stream = self._streams(fused) if settings.stream is None else settings.stream
+        self.shape = self._choose_shape(fused)
+        weight = prepare_weights(federation, self.run_group.prepares)
+        self.source, self.blocks = self._stream_data(weight) if self.stream else self._load_data(weight)
+        # Blocks of other lengths would need other programs, or would let the other members of a seed batch wait.
+        self.steady = self.stream or fused or settings.advance is not program.advance
 
-    def run(self, progress: Progress | None, observe: Observe | None, path: Path | None, leave: Callable[[], None] | None) -> list[Trace]:
-        with BEGINNING:
-            state, collected, done = self._first_state(), Collected([], [], [], [], [], [], []), 0
-        name = self._fingerprint() if path else ""
-        if path and (saved := read_checkpoint(path, name)):
-            done, leaves = saved
-            state, collected = _restored(leaves, jax.tree.structure(state))
-            state = self.source.unpacked(state)
-        elif isinstance(self.source, Resident) and self.shape.models:
-            ask = Opening(self.task, self.shape, self.parts, self.source.data, state, self.federation, self.seeds)
-            state = state._replace(chosen=first_choices(ask, self.algorithms))
-        state = self.source.to_device(state)
-        teller = Teller(observe, self.federation, self.panel, self.company.place)
+    def _streams(self, fused: bool) -> bool:
+        """Whether data are streamed, where the caller does not decide."""
+        # Longer steps do not wait for rows. Members of a seed batch must not have tables of different sizes.
+        small = fused and self.settings.advance is program.advance
+        evaluations = len(evaluation_rounds(self.rounds, self.settings.evaluate_every))
+        faster = small and faster_to_stream(self.federation, self.slots, self.rounds, evaluations)
+        return not isinstance(self.rule, Several) and (faster or worth_streaming(self.federation, len(self.algorithms)))
+
+    def _choose_shape(self, fused: bool) -> Shape:
+        """The shape of the program with all clients on the device."""
+        runs, several_models, cpu = len(self.algorithms), isinstance(self.rule, Several), jax.default_backend() == "cpu"
+        return Shape(
+            runs=runs,
+            bounds=self.run_group.bounds,
+            axis=-1 if self.task.joint and runs > 1 and not fused and not several_models else 0,
+            clients=self.federation.clients,
+            groups=len(self.federation.groups),
+            labels=len(self.federation.labels),
+            lanes=self.lanes,
+            **choose_strides(self.task, runs, self.lanes, self._planner().steps)._asdict(),
+            devices=self.devices,
+            chunk=256 if cpu else 1024,  # fewer rows do not fill a GPU
+            # Networks read more rows in a loop of their own, and would do so twice: for the loss and for the outcome.
+            eval_chunk=MOST_ROWS if cpu and not self.task.joint else 1024,
+            lists=0 if self.stream else len(evaluation_lists(self.federation)[0].counts),
+            models=self.rule.groups if isinstance(self.rule, Several) else 0,
+            fused=fused,
+        )
+
+    def _planner(self, load_block: LoadBlock | None = None) -> Planner:
+        return Planner(
+            self.federation, self.work, self.run_group.selects, seeds=self.seeds, dropout=self.settings.dropout, lanes=self.lanes,
+            devices=self.devices, load_block=load_block,
+        )  # fmt: skip
+
+    def _blocks(self, planner: Planner, cells: int, most: int) -> Blocks:
+        return Blocks(planner, rounds=self.rounds, every=self.settings.evaluate_every, runs=self.shape.runs, cells=cells, most=most)
+
+    def _spec(self) -> ProgramSpec:
+        return ProgramSpec(self.task, self.shape, self.parts, self.settings.advance)
+
+    def _load_data(self, weight: np.ndarray | None) -> tuple[Resident, Blocks]:
+        """All data on the device."""
+        cells = self.shape.owners * self.shape.groups * self.shape.labels**2 * self.shape.runs
+        most = block_rounds(self.rounds, self.shape.fused)
+        return Resident(self.federation, weight, self._spec()), self._blocks(self._planner(), cells, most)
+
+    def _stream_data(self, weight: np.ndarray | None) -> tuple[Streamed, Blocks]:
+        """Data that stay on the host. The program then has room for the clients of one block."""
+        memory = jax.eval_shape(lambda: self._first_memory(self._first_model()))
+        planner = self._planner()
+        most = most_rounds(self.federation, planner.slots, memory)
+        room = self._blocks(planner, 0, most).rounds * planner.slots
+        self.shape = self.shape._replace(clients=min(room, self.federation.clients))
+        everyone = np.arange(self.federation.clients, dtype=np.int32)
+        evaluated_clients = everyone if self.evaluated_clients is None else self.evaluated_clients
+        source = Streamed(self.federation, weight, evaluated_clients, self._spec(), memory)
+        return source, self._blocks(self._planner(source.load_block), 0, most)
+
+    def run(self) -> list[Trace]:
+        """Train all rounds and return the traces."""
+        file = CheckpointFile(self.settings.checkpoint, self._fingerprint() if self.settings.checkpoint else "")
+        state, history, done = self._begin(file)
+        feed = EvaluationFeed(self.settings.observe, self.federation, self.evaluated_clients, self.run_group.positions)
         if not done:
-            self._evaluate(collected, state, 0)
-        teller.new(collected.evaluations)
+            self._evaluate(history, state, 0)
+        feed.send(history.evaluations)
+        state = self._train(state, history, done, feed, file)
+        if isinstance(self.rule, Several) and self.rule.final_pass:
+            state = self._final_pass(state, history)
+            feed.send(history.evaluations)
+        model = several.served_models(self.parts, state) if self.shape.models else served_model(self.shape, self.parts, state)
+        if self.settings.leave:
+            self.settings.leave()
+        # On the host from here on: separating the runs one by one on a device would take thousands of small transfers.
+        state = jax.tree.map(np.asarray, state._replace(model=model, server=(), memory=(), choices=()))
+        return make_traces(
+            history.arrays(), state, self.run_group, federation=self.federation, evaluated_clients=self.evaluated_clients, shape=self.shape,
+            sizes=layer_sizes(skeleton(self.task)),
+        )  # fmt: skip
+
+    def _begin(self, file: CheckpointFile) -> tuple[State, RunHistory, int]:
+        """State, history and number of rounds done: those of the checkpoint, or those before the first round."""
+        with BEGINNING:
+            state, history, done = self._first_state(), RunHistory([], [], [], [], [], [], []), 0
+        if checkpoint := file.read():
+            done, leaves = checkpoint
+            structure = jax.tree.structure(state)
+            state = self.source.unpack(jax.tree.unflatten(structure, leaves[: structure.num_leaves]))
+            history = RunHistory(*([leaf] for leaf in leaves[structure.num_leaves :]))
+        elif isinstance(self.source, Resident) and self.shape.models:
+            setup = ChoiceSetup(self.shape, self.source.inputs, state, self.federation, self.seeds)
+            state = state._replace(choices=initial_choices(setup, self.algorithms))
+        return self.source.to_device(state), history, done
+
+    def _train(self, state: State, history: RunHistory, done: int, feed: EvaluationFeed, file: CheckpointFile) -> State:
+        """Advance the state block by block until the last round."""
         pace = Pace(self.blocks.rounds if self.steady else 1, self.steady)
-        with ThreadPoolExecutor(max_workers=1) as planning:  # blocks are drawn, and their rows gathered, while the device works
+        with ThreadPoolExecutor(max_workers=1) as planning:  # plans blocks and gathers their rows while the device works
             ahead = planning.submit(self.blocks.next, done, pace.rounds)
-            written, pause = time.monotonic(), CHECKPOINT_SECONDS
             while (now := ahead.result()) is not None:
                 ahead, before = planning.submit(self.blocks.next, now.stop, pace.rounds), state
                 begun = time.monotonic()
                 state, record = self.source.advance(now.block, before)
-                self._collect(collected, now, record)
+                self._collect(history, now, record)
                 state = self.source.settle(now.block, before, state)
                 self._refuse_broken(state, now.start)
-                self._evaluate(collected, state, now.stop)
+                self._evaluate(history, state, now.stop)
                 pace.note(now.stop - now.start, time.monotonic() - begun)
+                arrays = lambda state=state: (self.source.pack(state), history.arrays())  # noqa: E731
                 try:
-                    teller.new(collected.evaluations)
-                    if progress:
-                        progress(now.stop, self.rounds)
-                except BaseException:  # the caller wants to stop here: lose nothing
-                    if path:
-                        write_checkpoint(path, name, now.stop, (self.source.packed(state), collected.whole()))
+                    feed.send(history.evaluations)
+                    if self.settings.progress:
+                        self.settings.progress(now.stop, self.rounds)
+                except BaseException:  # the caller interrupts the run: save the progress
+                    file.write(now.stop, arrays)
                     raise
-                if path and now.stop < self.rounds and time.monotonic() - written > pause:
-                    began = time.monotonic()
-                    write_checkpoint(path, name, now.stop, (self.source.packed(state), collected.whole()))
-                    written = time.monotonic()
-                    pause = max(CHECKPOINT_SECONDS, 10 * (written - began - 1))  # clients' memories may be gigabytes
-        rule = self.algorithms[0].rule
-        if isinstance(rule, Several) and rule.final_pass:
-            state = self._final_pass(state, collected)
-            teller.new(collected.evaluations)
-        model = several.served(self.parts, state) if self.shape.models else served(self.shape, self.parts, state)
-        if leave:
-            leave()
-        # On the host from here on: taking runs apart one by one, a device would be asked thousands of times.
-        state = jax.tree.map(np.asarray, state._replace(model=model, server=(), memory=(), chosen=()))
-        sizes = layer_sizes(skeleton(self.task))
-        return traces(collected.whole(), state, self.federation, self.panel, self.company, self.shape, sizes)
+                if now.stop < self.rounds:
+                    file.write_if_due(now.stop, arrays)
+        return state
 
-    def _first_model(self, shape: Shape) -> Tree:
-        return trees.repeat(first_model(self.task, self.algorithms[0].rule, self.seeds), shape.runs, shape.axis)
+    def _first_model(self) -> Tree:
+        return trees.repeat(initial_model(self.task, self.algorithms[0].rule, self.seeds), self.shape.runs, self.shape.axis)
 
-    def _first_memory(self, shape: Shape, models: Tree) -> Tree:
-        """What each client remembers at first."""
-        return jax.vmap(lambda work, m: work.remember(m), (0, shape.axis), shape.axis)(self.parts.work, models)
+    def _first_memory(self, models: Tree) -> Tree:
+        """The initial memory of a client."""
+        axis = self.shape.axis
+        return jax.vmap(lambda work, m: work.remember(m), (0, axis), axis)(self.parts.work, models)
 
     def _first_state(self) -> State:
         shape, census = self.shape, self.federation.census()
-        models = self._first_model(shape)
+        models = self._first_model()
         rules, servers = [], []
-        for i, band in enumerate(self.parts.bands):
-            size = shape.bands[i + 1] - shape.bands[i]
+        for i, group in enumerate(self.parts.rules):
+            size = shape.bounds[i + 1] - shape.bounds[i]
             with _on_host():
-                rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(band.rule))
+                rules.append(jax.vmap(lambda rule: rule.init(census), axis_size=size)(group.rule))
             start = jax.vmap(lambda server, m: server.init(m), (0, shape.axis))
-            servers.append(() if band.server is None else start(band.server, trees.cut(models, shape.band(i), shape.axis)))
+            servers.append(() if group.server is None else start(group.server, trees.cut(models, shape.runs_of(i), shape.axis)))
         state = State(
             model=models,
             rule=jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, tuple(rules))),
@@ -258,47 +305,36 @@ class _Simulation:
             memory=(),
             excluded=(),
             broken=jnp.full(shape.runs, NEVER, jnp.int32),
-            chosen=nothing_chosen(shape) if shape.models else (),
+            choices=no_choices(shape) if shape.models else (),
         )
-        return self.source.begin(state, self._first_memory(shape, models))
+        return self.source.begin(state, self._first_memory(models))
 
-    def _collect(self, collected: Collected, now: Ahead, record: Any) -> None:
-        collected.add_rounds(now.block, record, now.stop - now.start)
-        self._collect_evaluations(collected, now.block, record, now.start)
+    def _collect(self, history: RunHistory, now: PlannedBlock, record: Any) -> None:
+        history.add_rounds(now.block, record, now.stop - now.start)
+        self._collect_evaluations(history, now.block, record, now.start)
 
-    def _collect_evaluations(self, collected: Collected, block: Any, record: Any, start: int) -> None:
-        panel = slice(None) if self.panel is None else self.panel
-        owners = slice(None) if self.panel is None else owners_of(self.panel, self.federation.clients)
-        collected.add_evaluations(block, record, start, owners, panel)
+    def _collect_evaluations(self, history: RunHistory, block: Block, record: Any, start: int) -> None:
+        clients = self.evaluated_clients
+        owners = slice(None) if clients is None else row_owners(clients, self.federation.clients)
+        history.add_evaluations(block, record, start, owners, slice(None) if clients is None else clients)
 
-    def _evaluate(self, collected: Collected, state: State, done: int) -> None:
-        """Evaluate after so many rounds, if it is time; where all data are on the device, the program has done it."""
+    def _evaluate(self, history: RunHistory, state: State, done: int) -> None:
+        """Evaluate streamed data if an evaluation is due after this many rounds. Data on the device are evaluated by the program."""
         if isinstance(self.source, Streamed) and done in self.blocks.evaluations():
             tables, losses = self.source.evaluate(state)
-            none = np.zeros((1, 0, self.shape.runs), np.int32)
-            collected.add_evaluation(np.array([done], np.int32), tables[None], losses[None], none)
+            no_choice = np.zeros((1, 0, self.shape.runs), np.int32)
+            history.add_evaluation(np.array([done], np.int32), tables[None], losses[None], no_choice)
 
-    def _final_pass(self, state: State, collected: Collected) -> State:
-        """One more round in which everybody takes part, and an evaluation of what it leads to."""
-        everyone = Planner(
-            self.federation,
-            self.algorithms[0].work,
-            [Full()],
-            seeds=self.seeds,
-            dropout=self.dropout,
-            lanes=self.shape.lanes,
-            devices=self.shape.devices,
-        )
-        block = everyone.block(
-            self.rounds,
-            self.rounds + 1,
-            rounds=1,
-            steps=everyone.most_steps_per_round,
-            stops=np.array([1], np.int32),
-            evaluate=np.array([True]),
-        )
+    def _final_pass(self, state: State, history: RunHistory) -> State:
+        """One more round with full participation, and an evaluation of the result."""
+        planner = Planner(
+            self.federation, self.algorithms[0].work, [Full()], seeds=self.seeds, dropout=self.settings.dropout, lanes=self.lanes,
+            devices=self.devices,
+        )  # fmt: skip
+        stops, evaluate, steps = np.array([1], np.int32), np.array([True]), planner.most_steps_per_round
+        block = planner.block(self.rounds, self.rounds + 1, rounds=1, steps=steps, stops=stops, evaluate=evaluate)
         state, record = self.source.advance(block, state)
-        self._collect_evaluations(collected, block, record, self.rounds)
+        self._collect_evaluations(history, block, record, self.rounds)
         return state
 
     def _refuse_broken(self, state: State, start: int) -> None:
@@ -312,61 +348,60 @@ class _Simulation:
 
     def _fingerprint(self) -> str:
         plain = [replace(a, select=Full(), prepare=None, label="") for a in self.algorithms]
-        shared = [self.shape.lanes, self.shape.devices, self.shape.whole]  # sums in another order have other last bits
-        settings: list[Any] = [self.rounds, self.every, self.dropout, self.blocks.rounds, shared, jax.__version__, __version__]
-        settings += [self.stream, self.panel if self.panel is None else self.panel.tolist()]
-        return fingerprint(
-            self.federation, settings, plain, [repr((a.select, a.prepare)) for a in self.algorithms], repr(self.seeds), _stable(self.task)
+        order = [self.shape.lanes, self.shape.devices, self.shape.fused]  # of additions, which decides the last bits
+        settings: list[Any] = [self.rounds, self.settings.evaluate_every, self.settings.dropout, self.blocks.rounds, order]
+        clients = self.evaluated_clients
+        settings += [jax.__version__, __version__, self.stream, clients if clients is None else clients.tolist()]
+        parts = [repr((a.select, a.prepare)) for a in self.algorithms]
+        return fingerprint(self.federation, settings, plain, parts, repr(self.seeds), task_text(self.task))
+
+
+def _check_clients(clients: np.ndarray, federation: Federation) -> np.ndarray:
+    clients = np.asarray(clients)
+    numbers = clients.ndim == 1 and len(clients) > 0 and clients.dtype.kind in "iu"
+    if not numbers or clients.min() < 0 or clients.max() >= federation.clients or len(np.unique(clients)) < len(clients):
+        raise ValueError(
+            f"panel must hold at least one client number from 0 to {federation.clients - 1}, none of them twice, got {clients}."
         )
-
-
-def _checked(panel: np.ndarray, federation: Federation) -> np.ndarray:
-    panel = np.asarray(panel)
-    whole = panel.ndim == 1 and len(panel) > 0 and panel.dtype.kind in "iu"
-    if not whole or panel.min() < 0 or panel.max() >= federation.clients or len(np.unique(panel)) < len(panel):
-        raise ValueError(f"panel must be different numbers of clients from 0 to {federation.clients - 1}, at least one, got {panel}.")
-    return panel.astype(np.int32)
+    return clients.astype(np.int32)
 
 
 def _on_host() -> AbstractContextManager[Any]:
-    """For many tiny steps, each of which a GPU would have to compile and start; where JAX was told to do without the CPU, there."""
+    """Compute many tiny steps on the CPU, because a GPU would have to compile and start each of them; where JAX has no CPU, on the GPU."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:
         return nullcontext()
 
 
-def _restored(leaves: list[np.ndarray], structure: Any) -> tuple[State, Collected]:
-    own = structure.num_leaves
-    return jax.tree.unflatten(structure, leaves[:own]), Collected(*([leaf] for leaf in leaves[own:]))
+# Fitting an algorithm to a federation.
 
 
-def _stable(task: Task) -> str:
-    """A task as text, without the addresses of functions, which differ from process to process."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(task))
+def fit_to_data(algorithm: Algorithm, federation: Federation) -> Algorithm:
+    """The algorithm with its number of models, where the federation decides it.
 
-
-def suited(algorithm: Algorithm, federation: Federation) -> Algorithm:
-    """The algorithm with its number of models, where the federation decides it; raises where the two do not fit."""
+    Raises:
+        ValueError: If algorithm and federation do not fit, for example because groups of clients are not known.
+    """
     if algorithm.network is not None:
         _check_ballots(algorithm, federation)
     rule = algorithm.rule
     if not isinstance(rule, Several):
         return algorithm
-    given = federation.client_group
+    client_group = federation.client_group
     known = rule.inference == "known" or rule.known_votes
-    if known and given is None:
+    if known and client_group is None:
         raise ValueError(
             f"{algorithm.label}: the data do not say which group each client belongs to (client_group). "
             "Give it, or let groups be inferred, such as e2fl(inference=lowest-loss, groups=2)."
         )
-    groups = rule.groups or (0 if given is None else int(given.max()) + 1)
+    groups = rule.groups or (0 if client_group is None else int(client_group.max()) + 1)
     if not groups:
         raise ValueError(f"{algorithm.label}: say how many groups there are, such as groups=2; the data do not.")
     if groups > federation.clients:
         raise ValueError(f"{algorithm.label}: {groups} groups need at least as many clients, but there are {federation.clients}.")
     if known:
-        _check_membership(algorithm.label, given, groups)
+        _check_membership(algorithm.label, client_group, groups)
     if rule.groups:
         return algorithm
     server = algorithm.server
@@ -374,7 +409,7 @@ def suited(algorithm: Algorithm, federation: Federation) -> Algorithm:
 
 
 def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> None:
-    """Raise if clients are to measure on validation rows and nobody has any."""
+    """Raise if the rule needs measurements on validation rows and no client has any."""
     if "valid_table" in algorithm.rule.needs and not len(federation.valid.rows):
         raise ValueError(
             f"{algorithm.label}: clients measure on validation rows, but {federation.name or 'the data'} hold none out. "
@@ -382,9 +417,9 @@ def refuse_without_validation(algorithm: Algorithm, federation: Federation) -> N
         )
 
 
-def _check_membership(label: str, given: np.ndarray | None, groups: int) -> None:
+def _check_membership(label: str, client_group: np.ndarray | None, groups: int) -> None:
     try:
-        membership(given, groups)
+        membership(client_group, groups)
     except ValueError as error:
         raise ValueError(f"{label}: {error}") from None
 
@@ -397,8 +432,8 @@ def _check_ballots(algorithm: Algorithm, federation: Federation) -> None:
         raise ValueError(f"{algorithm.label}: at most {MOST_BALLOTS} clients can vote in a round, got {slots}. Sample fewer.")
 
 
-def first_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
-    """One first model; or, where clients train several apart, as many different ones, of which the first is the usual."""
+def initial_model(task: Task, rule: Rule, seeds: Seeds) -> Tree:
+    """The initial model. Where clients train several models apart, as many different ones; the first is the usual initial model."""
     key = jax.random.key(seeds.model)
     if not (isinstance(rule, Several) and rule.apart):
         return task.init(key)

@@ -1,4 +1,4 @@
-"""Train algorithms of any kinds on a federation: `evenly.train`, which takes what people write and groups it into programs."""
+"""`evenly.train`: train algorithms of any kind on a federation, grouped into programs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ from evenly.simulate.run import Progress, simulate
 from evenly.simulate.traces import Observe
 from evenly.types import Algorithm, Seeds, Task, Trace
 
-Given = str | Algorithm | Variant
+MethodLike = str | Algorithm | Variant
 Combine = Callable[[Sequence[Trace]], Trace]
 
 
 def train(
     task: Task,
     federation: Federation,
-    algorithms: Given | Iterable[Given],
+    algorithms: MethodLike | Iterable[MethodLike],
     rounds: int,
     *,
     seeds: Seeds | int | None = None,
@@ -37,7 +37,7 @@ def train(
 ) -> list[Trace]:
     """Train one or more algorithms on a federation and return one trace for each, in the order given.
 
-    All algorithms see the same clients and the same batches, so differences between their traces are due to the algorithms. Those that
+    All algorithms see the same clients and the same batches, so differences between their traces are due to the algorithms. Algorithms that
     differ only in numbers are compiled into one program and advance together; other programs follow one after another.
 
     Args:
@@ -46,35 +46,42 @@ def train(
         algorithms: An algorithm, its notation such as ``"q-fedavg(q=1)"``, or several of them. A sweep such as
             ``"q-fedavg(q=[0, 1])"`` stands for several algorithms.
         rounds: Number of communication rounds.
-        seeds: Seeds for data splits, initial model, client sampling and batches, or one number for all of them. Zero by default.
-        evaluate_every: Evaluate every so many rounds. With 0, evaluate only before the first and after the last round.
-        dropout: Probability that a chosen client does not return.
+        seeds: Seeds for initial model, client sampling and batches, or one number for all of them. Zero by default.
+        evaluate_every: Evaluate every this many rounds. With 0, evaluate only before the first and after the last round.
+        dropout: Probability that a client of the cohort does not return.
         progress: Called with the rounds done and the rounds of all programs.
-        observe: Called with the traces so far at every evaluation; only where all algorithms share one program.
-        checkpoint: A file to save progress to. Called again with the same arguments, training continues from it. With several programs
-            each has a file of its own beside it.
+        observe: Called with each new evaluation; only where all algorithms share one program.
+        checkpoint: File to save progress to. A call with the same arguments resumes from it. With several programs, each has a file of its
+            own beside it.
         lanes: Clients that train side by side on a device. 0 chooses.
-        devices: Devices that clients are spread over. 0 chooses.
-        stream: Whether data stay in host memory and only the rows in use are moved. None chooses.
-        panel: Numbers of the clients that are evaluated, where not all are.
+        devices: Number of JAX devices to spread clients over. 0 chooses.
+        stream: Whether data stay in host memory and only the rows in use are moved to the device. None chooses.
+        panel: Numbers of the evaluated clients, where not all are evaluated.
 
     Returns:
         One trace for each algorithm. A method that combines several models, such as ``multi-q``, has one trace.
 
     Raises:
-        TypeError: If an argument is of another kind, such as a table in place of a federation.
+        TypeError: If an argument has a wrong type, such as a table in place of a federation.
         ValueError: If the task does not fit the federation, for example because of a wrong number of features.
+
+    Example:
+        >>> import evenly
+        >>> federation = evenly.synthetic(clients=5)
+        >>> traces = evenly.train(evenly.models.Softmax(features=60, classes=10), federation, ["fedavg", "q-fedavg(q=1)"], rounds=2)
+        >>> len(traces)
+        2
     """
     _check_federation(federation)
     check_task(task, federation)
     if isinstance(rounds, bool) or not isinstance(rounds, int | np.integer):
         raise TypeError(f"rounds must be a whole number, got {rounds!r}.")
-    wanted = _wanted(algorithms)
-    members = [member for own, _ in wanted for member in own]
+    entries = _parse_algorithms(algorithms)
+    members = [member for own, _ in entries for member in own]
     groups = companions(members, task) if members else [[]]
     if observe and len(groups) > 1:
         raise ValueError(f"observe needs algorithms that share one program, but these need {len(groups)}. Train them one at a time.")
-    found: dict[int, Trace] = {}
+    by_member: dict[int, Trace] = {}
     for number, group in enumerate(groups):
         traces = simulate(
             task, federation, [members[i] for i in group], int(rounds), seeds=Seeds.all(seeds) if isinstance(seeds, int) else seeds,
@@ -82,9 +89,9 @@ def train(
             checkpoint=checkpoint and _file(Path(checkpoint), number, len(groups)), lanes=lanes, devices=devices, stream=stream,
             panel=panel,
         )  # fmt: skip
-        found |= dict(zip(group, traces, strict=True))
-    ordered = iter(found[i] for i in range(len(members)))
-    return [_one([next(ordered) for _ in own], combine) for own, combine in wanted]
+        by_member |= dict(zip(group, traces, strict=True))
+    ordered = iter(by_member[i] for i in range(len(members)))
+    return [_one([next(ordered) for _ in own], combine) for own, combine in entries]
 
 
 def _check_federation(federation: Any) -> None:
@@ -103,8 +110,8 @@ def _check_federation(federation: Any) -> None:
     raise TypeError(f"The second argument must be a Federation, got {type(federation).__name__}. {hint}")
 
 
-def _wanted(algorithms: Any) -> list[tuple[tuple[Algorithm, ...], Combine | None]]:
-    """The algorithms to train for each trace, and how several become one."""
+def _parse_algorithms(algorithms: Any) -> list[tuple[tuple[Algorithm, ...], Combine | None]]:
+    """The algorithms to train for each trace, and the function that combines several traces into one."""
     several = [algorithms] if isinstance(algorithms, str | Algorithm | Variant | Method) else algorithms
     if not isinstance(several, Iterable):
         raise TypeError(f"algorithms must be an algorithm, its notation or a list of them, got {type(algorithms).__name__}.")

@@ -1,7 +1,7 @@
-"""Clients train, one after another; their vectors are summed as they finish.
+"""Train the clients of a cohort, in turn or in lanes, and sum their vectors as they finish.
 
-Memory is one model and one sum per run and device, whatever the cohort, unless the rule needs the vectors' inner products: then
-all vectors of the cohort are held.
+Memory holds one model and one sum per run and device, whatever the size of the cohort. Only rules that need the inner products of the
+vectors keep all vectors of the cohort.
 """
 
 from typing import Any, NamedTuple
@@ -13,260 +13,277 @@ from jax import lax
 from evenly import trees
 from evenly.data.federation import Shard
 from evenly.models.linear import over_runs
-from evenly.simulate.layout import Data, RunParts, Shape, State, added_up, each, most, shard
-from evenly.types import Array, Task, Tree, Work
+from evenly.simulate.layout import Inputs, RuleGroup, Shape, State, batch_max, map_runs, shard, sum_over_devices
+from evenly.types import Array, Effort, Signals, Tree, Work
 
 
-class Trained(NamedTuple):
-    """What a cohort's training leaves."""
+class CohortUpdate(NamedTuple):
+    """The result of a cohort's training."""
 
-    total: Tree  # sum of coefficient times vector; or, where vectors are kept, all of them stacked
+    total: Tree  # sum of coefficient times vector; or all vectors, stacked, for rules that need them
     memory: Tree
-    square_norm: Array  # [K, runs] of each vector; not finite for those left out
+    square_norm: Array  # [K, runs] of each vector; not finite for clients whose training failed
 
     @property
     def finite(self) -> Array:
+        """Which vectors are finite. [K, runs]"""
         return jnp.isfinite(self.square_norm)
 
 
 class Cohort(NamedTuple):
-    """One round's training, ready to visit its clients."""
+    """The clients of one round, ready to train."""
 
-    task: Task
     shape: Shape
-    parts: RunParts
-    data: Data
+    inputs: Inputs
     block: Any
     state: State
     t: Array
-    row_weights: Array | None = None  # [groups, labels, runs] (or runs first): what rules that weigh rows tell their clients
-    choice: Array | None = None  # int32 [K, runs]: which of several models each slot trains; None: there is one for all
+    row_weights: Array | None = None  # [groups, labels, runs] (or runs first), from rules that weigh rows
+    choice: Array | None = None  # int32 [K, runs] the model that each slot trains, of several; None: there is one for all
 
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
-        """Train slot k unless nobody wants it to. Returns vector, memory and squared norm; a vector whose norm is not finite
-        comes back as zeros, because even with coefficient 0 it would spoil the sum (0 * NaN is NaN), and a client whose
-        training broke keeps the memory it had."""
-        if self.shape.whole and self.shape.runs > 1:
-            found = lax.map(lambda run: self.alone(run).visit(k, _one_run(memory, run), wanted), jnp.arange(self.shape.runs))
-            return jax.tree.map(lambda leaf: leaf[:, 0], found)
+        """Train slot k if it is wanted. Returns vector, memory and squared norm.
+
+        A vector whose norm is not finite is replaced by zeros, because even with coefficient 0 it would spoil the sum (0 * NaN is NaN). A
+        client whose training failed keeps its former memory.
+        """
+        if self.shape.fused and self.shape.runs > 1:
+            by_run = lax.map(lambda run: self.of_run(run).visit(k, _one_run(memory, run), wanted), jnp.arange(self.shape.runs))
+            return jax.tree.map(lambda leaf: leaf[:, 0], by_run)
         visit = self.t * self.block.cohort.shape[1] + k
         start, stop = self.block.first_step[visit], self.block.first_step[visit + 1]
         body = lambda s, local: self.step(local, self.block.rows[s], k)  # noqa: E731
         return self.finish(lax.fori_loop(start, jnp.where(wanted, stop, start), body, self.start(memory, k)), memory, k)
 
-    def alone(self, run: Array) -> "Cohort":
-        """The same for one of the runs, which lie in front."""
-        parts = self.parts._replace(work=_one_run(self.parts.work, run), prepared=_one_run(self.parts.prepared, run))
-        choice = None if self.choice is None else lax.dynamic_slice_in_dim(self.choice, run, 1, 1)
-        state = self.state._replace(model=_one_run(self.state.model, run))
-        shape = self.shape._replace(runs=1)
-        return self._replace(shape=shape, parts=parts, state=state, row_weights=_one_run(self.row_weights, run), choice=choice)
+    def of_run(self, run: Array) -> "Cohort":
+        """The same cohort in one of the runs, where runs lie in front."""
+        parts = self.inputs.parts
+        parts = parts._replace(work=_one_run(parts.work, run), weight_column=_one_run(parts.weight_column, run))
+        return self._replace(
+            shape=self.shape._replace(runs=1),
+            inputs=self.inputs._replace(parts=parts),
+            state=self.state._replace(model=_one_run(self.state.model, run)),
+            row_weights=_one_run(self.row_weights, run),
+            choice=None if self.choice is None else lax.dynamic_slice_in_dim(self.choice, run, 1, 1),
+        )
 
-    def received(self, k: Array) -> Tree:
+    def model_of(self, k: Array) -> Tree:
         """The model that slot k trains."""
         if self.choice is None:
             return self.state.model
-        return jax.vmap(lambda models, own: jax.tree.map(lambda leaf: leaf[own], models))(self.state.model, self.choice[k])
+        return jax.vmap(lambda models, choice: jax.tree.map(lambda leaf: leaf[choice], models))(self.state.model, self.choice[k])
 
     def start(self, memory: Tree, k: Array) -> Tree:
-        return self._each(lambda work, m, own: work.start(self.task, m, own), memory, k)
+        """The local state of slot k before its first step."""
+        return self._map(lambda work, model, own: work.start(self.inputs.task, model, own), memory, k)
 
     def step(self, local: Tree, rows: Array, k: Array) -> Tree:
-        batch = shard(self.data, rows)
+        """The local state of slot k after a step on these rows."""
+        batch, parts = shard(self.inputs.data, rows), self.inputs.parts
 
-        def one(work: Work, own: tuple[Tree, Tree], received: Tree, mine: Tree) -> Tree:
-            return work.step(self.task, received, mine, batch._replace(weight=_weight_of(batch, *own)))
+        def one(work: Work, weights: tuple[Tree, Tree], model: Tree, own: Tree) -> Tree:
+            return work.step(self.inputs.task, model, own, batch._replace(weight=_batch_weight(batch, *weights)))
 
-        return each(one, self.shape.axis, self.parts.work, (self.parts.prepared, self.row_weights), self.received(k), local)
+        return map_runs(one, self.shape.axis, parts.work, (parts.weight_column, self.row_weights), self.model_of(k), local)
 
     def finish(self, local: Tree, memory: Tree, k: Array) -> tuple[Tree, Tree, Array]:
-        vector, new = self._each(lambda work, m, mine: work.finish(self.task, m, mine), local, k)
+        """Vector, memory and squared norm of slot k after its last step."""
+        vector, new = self._map(lambda work, model, own: work.finish(self.inputs.task, model, own), local, k)
         axis = self.shape.axis
         norm = trees.square_norm(vector, axis)
-        whole = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
-        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(whole, new, memory, axis), norm
+        intact = jnp.isfinite(norm) & jnp.isfinite(trees.square_norm(new, axis))
+        return trees.where(jnp.isfinite(norm), vector, trees.zeros_like(vector), axis), trees.where(intact, new, memory, axis), norm
 
-    def no_total(self) -> Tree:
-        """Zeros in the form of the sum of all vectors; where there are several models, one for each of them."""
+    def zero_total(self) -> Tree:
+        """Zeros in the form of the sum of all vectors; of several models, one sum for each."""
         memory = jax.tree.map(lambda leaf: leaf[0], self.state.memory)
         vector = jax.eval_shape(lambda own: self.finish(self.start(own, jnp.int32(0)), own, jnp.int32(0))[0], memory)
         models = (self.shape.models,) if self.shape.models else ()
         return jax.tree.map(lambda leaf: jnp.zeros((*leaf.shape[:1], *models, *leaf.shape[1:]), leaf.dtype), vector)
 
-    def _each(self, function: Any, own: Tree, k: Array) -> Tree:
-        return each(function, self.shape.axis, self.parts.work, self.received(k), own)
+    def _map(self, function: Any, own: Tree, k: Array) -> Tree:
+        return map_runs(function, self.shape.axis, self.inputs.parts.work, self.model_of(k), own)
 
 
 def _one_run(tree: Tree, run: Array) -> Tree:
     return jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, run, 1), tree)
 
 
-def _weight_of(batch: Shard, prepared: Array | None, row_weights: Array | None) -> Array:
-    """How much each row of a batch counts: [n], or [n, runs] where the runs of a joint model differ in it."""
-    weight = batch.weight if prepared is None else batch.weight[:, prepared]
+def _batch_weight(batch: Shard, column: Array | None, row_weights: Array | None) -> Array:
+    """The weight of each row of a batch: [n], or [n, runs] where the runs of a joint model differ in it."""
+    weight = batch.weight if column is None else batch.weight[:, column]
     if row_weights is None:
         return weight
-    told = row_weights[batch.group, batch.y]
-    return over_runs(weight, told) * told
+    factor = row_weights[batch.group, batch.y]
+    return over_runs(weight, factor) * factor
 
 
-def trained_sum(cohort: Cohort, coefficients: Array) -> Trained:
-    """Add up coefficient [K, runs] (or [K, models, runs]) times vector, clients one after another or in lanes, on every device
-    those dealt to it."""
+def train_and_sum(cohort: Cohort, coefficients: Array) -> CohortUpdate:
+    """Sum coefficient [K, runs] (or [K, models, runs]) times vector over the cohort, on each device over its own clients."""
     shape = cohort.shape
-    one_each = shape.lanes * shape.devices >= coefficients.shape[0]  # everyone has a lane of its own, from the first step on
-    trained = (_in_turn if shape.lanes == 1 else _in_own_lanes if one_each else _in_lanes)(cohort, coefficients)
-    return trained if shape.devices == 1 else _of_all_devices(cohort, trained)
+    one_each = shape.lanes * shape.devices >= coefficients.shape[0]  # every client has a lane of its own, from the first step on
+    update = (_in_turn if shape.lanes == 1 else _in_own_lanes if one_each else _in_lanes)(cohort, coefficients)
+    return update if shape.devices == 1 else _sum_devices(cohort, update)
 
 
-def _in_turn(cohort: Cohort, coefficients: Array) -> Trained:
-    """Clients one after another; those whose coefficient is 0 in every run are not trained, unless they keep a memory."""
+def _in_turn(cohort: Cohort, coefficients: Array) -> CohortUpdate:
+    """Train clients one after another. Clients without memory whose coefficient is 0 in every run are skipped."""
     shape, slots = cohort.shape, coefficients.shape[0]
     remembering = bool(jax.tree.leaves(cohort.state.memory))
 
-    def client(k: Array, carry: Trained) -> Trained:
-        who = cohort.block.place[cohort.t, k]
-        memory = jax.tree.map(lambda leaf: leaf[who], carry.memory)
+    def client(k: Array, carry: CohortUpdate) -> CohortUpdate:
+        position = cohort.block.position[cohort.t, k]
+        memory = jax.tree.map(lambda leaf: leaf[position], carry.memory)
         wanted = cohort.block.returned[cohort.t, k] if remembering else (coefficients[k] != 0).any()
         vector, memory, norm = cohort.visit(k, memory, wanted)
-        return Trained(
-            _added(carry.total, vector, coefficients[k], shape),
-            jax.tree.map(lambda leaf, new: leaf.at[who].set(new), carry.memory, memory),
+        return CohortUpdate(
+            _add_vector(carry.total, vector, coefficients[k], shape),
+            jax.tree.map(lambda leaf, new: leaf.at[position].set(new), carry.memory, memory),
             carry.square_norm.at[k].set(norm),
         )
 
-    nothing = jnp.zeros((slots, shape.runs))
-    start = Trained(cohort.no_total(), cohort.state.memory, nothing)
+    start = CohortUpdate(cohort.zero_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
     if shape.devices == 1:
         return lax.fori_loop(0, slots, client, start)
     mine = cohort.block.turns[cohort.t, 0]
     return lax.fori_loop(0, (mine < slots).sum(), lambda i, carry: client(mine[i], carry), start)
 
 
-def _in_own_lanes(cohort: Cohort, coefficients: Array) -> Trained:
-    """All clients side by side, each in a lane of its own: all start together, and are added up once, at the end.
-
-    A step has no condition in it, which a GPU would have to ask the host about, and several steps are taken for each look at
-    whether that was all, or all without a look; lanes that have nothing more to do stay as they are.
-    """
+def _in_own_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
+    """Train all clients side by side, each in a lane of its own, and sum once at the end."""
     shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
     begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
     slot = jnp.where(begin < end, lanes.slot[begin], slots)
-    who = jnp.append(cohort.block.place[cohort.t], shape.clients)[slot]
-    memory = jax.tree.map(lambda leaf: leaf[jnp.minimum(who, shape.clients - 1)], cohort.state.memory)
-
-    def step(s: Array, local: Tree) -> Tree:
-        busy = (s < end) & (lanes.slot[s] < slots)  # others, who advance side by side with us, may have more to do
-        return _where_lane(busy, jax.vmap(cohort.step)(local, lanes.rows[s], slot), local)
-
-    def steps(i: Array, local: Tree) -> Tree:
-        return lax.fori_loop(0, shape.stride, lambda s, own: step(begin + i * shape.stride + s, own), local, unroll=shape.unroll)
-
-    if shape.equal and cohort.choice is None and not jax.tree.leaves(memory):
-        # All start with the same model: the first step reads it once for all lanes, and no copies of it are made.
-        one = cohort.start(memory, slot[0])
-        first = jax.vmap(cohort.step, (None, 0, 0))(one, lanes.rows[begin], slot)
-        local = _where_lane(slot < slots, first, one)
-        local = lax.fori_loop(1, shape.equal, lambda s, own: step(begin + s, own), local)
-    elif shape.equal:
-        local = lax.fori_loop(0, shape.equal, lambda s, own: step(begin + s, own), jax.vmap(cohort.start)(memory, slot))
-    else:
-        local = lax.fori_loop(0, most(looks(end - begin, shape.stride), shape), steps, jax.vmap(cohort.start)(memory, slot))
+    position = jnp.append(cohort.block.position[cohort.t], shape.clients)[slot]
+    memory = jax.tree.map(lambda leaf: leaf.at[position].get(mode="clip"), cohort.state.memory)
+    local = _steps_of_own_lanes(cohort, memory, slot)
     vector, memory, norm = jax.vmap(cohort.finish)(local, memory, slot)
-    weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])[slot]  # an idle lane weighs nothing
-    return Trained(
-        _added_lanes(cohort.no_total(), vector, weights, shape),
-        jax.tree.map(lambda leaf, new: leaf.at[who].set(new, mode="drop"), cohort.state.memory, memory),
+    return CohortUpdate(
+        _add_lanes(cohort.zero_total(), vector, _lane_coefficients(coefficients)[slot], shape),
+        jax.tree.map(lambda leaf, new: leaf.at[position].set(new, mode="drop"), cohort.state.memory, memory),
         jnp.zeros((slots, shape.runs)).at[slot].set(norm, mode="drop"),
     )
 
 
-def looks(steps: Array, stride: int) -> Array:
-    """How many strides hold so many steps; the last may be partly idle."""
+def _steps_of_own_lanes(cohort: Cohort, memory: Tree, slot: Array) -> Tree:
+    """The local states of all lanes after their last step.
+
+    A step contains no condition, because a GPU would have to wait for the host to decide it. Lanes that are done keep their state. Whether
+    all are done is checked once in a stride, or never where all clients take equally many steps.
+    """
+    shape, lanes, slots = cohort.shape, cohort.block.lanes, cohort.block.cohort.shape[1]
+    begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
+
+    def step(s: Array, local: Tree) -> Tree:
+        busy = (s < end) & (lanes.slot[s] < slots)  # other simulations of the seed batch may take more steps
+        return _where_lane(busy, jax.vmap(cohort.step)(local, lanes.rows[s], slot), local)
+
+    def stride(i: Array, local: Tree) -> Tree:
+        return lax.fori_loop(0, shape.stride, lambda s, own: step(begin + i * shape.stride + s, own), local, unroll=shape.unroll)
+
+    if shape.equal and cohort.choice is None and not jax.tree.leaves(memory):
+        # All lanes start with the same model: the first step reads it once for all lanes, without copies.
+        one = cohort.start(memory, slot[0])
+        first = jax.vmap(cohort.step, (None, 0, 0))(one, lanes.rows[begin], slot)
+        return lax.fori_loop(1, shape.equal, lambda s, own: step(begin + s, own), _where_lane(slot < slots, first, one))
+    local = jax.vmap(cohort.start)(memory, slot)
+    if shape.equal:
+        return lax.fori_loop(0, shape.equal, lambda s, own: step(begin + s, own), local)
+    return lax.fori_loop(0, batch_max(stride_count(end - begin, shape.stride), shape), stride, local)
+
+
+def stride_count(steps: Array, stride: int) -> Array:
+    """Number of strides that hold this many steps; the last may be partly idle."""
     return -(-steps // stride)
 
 
-def _in_lanes(cohort: Cohort, coefficients: Array) -> Trained:
-    """Clients side by side: a lane starts afresh at a visit's first step and adds its vector to the sum at the last."""
+def _in_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
+    """Train clients side by side. A lane starts afresh at a visit's first step and adds its vector to the sum after the last."""
     shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
-    weights = jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])  # an idle lane weighs nothing
-    who = jnp.append(cohort.block.place[cohort.t], shape.clients)
+    factors = _lane_coefficients(coefficients)
+    position = jnp.append(cohort.block.position[cohort.t], shape.clients)
+    begin, end, padding = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.inputs.data.y.shape[0] - 1
 
-    begin, end, padding = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.data.y.shape[0] - 1
+    def memory_of(memory: Tree, slot: Array) -> Tree:
+        return jax.tree.map(lambda leaf: leaf.at[position[slot]].get(mode="clip"), memory)
 
-    def own(memory: Tree, slot: Array) -> Tree:
-        return jax.tree.map(lambda leaf: leaf[jnp.minimum(who[slot], shape.clients - 1)], memory)
-
-    def step(i: Array, carry: tuple[Tree, Trained]) -> tuple[Tree, Trained]:
-        local, trained = carry
-        s, busy = begin + i, begin + i < end  # others, who advance side by side with us, may have more to do
+    def step(i: Array, carry: tuple[Tree, CohortUpdate]) -> tuple[Tree, CohortUpdate]:
+        local, update = carry
+        s, busy = begin + i, begin + i < end  # other simulations of the seed batch may take more steps
         slot = jnp.where(busy, lanes.slot[s], slots)
-        local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(own(trained.memory, slot), slot), local)
+        local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(memory_of(update.memory, slot), slot), local)
         local = jax.vmap(cohort.step)(local, jnp.where(busy, lanes.rows[s], padding), slot)
         ends = busy & lanes.ends[s]
-        ended = jnp.where(ends, slot, slots)
-        summed = trained.total, trained.square_norm
-        (total, norms), memory = lax.cond(most(ends.any(), shape), lambda: add(trained, local, slot, ended), lambda: (summed, nobody))
-        # Outside of the condition, which would copy the memory of all clients to add that of a few.
-        memory = jax.tree.map(lambda leaf, new: leaf.at[who[ended]].set(new, mode="drop"), trained.memory, memory)
-        return local, Trained(total, memory, norms)
+        last = jnp.where(ends, slot, slots)
+        sums = update.total, update.square_norm
+        ending = batch_max(ends.any(), shape)
+        (total, norms), memory = lax.cond(ending, lambda: add(update, local, slot, last), lambda: (sums, no_memory))
+        # Outside of the condition, which would copy the memory of all clients to set that of a few.
+        memory = jax.tree.map(lambda leaf, new: leaf.at[position[last]].set(new, mode="drop"), update.memory, memory)
+        return local, CohortUpdate(total, memory, norms)
 
-    def add(trained: Trained, local: Tree, slot: Array, ended: Array) -> tuple[tuple[Tree, Array], Tree]:
-        vector, memory, norm = jax.vmap(cohort.finish)(local, own(trained.memory, slot), slot)
-        return (_added_lanes(trained.total, vector, weights[ended], shape), trained.square_norm.at[ended].set(norm, mode="drop")), memory
+    def add(update: CohortUpdate, local: Tree, slot: Array, last: Array) -> tuple[tuple[Tree, Array], Tree]:
+        vector, memory, norm = jax.vmap(cohort.finish)(local, memory_of(update.memory, slot), slot)
+        return (_add_lanes(update.total, vector, factors[last], shape), update.square_norm.at[last].set(norm, mode="drop")), memory
 
-    nothing = Trained(cohort.no_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
-    nobody = jax.tree.map(lambda leaf: jnp.zeros((shape.lanes, *leaf.shape[1:]), leaf.dtype), cohort.state.memory)
+    empty = CohortUpdate(cohort.zero_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
+    no_memory = jax.tree.map(lambda leaf: jnp.zeros((shape.lanes, *leaf.shape[1:]), leaf.dtype), cohort.state.memory)
     slot = lanes.slot[begin]
-    first = jax.vmap(cohort.start)(own(cohort.state.memory, slot), slot)
-    return lax.fori_loop(0, most(end - begin, shape), step, (first, nothing))[1]
+    first = jax.vmap(cohort.start)(memory_of(cohort.state.memory, slot), slot)
+    return lax.fori_loop(0, batch_max(end - begin, shape), step, (first, empty))[1]
 
 
-def _of_all_devices(cohort: Cohort, trained: Trained) -> Trained:
-    """Sums and norms are added up; the memory of a client comes from the device that it visited."""
-    shape, slots = cohort.shape, trained.square_norm.shape[0]
-    who = cohort.block.place[cohort.t]
+def _lane_coefficients(coefficients: Array) -> Array:
+    """The coefficients of all slots, and zeros for idle lanes."""
+    return jnp.concatenate([coefficients, jnp.zeros((1, *coefficients.shape[1:]))])
+
+
+def _sum_devices(cohort: Cohort, update: CohortUpdate) -> CohortUpdate:
+    """Sum totals and norms over the devices. The memory of a client is taken from the device that it visited."""
+    shape, slots = cohort.shape, update.square_norm.shape[0]
+    position = cohort.block.position[cohort.t]
     mine = jnp.zeros(slots, bool).at[cohort.block.turns[cohort.t, 0]].set(True, mode="drop")
-    own = jax.tree.map(lambda leaf: _where_lane(mine, leaf[who], jnp.zeros_like(leaf[who])), trained.memory)
-    total, norms, memory, visited = added_up((trained.total, trained.square_norm, own, mine.astype(jnp.int32)), shape)
-    changed = jnp.where(visited > 0, who, shape.clients)
-    return Trained(total, jax.tree.map(lambda leaf, new: leaf.at[changed].set(new, mode="drop"), cohort.state.memory, memory), norms)
+    own = jax.tree.map(lambda leaf: _where_lane(mine, leaf[position], jnp.zeros_like(leaf[position])), update.memory)
+    total, norms, memory, visits = sum_over_devices((update.total, update.square_norm, own, mine.astype(jnp.int32)), shape)
+    target = jnp.where(visits > 0, position, shape.clients)
+    memory = jax.tree.map(lambda leaf, new: leaf.at[target].set(new, mode="drop"), cohort.state.memory, memory)
+    return CohortUpdate(total, memory, norms)
 
 
-def _added(total: Tree, vector: Tree, coefficients: Array, shape: Shape) -> Tree:
-    """The total with one more vector, times its coefficient [runs], or times one for each model [models, runs]."""
+def _add_vector(total: Tree, vector: Tree, coefficients: Array, shape: Shape) -> Tree:
+    """Add a vector times its coefficient [runs], or times one coefficient for each model [models, runs], to the total."""
     if not shape.models:
         return trees.add_scaled(total, vector, coefficients, shape.axis)
     return jax.tree.map(lambda t, v: t + jnp.einsum("mr,r...->rm...", coefficients, v, precision="highest"), total, vector)
 
 
-def _added_lanes(total: Tree, vectors: Tree, coefficients: Array, shape: Shape) -> Tree:
-    """The same for the vectors of all lanes; coefficients have the lanes in front."""
+def _add_lanes(total: Tree, vectors: Tree, coefficients: Array, shape: Shape) -> Tree:
+    """Add the vectors of all lanes to the total; coefficients have the lanes in front."""
     if not shape.models:
         scaled = jax.vmap(lambda v, c: trees.add_scaled(trees.zeros_like(v), v, c, shape.axis))(vectors, coefficients)
         return jax.tree.map(lambda t, each_lane: t + each_lane.sum(0), total, scaled)
     return jax.tree.map(lambda t, v: t + jnp.einsum("lmr,lr...->rm...", coefficients, v, precision="highest"), total, vectors)
 
 
-def _where_lane(chosen: Array, a: Tree, b: Tree) -> Tree:
-    return jax.tree.map(lambda x, y: jnp.where(chosen.reshape(-1, *(1,) * (x.ndim - 1)), x, y), a, b)
+def _where_lane(condition: Array, a: Tree, b: Tree) -> Tree:
+    return jax.tree.map(lambda x, y: jnp.where(condition.reshape(-1, *(1,) * (x.ndim - 1)), x, y), a, b)
 
 
-def trained_vectors(cohort: Cohort, slots: int) -> Trained:
-    """Train everyone who returns and keep every vector, stacked along a new first axis."""
+def train_vectors(cohort: Cohort, slots: int) -> CohortUpdate:
+    """Train every client that returns and keep every vector, stacked along a new first axis."""
 
     def client(memory: Tree, k: Array) -> tuple[Tree, tuple[Tree, Array]]:
-        who = cohort.block.place[cohort.t, k]
-        own = jax.tree.map(lambda leaf: leaf[who], memory)
+        position = cohort.block.position[cohort.t, k]
+        own = jax.tree.map(lambda leaf: leaf[position], memory)
         vector, own, norm = cohort.visit(k, own, cohort.block.returned[cohort.t, k])
-        return jax.tree.map(lambda leaf, new: leaf.at[who].set(new), memory, own), (vector, norm)
+        return jax.tree.map(lambda leaf, new: leaf.at[position].set(new), memory, own), (vector, norm)
 
     memory, (vectors, norms) = lax.scan(client, cohort.state.memory, jnp.arange(slots))
-    return Trained(vectors, memory, norms)
+    return CohortUpdate(vectors, memory, norms)
 
 
 def inner_products(vectors: Tree, axis: int) -> Array:
-    """Gram matrix of stacked vectors, run by run. [K, K, runs]"""
+    """Gram matrix of stacked vectors, for each run. [K, K, runs]"""
 
     def one(leaf: Array) -> Array:
         flat = leaf.reshape(leaf.shape[0], -1, leaf.shape[-1]) if axis == -1 else jnp.moveaxis(leaf.reshape(*leaf.shape[:2], -1), 1, -1)
@@ -276,7 +293,22 @@ def inner_products(vectors: Tree, axis: int) -> Array:
     return sum(leaves[1:], start=leaves[0])
 
 
-def weighted(vectors: Tree, coefficients: Array, axis: int) -> Tree:
-    """coefficients @ vectors, run by run."""
+def weighted_sum(vectors: Tree, coefficients: Array, axis: int) -> Tree:
+    """coefficients @ vectors, for each run."""
     sums = "kr,k...r->...r" if axis == -1 else "kr,kr...->r..."
     return jax.tree.map(lambda leaf: jnp.einsum(sums, coefficients, leaf, precision="highest"), vectors)
+
+
+def move_model(
+    group: RuleGroup, states: tuple[Tree, Tree], vectors: tuple[Tree, Tree], signals: Signals, effort: Effort
+) -> tuple[Tree, Tree, Tree]:
+    """The step of one run: the rule decides the change, and the server moves the model along it.
+
+    `states` are those of rule and server, `vectors` the model and the sum of the clients' vectors. Returns the new model and states.
+    """
+    (rule, server), (model, total) = states, vectors
+    change, rule = group.rule.step(rule, signals, effort, total)
+    if group.server is None:
+        return trees.add(model, change), rule, server
+    model, server = group.server.update(change, server, model)
+    return model, rule, server
