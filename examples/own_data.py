@@ -16,7 +16,7 @@ from evenly.simulate import simulate
 
 
 def hospital_stays(rows: int = 3000) -> pd.DataFrame:
-    """Patients of twelve hospitals: whether they came back within a month. Made up, with gaps."""
+    """Return synthetic patients of twelve hospitals, with missing values. The label is whether they came back within a month."""
     draw = np.random.default_rng(0)
     hospital = draw.integers(1, 13, rows)
     frame = pd.DataFrame(
@@ -45,10 +45,10 @@ def main() -> None:
     task = evenly.models.Softmax(features=federation.x.shape[1], classes=len(federation.labels))
     for text in ("fedavg", "q-fedavg(q=5)"):
         [trace] = simulate(task, federation, [evenly.algorithm(f"{text}+full", learning_rate=0.05)], rounds=100)
-        found = evenly.final_metrics(trace, "test")
+        metrics = evenly.final_metrics(trace, "test")
         counts = trace.tables[-1, 2].sum(0)  # [sexes, labels, outcomes] on all test rows, after the last round
         groups = dict(zip(federation.groups, 100 * accuracy(counts[:, None]), strict=True))
-        print(f"{text:14} average {found['average']:.1f} %, worst hospital {found['min']:.1f} %, std {found['std']:.1f} %;", end=" ")
+        print(f"{text:14} average {metrics['average']:.1f} %, worst hospital {metrics['min']:.1f} %, std {metrics['std']:.1f} %;", end=" ")
         print(", ".join(f"{name} {value:.1f} %" for name, value in groups.items()))
 
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Your own method: one record that weighs clients, one METHOD that names it, one line that registers it.
+"""Your own method: one record that computes coefficients, one METHOD that describes it, one line that registers it.
 
-Here a client counts in proportion to exp(loss / temperature): as the temperature grows it becomes a plain mean, as it
-falls only the worst-served client counts. Run it with `python examples/own_method.py`.
+The coefficient of a client is proportional to exp(loss / temperature). With a high temperature all clients count alike; with a
+low one, only the client with the largest loss counts. Run it with `python examples/own_method.py`.
 """
 
 import evenly
@@ -36,8 +36,8 @@ def main() -> None:
     methods = ["fedavg", "urgent(temperature=1)", "urgent(temperature=0.5)"]
     algorithms = [evenly.algorithm(text, learning_rate=0.01) for text in methods]
     for text, trace in zip(methods, evenly.train(task, federation, algorithms, rounds=500), strict=True):
-        found = evenly.final_metrics(trace, "test")
-        print(f"{text:24} {found['average']:8.1f} {found['worst10']:11.1f} {found['variance']:9.0f}")
+        metrics = evenly.final_metrics(trace, "test")
+        print(f"{text:24} {metrics['average']:8.1f} {metrics['worst10']:11.1f} {metrics['variance']:9.0f}")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def test_every_decision_is_listed():
 
 
 def test_the_example_and_the_page_define_the_same_rule():
-    rule = re.compile(r"^@record\nclass Urgent:.*?(?=\n\n\nMETHOD)", re.MULTILINE | re.DOTALL)
+    rule = re.compile(r"^@record\nclass Urgent\(Rule\):.*?(?=\n\n\nMETHOD)", re.MULTILINE | re.DOTALL)
     page, example = (rule.findall(path.read_text()) for path in (DOCS / "add-a-method.md", ROOT / "examples" / "own_method.py"))
     assert len(page) == 1
     assert page == example

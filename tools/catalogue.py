@@ -87,12 +87,12 @@ REVEALED = {
     "square_norm": "the squared norm of its update (the server can read it off the update)",
     "gram": "its update on its own, not only in a sum (weights come from inner products of updates)",
 }
-OF_GROUPS = {"table", "valid_table", "cell_loss", "unprivileged"}  # a method that needs these is tried on data with groups
-DRAWN = {"chance"}  # by the server: nothing that a client reveals
+OF_GROUPS = {"table", "valid_table", "cell_loss", "unprivileged"}  # the command for a method that needs these uses data with groups
+DRAWN = {"chance"}  # by the server, so clients do not reveal it
 
 
 def method_part(method: Method) -> str:
-    """Equation, symbols, settings, what clients reveal, reference and a command."""
+    """Return the generated part of a method's page: formula, symbols, settings, revealed information and a command."""
     symbols = {**SYMBOLS, **METHOD_SYMBOLS.get(method.name, {})}
     used = [(s, meaning) for s, meaning in symbols.items() if s in method.formula]
     rows = [[f"`{s.name}`", shown(s.default), s.doc, "yes" if s.swept else "no"] for s in method.settings.values()]
@@ -112,13 +112,13 @@ def method_part(method: Method) -> str:
 
 
 def story(method: Method) -> str:
-    """The docstring of the module that defines the method."""
+    """Return the docstring of the module that defines the method."""
     homes = [m for name, m in sorted(sys.modules.items()) if name.startswith("evenly.algorithms.")]
     return next(inspect.getdoc(home) or "" for home in homes if getattr(home, "METHOD", None) is method)
 
 
 def revealed(method: Method) -> str:
-    """Besides the update: with the method's own sampling, and with full participation where that differs."""
+    """Return what clients reveal besides their update: with the method's sampling, and with full participation if that differs."""
     usual, full = needs(method, None), needs(method, Full())
     text = f"Besides its update, a client that takes part reveals {words(usual)}."
     return text if usual == full else f"{text} When every client takes part in every round: {words(full)}."
@@ -140,12 +140,12 @@ def command(method: Method) -> str:
 
 
 def methods_part() -> str:
-    """Tables of all methods and of the parts that can be added to them."""
+    """Return tables of all methods and of the parts that can be added to them."""
     methods = [[f"[{m.title}]({m.name}.md)", f"`{m.name}`", m.formula, m.reference] for m in METHODS.values()]
     samplings = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in SAMPLINGS.items()]
     prepares = [[f"`{name}`", first_line(kind), settings(kind)] for name, kind in PREPARES.items()]
     sides = {True: "server", False: "server, local"}
-    optimisers = [[f"`{n}`", sides[known.server_only], known.doc, options(known.settings)] for n, known in OPTIMISERS.items()]
+    optimisers = [[f"`{n}`", sides[one.server_only], one.doc, options(one.settings)] for n, one in OPTIMISERS.items()]
     return "\n\n".join([
         table(["method", "written", "formula", "reference"], methods),
         "## Sampling: `+name`",
@@ -164,12 +164,12 @@ def settings(kind: type) -> str:
     return "; ".join(f"`{s.name}` ({shown(s.default)}): {s.doc}" for s in settings_of(kind, "select"))
 
 
-def options(known: dict[str, float]) -> str:
-    return ", ".join(["`learning_rate` (0.1)", *(f"`{name}` ({shown(value)})" for name, value in known.items())])
+def options(defaults: dict[str, float]) -> str:
+    return ", ".join(["`learning_rate` (0.1)", *(f"`{name}` ({shown(value)})" for name, value in defaults.items())])
 
 
 def metrics_part() -> str:
-    """The tables of client and of group metrics, then what each one is."""
+    """Return tables of all metrics, each followed by descriptions."""
     parts = {"Clients": METRICS, "Groups": GROUP_METRICS, "Groups of clients": EQUITY_METRICS, "Runs": RUN_METRICS}
     return "\n\n".join(text for name, metrics in parts.items() for text in (f"## {name}", described(metrics)))
 
@@ -181,17 +181,17 @@ def described(metrics: dict[str, Metric]) -> str:
 
 
 def undefined(metric: Metric) -> str:
-    """When a metric has no value; found by trying, so that the page cannot be wrong."""
+    """Return when a metric has no value, found by calling it."""
     cases = {
         "all accuracies are 0": (np.zeros(3), np.full(3, 4)),
         "no client has two rows": (np.array([0.0, 1.0, 1.0]), np.ones(3, int)),
         "there is only one client": (np.array([0.5]), np.array([4])),
     }
-    return "; ".join(case for case, given in cases.items() if np.isnan(metric.function(*given))) or "there are no clients"
+    return "; ".join(case for case, arguments in cases.items() if np.isnan(metric.function(*arguments))) or "there are no clients"
 
 
 def prose(metric: Metric) -> str:
-    """What a metric says of itself without its doctest, on one line."""
+    """Return the description of a metric on one line, without its example."""
     return " ".join(metric.doc.partition(">>>")[0].split())
 
 

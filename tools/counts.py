@@ -1,12 +1,11 @@
-"""Count the house: files, lines, imports, names, and the files that a reader opens along three walks.
+"""Measure the code base: files, lines, imports, names, and the files that a reader opens to follow three calls.
 
     python -m tools.counts               # of this checkout
     python -m tools.counts --walks       # also run the three walks (a minute)
     python -m tools.counts --json out.json
 
-A walk is what happens between a call and its end: `evenly compare` to its report, one simulated round, one deployed round. The files of a
-walk are the modules of evenly in which a function is entered, as `sys.setprofile` sees it. Lines of code are lines without docstrings,
-comments and blank lines.
+A walk is one call from its beginning to its end: `evenly compare` to its report, one simulated round, one deployed round. Its files are the
+modules of evenly whose functions are called, as `sys.setprofile` reports them. Lines of code exclude docstrings, comments and blank lines.
 """
 
 import argparse
@@ -30,7 +29,7 @@ LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 
 
 def code_lines(text: str) -> int:
-    """Lines that hold code: no docstrings, comments or blank lines."""
+    """Count the lines of code, without docstrings, comments and blank lines."""
     tree, strings = ast.parse(text), set[int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -44,22 +43,23 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(tree: ast.AST, modules: set[str]) -> set[str]:
-    """The modules of evenly that a module imports, wherever the statement stands."""
+def imports_of(tree: ast.AST, modules: set[str]) -> set[str]:
+    """Return the modules of evenly that a module imports, anywhere in its code."""
     names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {own if (own := f"{node.module}.{alias.name}") in modules else node.module for alias in node.names}
+            names |= {inner if (inner := f"{node.module}.{alias.name}") in modules else node.module for alias in node.names}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
     return names & modules
 
 
 def counts() -> dict[str, Any]:
+    """Return all measures by name."""
     files = sorted(SOURCE.rglob("*.py"))
     texts = {module_of(path): path.read_text() for path in files}
     trees = {module: ast.parse(text) for module, text in texts.items()}
-    edges = {module: imported(tree, set(texts)) - {module} for module, tree in trees.items()}
+    edges = {module: imports_of(tree, set(texts)) - {module} for module, tree in trees.items()}
     importers = Counter(target for targets in edges.values() for target in targets)
     classes = Counter(node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     stems = Counter(path.stem for path in files if path.stem not in ("__init__", "__main__"))
@@ -83,27 +83,27 @@ def counts() -> dict[str, Any]:
     }
 
 
-def entered(walk: Callable[[], Any]) -> list[str]:
-    """The modules of evenly in which a function is entered while something runs."""
-    seen = set[str]()
+def modules_of(walk: Callable[[], Any]) -> list[str]:
+    """Return the modules of evenly whose functions are called while `walk` runs."""
+    files = set[str]()
 
-    def look(frame: FrameType, event: str, _: Any) -> None:
+    def record(frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
         if event == "call" and name.startswith(str(SOURCE)) and not frame.f_code.co_name.startswith("<"):
-            seen.add(name)
+            files.add(name)
 
-    threading.setprofile(look)
-    sys.setprofile(look)
+    threading.setprofile(record)
+    sys.setprofile(record)
     try:
         walk()
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return sorted(module_of(Path(name)) for name in seen)
+    return sorted(module_of(Path(name)) for name in files)
 
 
 def walks() -> dict[str, list[str]]:
-    """The three walks, each with what it needs imported and made before."""
+    """Return the modules of the three walks. Imports and preparations are not counted."""
     from tests import federations
     from tests.flower.grids import NODES, OneProcess
     from tests.flower.small import SEEDS, algorithm_of, small, task_of
@@ -117,15 +117,15 @@ def walks() -> dict[str, list[str]]:
     from evenly.simulate import simulate
 
     text, tiny = "q-fedavg(q=1)", federations.tiny()
-    task, made = Softmax(features=tiny.x.shape[1], classes=len(tiny.labels)), algorithms(text)
+    task, methods = Softmax(features=tiny.x.shape[1], classes=len(tiny.labels)), algorithms(text)
     server = strategy(algorithm_of(text), seeds=SEEDS, min_available_nodes=3, min_train_nodes=1, introduce=True)
     grid, first = OneProcess(client_app(small(3), task_of(text)), NODES[:3]), first_arrays(algorithm_of(text), task_of(text), SEEDS)
     with tempfile.TemporaryDirectory() as out:
         words = ["compare", "--algorithms", f"fedavg,{text}", "--rounds", "2", "--seeds", "1", "--out", f"{out}/results"]
         return {
-            "evenly compare": entered(lambda: CliRunner().invoke(app, words)),
-            "one simulated round": entered(lambda: simulate(task, tiny, made, 1)),
-            "one deployed round": entered(lambda: server.start(grid, first, num_rounds=1)),
+            "evenly compare": modules_of(lambda: CliRunner().invoke(app, words)),
+            "one simulated round": modules_of(lambda: simulate(task, tiny, methods, 1)),
+            "one deployed round": modules_of(lambda: server.start(grid, first, num_rounds=1)),
         }
 
 
@@ -134,16 +134,16 @@ def main() -> None:
     parser.add_argument("--walks", action="store_true", help="also count the files along the three walks")
     parser.add_argument("--json", type=Path, help="write everything into this file")
     options = parser.parse_args()
-    found: dict[str, Any] = counts()
+    result: dict[str, Any] = counts()
     if options.walks:
-        found["walks"] = walks()
-    for name, value in found.items():
+        result["walks"] = walks()
+    for name, value in result.items():
         if name == "walks":
             print(*(f"files along {walk}: {len(modules)}" for walk, modules in value.items()), sep="\n")
         else:
             print(f"{name}: {len(value)} ({', '.join(value)})" if isinstance(value, list) else f"{name}: {value}")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Keep what the program computes and writes, to prove later that a change of its layout changed nothing.
+"""Store everything that the program computes and writes, to show later that a change of its layout changed nothing.
 
-    python -m tools.freeze write before/             # at the commit to keep, a few minutes
+    python -m tools.freeze write before/             # at the reference commit, a few minutes
     python -m tools.freeze write after/              # at the changed commit
     python -m tools.freeze compare before/ after/    # exits with 1 if anything differs
-    python -m tools.freeze resume before/            # finish what the old commit left unfinished, with the new code
+    python -m tools.freeze resume before/            # resume the unfinished folders of the old code with the new code
 
-`write` keeps the traces of every method (one and eight lanes, data on the device and streamed), the folders of a comparison, a search,
+`write` stores the traces of every method (one and eight lanes, data on the device and streamed), the folders of a comparison, a search,
 a file and an audit, a deployment, everything that `--help` prints, and two interrupted runs: a killed experiment and a killed deployment.
-`compare` expects arrays, plans, results and audits to be identical to the bit; of pages, whose words may change, it compares the numbers.
-Help texts are shown where they differ, and are no failure.
+`compare` requires arrays, plans, results and audits to be identical bit for bit. The words of pages may change, so only their numbers are
+compared. Help texts that differ are listed, but are no failure.
 """
 
 import argparse
@@ -68,7 +68,7 @@ COMMANDS = {
     "run": ["run", "experiment.toml"],
 }  # fmt: skip
 TEXT = {".csv", ".json", ".toml", ".txt", ".md", ".tex"}
-PASSING = re.compile(  # keys of JSON files and columns of tables that no two runs share
+RUN_SPECIFIC = re.compile(  # keys of JSON files and columns of tables that no two runs share
     r"\b(seconds|compiling|started|ended|finished|when|time|date|host|folder|command|versions?|python|evenly|jax|numpy|source|id)\b"
 )
 NUMBER = re.compile(r"[+\u2212-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -78,7 +78,7 @@ VOLATILE = re.compile(
 
 
 def traces() -> Iterator[tuple[str, Trace]]:
-    """Every method on the tiny federation, in every layout it allows."""
+    """Yield the traces of every method on a small federation, in every layout that the method supports."""
     federation = federations.tiny()
     task = Softmax(features=federation.x.shape[1], classes=len(federation.labels))
     for name, method in METHODS.items():
@@ -95,7 +95,7 @@ def arrays_of(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def people(folder: Path) -> None:
-    """A table, its predictions and an experiment."""
+    """Write a table, predictions and an experiment."""
     draw = np.random.Generator(np.random.Philox(3))
     n = 900
     who = {
@@ -116,7 +116,7 @@ def people(folder: Path) -> None:
 
 
 def deploy(text: str, folder: Path, *, until: int = 0) -> dict[str, np.ndarray]:
-    """A deployment in this process; `until` ends the server in that round, as a kill would."""
+    """Run a deployment in this process and return its model. `until` ends the server in that round, as a kill would."""
     answer = client_app(small(CLIENTS), task_of(text))
 
     def killing(message: Any, context: Any) -> Any:
@@ -177,7 +177,7 @@ def write(out: Path) -> None:
 
 
 def resume(before: Path) -> list[str]:
-    """Differences between what the old code finished and what this code makes of the old code's unfinished folders."""
+    """Return the differences between the finished folders of the old code and its unfinished ones, resumed with this code."""
     differences = []
     with tempfile.TemporaryDirectory() as work:
         copy = Path(work) / "copy"
@@ -186,40 +186,43 @@ def resume(before: Path) -> list[str]:
             execute(["resume", "killed"])
             differences += folders(copy / "run", copy / "killed", only=("results.csv", "plan.json"))
             for k, text in enumerate(DEPLOYED):
-                found = deploy(text, Path(f"cut-{k}"))
-                with np.load(f"deployed {k}.npz") as kept:
+                arrays = deploy(text, Path(f"cut-{k}"))
+                with np.load(f"deployed {k}.npz") as expected:
                     differences += [
-                        f"resumed deployment of {text}: {name}" for name in kept if kept[name].tobytes() != found[name].tobytes()
+                        f"resumed deployment of {text}: {name}" for name in expected if expected[name].tobytes() != arrays[name].tobytes()
                     ]
     return differences
 
 
 def numbers(page: str) -> list[str]:
-    """The numbers of a page's text, without times and versions."""
+    """Return the numbers in the text of a page, without times and versions."""
     text = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.S)
     text = html.unescape(re.sub(r"<[^>]+>", " ", text)).replace("\u00a0", " ")
     return NUMBER.findall(VOLATILE.sub(" ", text))
 
 
 def charts(page: str) -> list[str]:
-    """The numbers of a page's charts, in any order: specifications are JSON whose keys may move."""
+    """Return the numbers in the charts of a page, sorted, because the order of their JSON keys may change."""
     blocks = re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, flags=re.S)
     return sorted(number for block in blocks for number in NUMBER.findall(block))
 
 
 def readable(path: Path) -> Any:
-    """A file as something that can be compared: text without what differs from run to run."""
+    """Return the content of a file in a form that can be compared, without values that differ between runs."""
     if path.suffix == ".npz":
         with np.load(path) as arrays:
-            return {name: _steady(json.loads(arrays[name].tobytes())) if name == "header" else _bits(arrays[name]) for name in arrays}
+            return {
+                name: _without_run_specific(json.loads(arrays[name].tobytes())) if name == "header" else _bits(arrays[name])
+                for name in arrays
+            }
     if path.suffix == ".html":
         text = path.read_text()
         return numbers(text), charts(text)
     if path.suffix == ".csv":
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        return table[[column for column in table if not PASSING.search(column)]].to_csv(index=False)
+        return table[[column for column in table if not RUN_SPECIFIC.search(column)]].to_csv(index=False)
     if path.suffix == ".json":
-        return _steady(json.loads(path.read_text()))
+        return _without_run_specific(json.loads(path.read_text()))
     return path.read_bytes() if path.suffix in TEXT else None
 
 
@@ -227,14 +230,14 @@ def _bits(array: np.ndarray) -> tuple[str, tuple[int, ...], bytes]:
     return array.dtype.str, array.shape, array.tobytes()
 
 
-def _steady(value: Any) -> Any:
+def _without_run_specific(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _steady(inner) for key, inner in value.items() if not PASSING.search(key)}
-    return [_steady(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _without_run_specific(inner) for key, inner in value.items() if not RUN_SPECIFIC.search(key)}
+    return [_without_run_specific(inner) for inner in value] if isinstance(value, list) else value
 
 
 def folders(before: Path, after: Path, only: tuple[str, ...] = ()) -> list[str]:
-    """Files that are missing, new or different."""
+    """Return files that are missing, new or different."""
     names = [{p.relative_to(f).as_posix() for p in f.rglob("*") if p.is_file() and (not only or p.name in only)} for f in (before, after)]
     differences = [f"only in {before.name}: {name}" for name in sorted(names[0] - names[1])]
     differences += [f"only in {after.name}: {name}" for name in sorted(names[1] - names[0])]
@@ -271,9 +274,9 @@ def main() -> int:
     else:
         before, after = options.folders
         differences = [one for one in folders(before, after) if "killed/" not in one and "cut-" not in one]
-        helped = [json.loads((folder / "help.json").read_text()) for folder in (before, after)]
-        unlike = [name for name in {**helped[0], **helped[1]} if helped[0].get(name) != helped[1].get(name)]
-        print(f"help texts that differ (no failure): {', '.join(unlike) or 'none'}")
+        helps_of = [json.loads((folder / "help.json").read_text()) for folder in (before, after)]
+        changed = [name for name in {**helps_of[0], **helps_of[1]} if helps_of[0].get(name) != helps_of[1].get(name)]
+        print(f"help texts that differ (no failure): {', '.join(changed) or 'none'}")
     print(*differences, sep="\n")
     print(f"{len(differences)} differences")
     return bool(differences)

@@ -1,7 +1,7 @@
-"""What MkDocs asks while it builds the site (see mkdocs.yml).
+"""Hooks of MkDocs, which builds the site (see mkdocs.yml).
 
-A folder in `nav` stands for its pages, the index first. The changelog and the benchmarks lie outside the folder of the pages
-and are read from there; links to them work in both places.
+A folder in `nav` stands for its pages, the index first. The changelog and the page of the benchmarks are outside docs/. They are
+added to the site, and links to them are rewritten.
 """
 
 import re
@@ -12,40 +12,40 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = {"changelog.md": ROOT / "CHANGELOG.md", "benchmarks.md": ROOT / "benchmarks" / "README.md"}
-LONG = 30  # letters that fit beside a page
-DATA = ROOT / "benchmarks" / "results"  # what the benchmarks' page links
+LONG = 30  # letters of a heading that fit into the navigation
+DATA = ROOT / "benchmarks" / "results"  # files that the page of the benchmarks links to
 
 
 def on_config(config: Any) -> Any:
-    """Put pages in the place of folders."""
+    """Replace folders in the navigation by their pages."""
     docs = Path(config["docs_dir"])
-    config["nav"] = [_filled(entry, docs) for entry in config["nav"]]
+    config["nav"] = [_expand(entry, docs) for entry in config["nav"]]
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages and files that lie elsewhere."""
+    """Add the pages and files that are outside docs/."""
     for name, path in OUTSIDE.items():
-        files.append(File.generated(config, name, content=_at_home(path.read_text())))
+        files.append(File.generated(config, name, content=_relative_to_docs(path.read_text())))
     for path in sorted(DATA.glob("*.json")):
         files.append(File.generated(config, f"benchmarks/{path.name}", content=path.read_text()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to the pages that lie elsewhere lead to where the site has them."""
+    """Rewrite links to the pages that are outside docs/."""
     up = "../" * page.file.src_uri.count("/")
     for name, path in OUTSIDE.items():
         markdown = markdown.replace(f"]({up}../{path.relative_to(ROOT).as_posix()}", f"]({up}{name}")
     return markdown
 
 
-def _filled(entry: Any, docs: Path) -> Any:
+def _expand(entry: Any, docs: Path) -> Any:
     if isinstance(entry, str):
         return entry
     ((title, value),) = entry.items()
     if isinstance(value, list):
-        return {title: [_filled(one, docs) for one in value]}
+        return {title: [_expand(part, docs) for part in value]}
     if not value.endswith("/"):
         return entry
     pages = sorted(docs.joinpath(value).glob("*.md"), key=lambda path: (path.stem != "index", path.stem))
@@ -53,11 +53,11 @@ def _filled(entry: Any, docs: Path) -> Any:
 
 
 def _entry(path: Path, docs: Path) -> Any:
-    """A page in a list of many: long headings are cut at their first break."""
+    """Return the entry of a page. A long heading is cut at its first colon or semicolon."""
     place, heading = path.relative_to(docs).as_posix(), path.read_text().partition("\n")[0].removeprefix("# ")
     return place if path.stem == "index" else {re.split("[:;]", heading)[0] if len(heading) > LONG else heading: place}
 
 
-def _at_home(text: str) -> str:
-    """A page from elsewhere, with links as they are from the folder of the pages."""
+def _relative_to_docs(text: str) -> str:
+    """Return a page from outside docs/ with links relative to docs/."""
     return re.sub(r"\]\(results/", "](benchmarks/", text.replace("](../docs/", "]("))

@@ -1,11 +1,11 @@
-"""Change the program in random places, one operator at a time, and see whether the tests notice.
+"""Change the program in random places, one operator at a time, and count the changes that a test notices.
 
-    python tools/mutate.py --count 100 --seed 7            # two mutants at a time, about 40 minutes on two cores
-    python tools/mutate.py --packages metrics --json found.json
+    python -m tools.mutate --count 100 --seed 7            # two mutants at a time, about 40 minutes on two cores
+    python -m tools.mutate --packages metrics --json outcomes.json
 
 A mutant changes one operator, constant or condition: `+` becomes `-`, `<` becomes `<=`, `and` becomes `or`, `0` becomes `1`, a condition
 is inverted, a `not` is dropped, `min` becomes `max`. Annotations, docstrings, f-strings, assertions, decorators, `__repr__` and the
-arguments of exceptions are left alone: they do not decide what is computed. Every mutant is made in a temporary copy of the repository.
+arguments of exceptions stay unchanged, because they do not affect results. Mutants are made in temporary copies of the repository.
 
 The tests of a mutant are those closest to its module: by the number of imports between them, by folder and by name. They run in this
 order until one fails or the time is up. A mutant is killed if a test fails that passes on the unchanged program. `equivalent.toml` lists
@@ -43,7 +43,7 @@ SWAPS: dict[type[ast.AST], type[Any]] = {
 }  # fmt: skip
 NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "argmin": "argmax", "argmax": "argmin"}
 IGNORED = (ast.Assert, ast.Raise, ast.JoinedStr, ast.Import, ast.ImportFrom)
-APART = {"annotation", "returns", "decorator_list", "type_params"}
+UNCHANGED_FIELDS = {"annotation", "returns", "decorator_list", "type_params"}
 FAR = 5  # imports between a module and a test that still belongs to it
 HANGING = 100  # seconds after which a single test is taken to hang
 PYTEST_OPTIONS = [
@@ -64,12 +64,12 @@ class Mutant(NamedTuple):
     file: str  # relative to the root of the repository
     line: int
     text: str  # the line as it is, without its indentation
-    change: str  # what becomes of it: "a - b -> a + b"
+    change: str  # the change in words: "a - b -> a + b"
     source: str  # the whole file with the change
 
 
 class Outcome(NamedTuple):
-    """What became of a mutant: which test failed, if any did, and how many files of tests were given to it."""
+    """The result of a mutant: the test that failed, if any, and the test files that ran."""
 
     mutant: Mutant
     killed: bool
@@ -79,18 +79,18 @@ class Outcome(NamedTuple):
 
 
 def mutants(root: Path, file: Path) -> Iterator[Mutant]:
-    """Every mutant of a file, in the order of its lines."""
+    """Yield every mutant of a file, in the order of its lines."""
     source, where = file.read_text(), file.relative_to(root).as_posix()
     lines = source.splitlines()
     for node, changed in _changes(ast.parse(source)):
         new = ast.unparse(changed)
         change = f"{_short(ast.unparse(node))} -> {_short(new)}"
-        yield Mutant(where, node.lineno, lines[node.lineno - 1].strip(), change, _spliced(source, node, new))
+        yield Mutant(where, node.lineno, lines[node.lineno - 1].strip(), change, _splice(source, node, new))
 
 
 def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
-    """Nodes, each with what may stand in its place."""
-    for node in _deciding(tree):
+    """Yield nodes and their replacements."""
+    for node in _effective_nodes(tree):
         if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp) and type(node.op) in SWAPS:
             (new := copy.deepcopy(node)).op = SWAPS[type(node.op)]()
             yield node, new
@@ -109,28 +109,28 @@ def _changes(tree: ast.AST) -> Iterator[tuple[Any, ast.AST]]:
         elif isinstance(node, ast.Attribute) and node.attr in NAMES:
             yield node, ast.Attribute(node.value, NAMES[node.attr])
         tests = [node.test] if isinstance(node, ast.If | ast.While | ast.IfExp) else getattr(node, "ifs", [])
-        yield from ((test, ast.UnaryOp(ast.Not(), test)) for test in tests if not _inverted_otherwise(test))
+        yield from ((test, ast.UnaryOp(ast.Not(), test)) for test in tests if not _has_other_inversion(test))
 
 
-def _inverted_otherwise(test: ast.expr) -> bool:
-    """Whether another mutant inverts this condition: it drops the `not`, or swaps `==` and `!=`, `is` and `is not`, `in` and `not in`."""
+def _has_other_inversion(test: ast.expr) -> bool:
+    """Return whether another mutant inverts this condition: it drops the `not`, or swaps `==`, `is` or `in` and their opposites."""
     swapped = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot | ast.In | ast.NotIn)
     return swapped or (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not))
 
 
-def _deciding(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and those below it that decide what is computed."""
+def _effective_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and those below it that affect results."""
     if isinstance(node, IGNORED) or (isinstance(node, ast.FunctionDef) and node.name == "__repr__"):
         return
     yield node
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST) and name not in APART:
-                yield from _deciding(child)
+            if isinstance(child, ast.AST) and name not in UNCHANGED_FIELDS:
+                yield from _effective_nodes(child)
 
 
-def _spliced(source: str, node: Any, new: str) -> str:
-    """The source with another text in the place of a node, in parentheses where it is an expression."""
+def _splice(source: str, node: Any, new: str) -> str:
+    """Return the source with a node replaced by another text, in parentheses if it is an expression."""
     lines = source.encode().splitlines(keepends=True)
     begin = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
     end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
@@ -142,8 +142,8 @@ def _short(text: str, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def drawn(root: Path, packages: list[str], count: int, seed: int) -> list[Mutant]:
-    """So many mutants from random places, all equally likely, without those that are known to be equivalent."""
+def draw(root: Path, packages: list[str], count: int, seed: int) -> list[Mutant]:
+    """Draw mutants from random places, all equally likely, without those that are listed as equivalent."""
     entries = tomllib.loads((root / "tools" / "equivalent.toml").read_text()).get("mutant", [])
     equivalent = {(entry["file"], entry["text"], entry["change"]) for entry in entries}
     files = [file for package in packages for file in sorted((root / "src" / "evenly" / package).rglob("*.py"))]
@@ -152,16 +152,16 @@ def drawn(root: Path, packages: list[str], count: int, seed: int) -> list[Mutant
 
 
 def imports(root: Path) -> dict[str, set[str]]:
-    """Which modules of `src` and `tests` import each module of them, anywhere in their code."""
+    """Return, for each module of `src` and `tests`, the modules that import it anywhere in their code."""
     files = {_name(path, root): path for folder in ("src", "tests") for path in sorted((root / folder).rglob("*.py"))}
     users: dict[str, set[str]] = {name: set() for name in files}
     for name, path in files.items():
         for node in ast.walk(ast.parse(path.read_text())):
-            asked = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 inner = [f"{node.module}.{alias.name}" for alias in node.names]
-                asked = [one if one in files else str(node.module) for one in inner]
-            for one in asked:
+                names = [one if one in files else str(node.module) for one in inner]
+            for one in names:
                 users.get(one, set()).add(name)
     return users
 
@@ -172,7 +172,7 @@ def _name(path: Path, root: Path) -> str:
 
 
 def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
-    """The test files that belong to a module, closest first; none that start browsers, federations or clusters."""
+    """Return the test files of a module, closest first, without those that start browsers, federations or clusters."""
     module = _name(root / file, root)
     distance, border = {module: 0}, [module]
     while border:
@@ -184,7 +184,7 @@ def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
     ranked = []
     for path in sorted((root / "tests").rglob("test_*.py")):
         test = path.relative_to(root).as_posix()
-        shared = path.parent == root / "tests" / "conformance"  # these hold for all that is registered, whoever imports it
+        shared = path.parent == root / "tests" / "conformance"  # these test all registered parts, without importing them
         same_folder = path.is_relative_to(root / "tests" / package) and path.stem not in others
         away = min(distance.get(_name(path, root), FAR + 1), FAR if same_folder else FAR + 1)
         if away <= FAR and not ELSEWHERE.match(test):
@@ -194,14 +194,17 @@ def tests_of(file: str, root: Path, users: Mapping[str, set[str]]) -> list[str]:
 
 
 def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | None, str]:
-    """pytest's exit status, or None if it has used so many seconds of a processor (five times as many of a clock), and what it printed."""
+    """Return pytest's exit status, or None if it ran out of time, and its output.
+
+    The limit is `seconds` of processor time, and five times as many on the clock.
+    """
     env = os.environ | {"PYTHONPATH": str(folder / "src"), "CI": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
     pytest = [sys.executable, "-m", "pytest", *PYTEST_OPTIONS, *tests]
     limited = ["sh", "-c", f'ulimit -t {seconds:.0f}; exec "$@"', "sh", *pytest]
-    with tempfile.TemporaryFile("w+") as said:
-        # In a session of its own: a mutant may send signals to what it takes for its children.
-        process = subprocess.Popen(limited, cwd=folder, env=env, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+    with tempfile.TemporaryFile("w+") as output:
+        # In a session of its own, because a mutant may send signals to other processes.
+        process = subprocess.Popen(limited, cwd=folder, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             status = process.wait(5 * seconds)
         except subprocess.TimeoutExpired:
@@ -209,40 +212,40 @@ def run_tests(folder: Path, tests: list[str], seconds: float) -> tuple[int | Non
             status = None
         end_all(folder)
         process.wait()
-        said.seek(0)
-        return None if status in (-signal.SIGXCPU, -signal.SIGKILL) else status, said.read()
+        output.seek(0)
+        return None if status in (-signal.SIGXCPU, -signal.SIGKILL) else status, output.read()
 
 
 def end_all(folder: Path) -> None:
-    """End every process that works in this copy: the tests, and whatever they have started and left."""
+    """End every process whose working directory is in this copy: the tests, and processes that they left running."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (process / "cwd").resolve().is_relative_to(folder):
                 os.kill(int(process.name), signal.SIGKILL)
 
 
-def tried(mutant: Mutant, folder: Path, tests: list[str], seconds: float) -> Outcome:
-    """Run the tests on a mutant, in a copy of the repository that is then as it was."""
+def try_mutant(mutant: Mutant, folder: Path, tests: list[str], seconds: float) -> Outcome:
+    """Run the tests on a mutant in a copy of the repository, and restore the copy."""
     path, began = folder / mutant.file, time.monotonic()
     before = path.read_text()
     path.write_text(mutant.source)
     try:
-        status, said = run_tests(folder, tests, seconds)
+        status, output = run_tests(folder, tests, seconds)
     finally:
         path.write_text(before)
-    failed = FAILED.search(said)
-    by = failed[1] if failed else "a test that hangs" if "Timeout (" in said else f"pytest's exit status {status}"
-    lived = {0: "", 5: "without tests", None: "so far, when the time was up"}
-    return Outcome(mutant, status not in lived, lived.get(status, by), tests, time.monotonic() - began)
+    failed = FAILED.search(output)
+    by = failed[1] if failed else "a test that hangs" if "Timeout (" in output else f"pytest's exit status {status}"
+    survivals = {0: "", 5: "without tests", None: "so far, when the time was up"}
+    return Outcome(mutant, status not in survivals, survivals.get(status, by), tests, time.monotonic() - began)
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """What the copies need not have: what commands leave in the root, and hidden files anywhere."""
+    """Return the names that are not copied: outputs of commands in the root, and hidden files anywhere."""
     return {name for name in names if name.startswith(".") or name == "__pycache__" or (Path(folder) == ROOT and name in LEFT_OUT)}
 
 
-def try_all(found: list[Mutant], seconds: float, workers: int) -> list[Outcome]:
-    """Try every mutant, so many at a time, each worker in its own copy; tests that kill must pass on the program as it is."""
+def try_all(chosen: list[Mutant], seconds: float, workers: int) -> list[Outcome]:
+    """Try every mutant, each worker in a copy of its own. Tests that kill a mutant must pass on the unchanged program."""
     users, outcomes, began = imports(ROOT), [], time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as short, ThreadPoolExecutor(workers) as pool:
         copies: Queue[Path] = Queue()
@@ -253,41 +256,41 @@ def try_all(found: list[Mutant], seconds: float, workers: int) -> list[Outcome]:
         def one(mutant: Mutant) -> Outcome:
             folder = copies.get()
             try:
-                return tried(mutant, folder, tests_of(mutant.file, ROOT, users), seconds)
+                return try_mutant(mutant, folder, tests_of(mutant.file, ROOT, users), seconds)
             finally:
                 copies.put(folder)
 
-        for done, future in enumerate(as_completed([pool.submit(one, mutant) for mutant in found]), 1):
+        for done, future in enumerate(as_completed([pool.submit(one, mutant) for mutant in chosen]), 1):
             outcomes.append(future.result())
-            left = (time.monotonic() - began) / done * (len(found) - done)
-            print(f"[{done}/{len(found)}, {left / 60:.0f} min left] {described(outcomes[-1])}", flush=True)
-        return checked(outcomes, copies.get())
+            left = (time.monotonic() - began) / done * (len(chosen) - done)
+            print(f"[{done}/{len(chosen)}, {left / 60:.0f} min left] {describe(outcomes[-1])}", flush=True)
+        return check_failures(outcomes, copies.get())
 
 
-def checked(outcomes: list[Outcome], folder: Path) -> list[Outcome]:
-    """Outcomes without kills by tests that also fail on the unchanged program."""
+def check_failures(outcomes: list[Outcome], folder: Path) -> list[Outcome]:
+    """Return the outcomes without kills by tests that also fail on the unchanged program."""
     killers = sorted({one.by.partition("[")[0] for one in outcomes if one.by.startswith("tests/")})
-    said = run_tests(folder, ["--maxfail=1000", *killers], 900.0)[1] if killers else ""
-    broken = set(FAILED.findall(said))
+    output = run_tests(folder, ["--maxfail=1000", *killers], 900.0)[1] if killers else ""
+    broken = set(FAILED.findall(output))
     return [one._replace(killed=False, by=f"fails without the change too: {one.by}") if one.by in broken else one for one in outcomes]
 
 
-def described(outcome: Outcome) -> str:
+def describe(outcome: Outcome) -> str:
     mutant, state = outcome.mutant, f"killed by {outcome.by}" if outcome.killed else "SURVIVED " + outcome.by
     return f"{mutant.file}:{mutant.line}  {mutant.change}  {state} ({outcome.seconds:.0f} s)"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=100, help="how many mutants")
-    parser.add_argument("--seed", type=int, default=0, help="which mutants")
+    parser.add_argument("--count", type=int, default=100, help="number of mutants")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
     parser.add_argument("--packages", nargs="+", default=list(PACKAGES), help="folders below src/evenly")
-    parser.add_argument("--seconds", type=float, default=90.0, help="seconds of a processor for the tests of one mutant")
-    parser.add_argument("--workers", type=int, default=2, help="how many mutants at a time")
+    parser.add_argument("--seconds", type=float, default=90.0, help="processor time for the tests of one mutant")
+    parser.add_argument("--workers", type=int, default=2, help="number of mutants at a time")
     parser.add_argument("--list", action="store_true", help="print the mutants without running tests")
     parser.add_argument("--json", type=Path, help="write all outcomes into this file")
     options = parser.parse_args()
-    chosen = drawn(ROOT, options.packages, options.count, options.seed)
+    chosen = draw(ROOT, options.packages, options.count, options.seed)
     if options.list:
         print(*(f"{one.file}:{one.line}  {one.change}" for one in chosen), sep="\n")
         return 0
@@ -300,7 +303,7 @@ def report(outcomes: list[Outcome], seed: int, file: Path | None) -> None:
     survivors = [one for one in outcomes if not one.killed]
     print(f"\n{len(outcomes) - len(survivors)} of {len(outcomes)} mutants killed (seed {seed}). Survivors:")
     for one in survivors:
-        print(f"- {described(one)}\n  {one.mutant.text}\n  tests: {' '.join(one.files)}")
+        print(f"- {describe(one)}\n  {one.mutant.text}\n  tests: {' '.join(one.files)}")
     if file:
         rows = [{**one._asdict(), "mutant": {k: v for k, v in one.mutant._asdict().items() if k != "source"}} for one in outcomes]
         file.write_text(json.dumps({"seed": seed, "outcomes": rows}, indent=2))

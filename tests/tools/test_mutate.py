@@ -51,7 +51,7 @@ def test_one_becomes_zero_and_two(tmp_path: Path):
 
 
 def test_the_same_seed_draws_the_same_mutants():
-    first, again, other = (mutate.drawn(ROOT, ["parts"], 9, seed) for seed in (3, 3, 4))
+    first, again, other = (mutate.draw(ROOT, ["parts"], 9, seed) for seed in (3, 3, 4))
     assert first == again != other
     assert len({one.source for one in first}) == 9
 
@@ -70,7 +70,7 @@ def test_mutants_that_are_known_to_be_equivalent_are_not_drawn(tmp_path: Path):
     entry = {"file": "src/evenly/sums/two.py", "text": "a = b + c", "change": "b + c -> b - c"}
     known = "".join(f'{key} = "{value}"\n' for key, value in entry.items())
     (tmp_path / "tools" / "equivalent.toml").write_text(f"[[mutant]]\n{known}")
-    assert [one.change for one in mutate.drawn(tmp_path, ["sums"], 9, 0)] == ["e * f -> e / f"]
+    assert [one.change for one in mutate.draw(tmp_path, ["sums"], 9, 0)] == ["e * f -> e / f"]
 
 
 def test_the_closest_tests_come_first(tmp_path: Path):
@@ -104,12 +104,12 @@ def test_a_mutant_is_killed_by_a_failing_test_and_lives_without_one(tmp_path: Pa
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (mutant,) = mutate.mutants(tmp_path, tmp_path / "src" / "sums.py")
-    killed = mutate.tried(mutant, tmp_path, ["test_sums.py"], 60)
+    killed = mutate.try_mutant(mutant, tmp_path, ["test_sums.py"], 60)
     assert (killed.killed, killed.by) == (True, "test_sums.py::test_one")
     assert "a + b" in (tmp_path / "src" / "sums.py").read_text()
     for status, words in ((0, ""), (None, "so far, when the time was up"), (5, "without tests")):
         monkeypatch.setattr(mutate, "run_tests", lambda *_, status=status: (status, ""))
-        assert mutate.tried(mutant, tmp_path, [], 60)[1:3] == (False, words)
+        assert mutate.try_mutant(mutant, tmp_path, [], 60)[1:3] == (False, words)
 
 
 def test_a_test_that_fails_without_the_change_kills_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -117,4 +117,4 @@ def test_a_test_that_fails_without_the_change_kills_nothing(tmp_path: Path, monk
         mutate.Outcome(cast(mutate.Mutant, None), True, f"tests/test_{name}.py::test[a b]", [], 1.0) for name in ("good", "broken")
     )
     monkeypatch.setattr(mutate, "run_tests", lambda *_: (1, f"..\nFAILED {other.by} - assert 0\n1 failed"))
-    assert [outcome.killed for outcome in mutate.checked([one, other], tmp_path)] == [True, False]
+    assert [outcome.killed for outcome in mutate.check_failures([one, other], tmp_path)] == [True, False]
