@@ -154,7 +154,7 @@ def test_caps_cut_signals_coefficients_and_vectors():
 
 def test_weights_that_are_not_finite_stop_the_round_with_a_reason():
     made, state = begun("fedsgd(q=1)+full")
-    with pytest.raises(ValueError, match=r"weights of this round are not finite.*check the clients' loss"):
+    with pytest.raises(ValueError, match=r"coefficients of this round are not finite.*check the clients' loss"):
         one_round(made, state, SIGNALS._replace(loss=np.array([0.5, -2.0, 1.0, 0.1, 0.7], np.float32)), TRAINED)
 
 

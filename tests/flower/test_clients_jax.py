@@ -52,7 +52,7 @@ def test_a_client_elsewhere_draws_the_batches_of_the_simulator(tiny: Federation)
     assert (drawn[:, -1] == -1).sum() == 2  # the last batch of each epoch is smaller
     np.testing.assert_array_equal(rows[drawn[drawn >= 0]], expected)
     np.testing.assert_array_equal(batches(7, 3, 5, len(rows), epochs=2, size=6, max_steps=4), drawn[:4])
-    with pytest.raises(ValueError, match="count from 1"):
+    with pytest.raises(ValueError, match="server_round must be at least 1"):
         batches(7, 0, 5, 10)
 
 

@@ -83,7 +83,7 @@ def test_measure_counts_rows_that_are_held_out(two: Federation) -> None:
     none = client_of(two, 0).valid
     assert none.size == 0
     assert not any(in_sklearn.measure(model, *given, groups=2, valid=(none.x, none.y, none.group))[wire.VALID_TABLE])
-    with pytest.raises(ValueError, match=r"measure is asked for valid_table: give rows held out, valid=\(x, y, group\)"):
+    with pytest.raises(ValueError, match=r"measure needs held-out rows for valid_table: pass valid=\(x, y, group\)"):
         in_sklearn.measure(model, *given, groups=2)
 
 

@@ -236,7 +236,7 @@ def test_measure_counts_rows_that_are_held_out(tiny: Federation, room: Room) -> 
     MetricRecord(found)
     none = in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2, valid=client_of(tiny, 0).valid)
     assert not any(none[wire.VALID_TABLE]), "the smallest client has no such rows, and says so"
-    with pytest.raises(ValueError, match="measure is asked for valid_table: give rows that are held out, valid="):
+    with pytest.raises(ValueError, match="measure needs held-out rows for valid_table: pass valid="):
         in_torch.measure(model, client.train, ("valid_table",), labels=3, groups=2)
 
 

@@ -149,7 +149,7 @@ def test_a_process_that_ends_too_early_says_which_log_to_read(tmp_path: Path):
 def test_waiting_has_a_bound(tmp_path: Path):
     slow = bash(tmp_path, "sleep 60")
     try:
-        with pytest.raises(ValueError, match=r"come to answering within 0\.2 seconds"):
+        with pytest.raises(ValueError, match=r"within 0\.2 seconds: answering"):
             loopback.wait_until(lambda: False, slow, 0.2, "answering")
     finally:
         loopback.stop([slow])

@@ -129,16 +129,16 @@ def test_each_supernode_is_told_its_client(folder: Path):
     assert list(nodes) == ["client-0-St--Mary-s", "client-1-north", "client-2-west"]
     assert nodes["client-1-north"] == {"partition-id": 1, "num-partitions": 3, "client": "north", "table": str(folder / "table.csv")}
     assert len(read_app(Path("ward"), clients=2).nodes) == 2
-    assert "at most that many" in evenly("up", "ward", "--clients", "4", code=2)
+    assert "clients must be at most" in evenly("up", "ward", "--clients", "4", code=2)
 
 
 def test_up_says_what_is_missing():
     assert "pyproject.toml is missing" in evenly("up", "nowhere", code=2)
     Path("pyproject.toml").write_text("[project]\nname = 'x'\n")
-    assert "is of no Flower app" in evenly("up", code=2)
+    assert "does not describe a Flower app" in evenly("up", code=2)
     evenly("new", "ward", *TABLE)
     Path("table.csv").unlink()
-    assert "is not there. Put it back" in evenly("up", "ward", code=2)
+    assert "Put it back, or correct" in evenly("up", "ward", code=2)
 
 
 def test_certificates_and_keys_are_made_once():

@@ -132,7 +132,7 @@ def test_runs_are_begun_in_the_home_of_the_superlink_and_their_status_is_read_by
     assert machine.started[-1].env["FLWR_HOME"] == str(tmp_path / "here" / "homes" / "superlink")
     machine.prints = '{"runs": [{"run-id": 4, "status": "running"}, {"run-id": 815, "status": "finished:failed", "status-details": "why"}]}'
     assert link.status(run) == [("finished:failed", "why")]
-    with pytest.raises(ProcessError, match="was not begun"):
+    with pytest.raises(ProcessError, match="did not start"):
         link.status(machine.started[-1]._replace(said="no such app"))  # pyright: ignore[reportArgumentType]
 
 

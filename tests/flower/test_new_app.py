@@ -90,7 +90,7 @@ def test_an_app_on_a_table_has_a_schema_and_a_method_that_fits(tmp_path: Path, s
     assert f'client="{federation.names[0]}"' in (folder / "README.md").read_text()
     assert list(read_app(folder, 3).nodes) == list(read_app(folder).nodes) == ["client-0-St--Mary-s", "client-1-north", "client-2-w-st"]
     assert [node["client"] for node in read_app(folder, 1).nodes.values()] == ["St. Mary's"]
-    with pytest.raises(ValueError, match="at most that many can be started, got 4"):
+    with pytest.raises(ValueError, match="clients must be at most 3, the number of clients in the table, got 4"):
         read_app(folder, 4)
     written[-1].unlink()  # without what was agreed, clients have only numbers
     assert list(read_app(folder).nodes) == ["client-0", "client-1", "client-2"]
@@ -105,7 +105,7 @@ def test_a_method_that_is_named_is_taken(tmp_path: Path):
 @pytest.mark.parametrize("name, components", [("''", "{serverapp = 'a:b'}"), ("'x'", "{}")])
 def test_a_project_without_a_name_or_an_app_is_no_flower_app(tmp_path: Path, name: str, components: str):
     (tmp_path / "pyproject.toml").write_text(f"[project]\nname = {name}\n[tool.flwr.app]\ncomponents = {components}\n")
-    with pytest.raises(ValueError, match="is of no Flower app"):
+    with pytest.raises(ValueError, match="does not describe a Flower app"):
         read_app(tmp_path)
 
 

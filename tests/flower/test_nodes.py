@@ -58,7 +58,7 @@ def test_who_says_nothing_has_the_first_group_unprivileged_and_the_second_label_
 def test_gaps_between_numbers_are_told(numbers: Any, gaps: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     roll_of([told(5, numbers[0]), told(9, numbers[1])])
-    assert ("Some numbers of clients are missing" in caplog.text) == gaps
+    assert ("Some client numbers are missing" in caplog.text) == gaps
 
 
 def test_of_unknown_clients_only_their_number_is_known():

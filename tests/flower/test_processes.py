@@ -104,7 +104,7 @@ def test_a_process_that_has_ended_is_left_alone(made: Any):
 def test_what_does_not_come_in_time_is_told_with_the_log(made: Any):
     process, _, clock = made(60)
     with pytest.raises(
-        ProcessError, match=r"node should have come to listening within 5 seconds and did not\. Read .*log, which ends with:\n  what"
+        ProcessError, match=r"node did not reach this point within 5 seconds: listening\. Read .*log, which ends with:\n  what"
     ):
         wait_until(lambda: False, process, 5.0, "listening")
     assert 5.0 < clock.now - 1000.0 < 5.2

@@ -80,7 +80,7 @@ def test_a_damaged_schema_says_how_to_make_it_again(frame: pd.DataFrame, tmp_pat
     with pytest.raises(ValueError, match="evenly flower new"):
         read_schema(path)
     path.write_text(path.read_text()[:50])
-    with pytest.raises(ValueError, match="not a whole schema"):
+    with pytest.raises(ValueError, match="not a complete schema"):
         read_schema(path)
 
 

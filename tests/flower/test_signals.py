@@ -35,7 +35,7 @@ def test_validation_counts_lie_in_the_order_of_the_cohort(caplog: pytest.LogCapt
 def test_it_is_said_if_nobody_has_validation_rows(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     stacked(heard(k2=0, k0=0))
-    assert "nobody in this round has validation rows" in caplog.text
+    assert "no client in this round has validation rows" in caplog.text
 
 
 def test_nothing_is_said_while_somebody_has_validation_rows_or_nobody_is_asked_for_them(

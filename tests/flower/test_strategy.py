@@ -153,7 +153,7 @@ def test_a_fraction_is_drawn_uniformly_by_the_seed_and_as_many_as_flower_draws(f
 def test_everybody_takes_part_where_no_sampling_is_named():
     assert isinstance(algorithm_of("q-fedavg(q=1)").select, Full)
     assert isinstance(algorithm_of("q-fedavg(q=1)+weighted(clients=3)").select, Weighted)
-    with pytest.raises(ValueError, match=r"names a sampling, \+weighted, and fraction_train is another"):
+    with pytest.raises(ValueError, match=r"names the sampling \+weighted, and fraction_train is set, too"):
         strategy("fedavg+weighted(clients=3)", fraction_train=0.5)
 
 
@@ -446,7 +446,7 @@ def test_a_method_of_several_runs_names_them():
     with pytest.raises(ValueError, match=r"'multi-q\(q=\[0, 1\]\)' stands for 2 runs.*'multi-q\(q=0\)', 'multi-q\(q=1\)'"):
         strategy("multi-q(q=[0, 1])")
     assert strategy("multi-q(q=1)").algorithm.rule.needs == {"loss", "square_norm"}
-    with pytest.raises(TypeError, match="A strategy is made of a notation"):
+    with pytest.raises(TypeError, match="A strategy needs a notation"):
         strategy(3)  # pyright: ignore[reportArgumentType]
 
 

@@ -64,7 +64,7 @@ def close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], error: 
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_needs_each_update_is_refused(text: str):
     caps, why = REFUSED[text]
-    with pytest.raises(ValueError, match=f"cannot run in two phases: .*{why}.*Leave two_phase out"):
+    with pytest.raises(ValueError, match=f"cannot run in two phases: .*{why}.*Remove two_phase"):
         strategy(text, two_phase=True, caps=caps)
 
 
@@ -198,7 +198,7 @@ WRONG = {
     "a client of one phase": (whole_model, "sent no 'coefficient'. In two-phase rounds it must multiply"),
     "another coefficient": (twice, "multiplied its update by 2.0, where it was told 0."),
     "no length": (without("square-norm"), "sent no 'square-norm'. q-fedavg(q=1) needs the squared length"),
-    "broken training": (broken, "Nothing is sent, because in a sum nobody could tell whose it is"),
+    "broken training": (broken, "Training gave NaN or infinity, so nothing is sent"),
 }
 
 
@@ -215,7 +215,9 @@ def test_who_cannot_be_added_is_left_out_with_a_reason(what: str):
 def test_a_sum_that_is_not_finite_changes_nothing_and_says_so():
     found, recorder = ran("fedavg", rounds=1, two_phase=lambda sent: {name: leaf * np.inf for name, leaf in plain_sum(sent).items()})
     close(found, {name: wire.read(array) for name, array in first().items()}, 0)
-    assert {one.reason for one in recorder.left_out} == {"was part of a sum that is not finite; nobody can tell whose update broke"}
+    assert {one.reason for one in recorder.left_out} == {
+        "was part of a sum that is not finite, and the client that caused it cannot be identified"
+    }
     assert not recorder.trace().weights.any()
 
 
@@ -227,7 +229,7 @@ def test_a_sum_that_cannot_be_made_changes_nothing_and_names_all_who_were_part_o
 
     found, recorder = ran("fedavg", rounds=2, two_phase=failing)
     close(found, {name: wire.read(array) for name, array in first().items()}, 0)
-    why = "was part of a sum that cannot be made (OverflowError: not in the field); nobody can tell whose update broke"
+    why = "was part of a sum that cannot be computed (OverflowError: not in the field), and the client that caused it cannot be identified"
     assert {(one.reason, one.round) for one in recorder.left_out} == {(why, 1), (why, 2)}
 
 

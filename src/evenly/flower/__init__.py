@@ -1,4 +1,4 @@
-"""Real federations: every method as a Flower strategy, and clients that send what it needs.
+"""Deployments with Flower: every method as a strategy, and clients for JAX, PyTorch and scikit-learn.
 
 from evenly.flower import strategy
 

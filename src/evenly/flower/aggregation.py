@@ -1,10 +1,11 @@
-"""The server's half of a round, as in `evenly.simulate`, on replies that lie in memory as they came.
+"""The server's half of a round, as in `evenly.simulate`, on replies in memory.
 
-Weigh, add up, move: three functions, because two-phase rounds add up elsewhere. Rules, servers and their states are those of
-the simulator. Vectors are never stacked: replies are read chunk by chunk, and the sum of a chunk stays in the processor's cache.
+It has three steps: compute coefficients, sum the vectors, move the model. They are separate because two-phase rounds compute the
+sum elsewhere. Rules, servers and their states are those of the simulator. Vectors are never stacked: replies are read in chunks
+whose sum stays in the processor's cache.
 
-A model is a list of float arrays in the order in which they travel; where clients train several models apart, the models lie
-in front. Methods that rank edges send places, which are counted as ballots, not averaged.
+A model is a list of float arrays in the order of the wire. Where clients train several models, the models are the first axis.
+Methods that rank edges send places, which are counted as ballots and not averaged.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ Leaves = list[np.ndarray]
 
 
 class ServerState(NamedTuple):
-    """Everything that one round hands to the next."""
+    """State that one round passes to the next."""
 
     model: Leaves
     rule: Tree
@@ -37,14 +38,14 @@ class ServerState(NamedTuple):
 
 
 class Weighting(NamedTuple):
-    """What the rule decided before it saw any vector."""
+    """Coefficients of a round, and the state of the rule after computing them."""
 
     coefficients: np.ndarray  # float32 [K], or [models, K]
     rule: Tree
 
 
 class VectorSum(NamedTuple):
-    """What is left of a cohort's vectors."""
+    """Weighted sum of a cohort's vectors, and their lengths."""
 
     total: Tree  # coefficient times vector, summed over those whose vector is finite
     square_norm: np.ndarray  # [K] of each vector; 0 where nobody asks, not finite for those left out
@@ -55,7 +56,7 @@ class VectorSum(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """A round."""
+    """Result of a round."""
 
     state: ServerState
     coefficients: np.ndarray  # [K] final coefficients; 0 where an update did not count
@@ -66,20 +67,20 @@ class RoundResult(NamedTuple):
 def first_state(
     algorithm: Algorithm, model: Leaves, census: Census, *, choice: np.ndarray | None = None, begun: bool = False
 ) -> ServerState:
-    """Before the first round."""
+    """State before the first round."""
     server = () if algorithm.server is None else algorithm.server.init(model)
     return ServerState(model, algorithm.rule.init(census), server, choice, begun)
 
 
 def ranks(algorithm: Algorithm) -> bool:
-    """Whether clients send places of edges, which are votes."""
+    """Whether clients send places of edges, which are counted as votes."""
     return algorithm.network is not None
 
 
 def one_round(
     algorithm: Algorithm, state: ServerState, signals: Signals, trained: Sequence[Leaves | None], caps: Caps | None = None
 ) -> RoundResult:
-    """Weigh, add up, move. `signals` and `trained` [K] are of the cohort's slots; None: that client did not return."""
+    """Compute coefficients, sum the vectors and move the model. `signals` and `trained` are by slot [K]; None: did not return."""
     if "gram" in algorithm.rule.needs:
         gram = inner_products(state, trained)
         finite = np.isfinite(np.diagonal(gram))
@@ -99,7 +100,7 @@ def one_round(
 
 
 def weigh_with_caps(algorithm: Algorithm, state: ServerState, signals: Signals, caps: Caps | None) -> tuple[Signals, Weighting, list[Flag]]:
-    """Coefficients within the caps, the signals that they come from, and who was cut."""
+    """Coefficients within the caps, with the capped signals and flags for clients that were capped."""
     if caps is None:
         return signals, weigh(algorithm, state, signals), []
     signals, claimed = caps.signals(signals)
@@ -109,12 +110,12 @@ def weigh_with_caps(algorithm: Algorithm, state: ServerState, signals: Signals, 
 
 
 def weigh(algorithm: Algorithm, state: ServerState, signals: Signals) -> Weighting:
-    """Coefficients from signals alone."""
+    """Coefficients that the rule computes from signals."""
     coefficients, rule = _weigh(algorithm.rule, state.rule, jax.tree.map(jnp.asarray, signals))
     found = np.asarray(coefficients)
     require(
         bool(np.isfinite(found).all()),
-        f"{algorithm.label}: the weights of this round are not finite. A loss was negative or too large for this method; "
+        f"{algorithm.label}: the coefficients of this round are not finite. A loss was negative or too large for this method; "
         "check the clients' loss and their learning rate, or set caps.",
     )
     return Weighting(found, rule)
@@ -126,7 +127,7 @@ def _weigh(rule: Rule, state: Tree, signals: Signals) -> tuple[jax.Array, Tree]:
 
 
 def add_up(algorithm: Algorithm, state: ServerState, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]) -> Tree:
-    """The sum of coefficient times vector over those who returned; who counts nothing is not read."""
+    """Sum of coefficient times vector. Vectors with coefficient 0 are not read."""
     rows = coefficients if coefficients.ndim == 2 else coefficients[None]
     digits = (np.floor_divide, np.remainder) if ranks(algorithm) else (None,)
     counting = [k for k, own in enumerate(trained) if own is not None and rows[:, k].any()]
@@ -144,14 +145,14 @@ def add_up(algorithm: Algorithm, state: ServerState, signals: Signals, coefficie
 
 
 def total_of(algorithm: Algorithm, leaves: Leaves) -> Tree:
-    """A sum that was made elsewhere, as a rule is given it: sums of places are taken apart into the two digits of a ballot."""
+    """A sum that was computed elsewhere, in the form that rules expect: sums of places become the two digits of a ballot."""
     if not ranks(algorithm):
         return leaves
     return Ballot(*([digit(leaf, DIGIT).astype(np.float32) for leaf in leaves] for digit in (np.floor_divide, np.remainder)))
 
 
 def _add(total: np.ndarray, replies: list[Any], digit: Any) -> None:
-    """Add to each model's total [models, n] what the replies hold for it: differences, or one of the two digits of a place."""
+    """Add the replies to each model's total [models, n]: differences, or one of the two digits of a place."""
     size = total.shape[1]
     scratch = np.empty(min(CHUNK, size), total.dtype)
     for start in range(0, size, CHUNK):
@@ -172,7 +173,7 @@ def _add(total: np.ndarray, replies: list[Any], digit: Any) -> None:
 def square_norms(
     algorithm: Algorithm, state: ServerState, signals: Signals, coefficients: np.ndarray, trained: Sequence[Leaves | None]
 ) -> np.ndarray:
-    """Of each vector that counts; 0 for the others. [K]"""
+    """Squared length of each vector with a coefficient other than 0; 0 for the others. [K]"""
     norms = np.zeros(len(trained))
     for k, own in enumerate(trained):
         if own is not None and coefficients[..., k].any():
@@ -192,7 +193,7 @@ def _square_norm(received: np.ndarray, trained: np.ndarray) -> float:
 
 
 def inner_products(state: ServerState, trained: Sequence[Leaves | None]) -> np.ndarray:
-    """Gram matrix of the vectors, a chunk of all of them at a time; not finite where a vector is not. float64 [K, K]"""
+    """Gram matrix of the vectors, computed in chunks. Not finite where a vector is not. float64 [K, K]"""
     gram = np.zeros((len(trained), len(trained)))
     for i, leaf in enumerate(state.model):
         received = leaf.reshape(-1)
@@ -205,7 +206,7 @@ def inner_products(state: ServerState, trained: Sequence[Leaves | None]) -> np.n
 
 
 def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: Weighting, summed: VectorSum) -> RoundResult:
-    """The rule decides the change, the server moves the model along it. A round in which nobody counted changes nothing."""
+    """Compute the change with the rule and move the model along it. A round in which no client counts changes nothing."""
     several = isinstance(algorithm.rule, Several)
     counted = summed.finite & signals.returned
     kept = np.where(counted, weighed.coefficients, np.float32(0))
@@ -233,13 +234,13 @@ def move(algorithm: Algorithm, state: ServerState, signals: Signals, weighed: We
 
 
 def _share_for_absent(coefficients: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """By what the sum of those who count is multiplied to stand for all: 0 where nobody does. float32 [] or [models]"""
+    """Factor by which the sum is multiplied so that remaining clients stand in for all; 0 without any. float32 [] or [models]"""
     mass = kept.sum(-1)
     return np.divide(coefficients.sum(-1), mass, out=np.zeros_like(mass), where=mass != 0).astype(np.float32)
 
 
 def _add_change(model: np.ndarray, change: Any) -> np.ndarray:
-    """In NumPy, so that a model in double precision keeps it; and where the change is a total that nobody needs any more, in its place."""
+    """Add the change in NumPy, which keeps double precision, and in the memory of the change where possible."""
     ours = isinstance(change, np.ndarray) and change.flags.writeable and change.dtype == model.dtype
     return np.add(model, np.asarray(change), out=change if ours else None)
 
@@ -251,21 +252,21 @@ def _update(server: Server, change: Tree, state: Tree, model: Tree) -> tuple[Tre
 
 
 def models_to_choose(algorithm: Algorithm, state: ServerState) -> Leaves:
-    """The models among which clients choose, [models, ...]."""
+    """The models that clients choose from. [models, ...]"""
     rule = algorithm.rule
     assert isinstance(rule, Several)
     return state.model if rule.apart else [np.asarray(leaf) for leaf in state.server]
 
 
 def served_model(algorithm: Algorithm, state: ServerState) -> Leaves:
-    """What clients are given to use: one model, or [models, ...]."""
+    """The model that clients use, or [models, ...]."""
     if algorithm.server is None:
         return state.model
     return [np.asarray(leaf) for leaf in algorithm.server.serve(state.model, state.server)]
 
 
 def serves_its_model(algorithm: Algorithm, state: ServerState) -> bool:
-    """Whether what clients use is what they train."""
+    """Whether clients use the model that they train."""
     return all(own is trained for own, trained in zip(served_model(algorithm, state), state.model, strict=True))
 
 
@@ -274,12 +275,12 @@ def _apart(algorithm: Algorithm) -> bool:
 
 
 def _one(algorithm: Algorithm, model: Leaves) -> Leaves:
-    """One model's arrays: the first of several."""
+    """Arrays of one model: the first of several."""
     return [leaf[0] for leaf in model] if _apart(algorithm) else model
 
 
 def _received_model(algorithm: Algorithm, state: ServerState, signals: Signals, k: int) -> Leaves:
-    """The model that slot k trained from."""
+    """The model that the client in slot k received."""
     return [leaf[int(signals.choice[k])] for leaf in state.model] if _apart(algorithm) else state.model
 
 
@@ -289,5 +290,5 @@ def _flat(leaves: Leaves | None, i: int) -> np.ndarray:
 
 
 def _times(leaf: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """A total times one number, or times one for each model in front."""
+    """A total times one factor, or times one factor for each model."""
     return leaf * share.reshape(*share.shape, *(1,) * (leaf.ndim - share.ndim)).astype(leaf.dtype)

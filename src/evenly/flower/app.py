@@ -1,4 +1,4 @@
-"""Flower apps: the settings they take (the schema), and what `evenly flower new` writes."""
+"""Flower apps: the schema that clients of a table share, and the files that `evenly flower new` writes."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ FORMAT = 1
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """A table's columns and their meaning."""
+    """Meaning of a table's columns, shared by all clients."""
 
     client: str  # column that names the client of each row; a table without it is of one client
     label: str
@@ -48,7 +48,7 @@ class Schema:
 
     @property
     def told_apart(self) -> tuple[str, ...]:
-        """The columns that tell clients and people apart, for `read_table`."""
+        """Columns that identify clients and groups of people, for `read_table`."""
         return (self.client, *self.sensitive)
 
     @property
@@ -57,8 +57,11 @@ class Schema:
 
 
 def schema_of(federation: Federation, *, client: str, label: str, sensitive: Sequence[str]) -> Schema:
-    """The schema of a federation that was made of a table with these columns."""
-    require(federation.encoder is not None, "A schema is of a table; this federation was made of arrays. Use Federation.from_frame.")
+    """Schema of a federation that was made from a table with these columns."""
+    require(
+        federation.encoder is not None,
+        "A schema needs a federation that was made from a table, got one made from arrays. Use Federation.from_frame.",
+    )
     assert federation.encoder is not None
     made = federation.attributes
     combinations = tuple(tuple(a.values[a.of_group[g]] for a in made) for g in range(len(federation.groups)))
@@ -77,7 +80,7 @@ def schema_of(federation: Federation, *, client: str, label: str, sensitive: Seq
 
 
 def write_schema(schema: Schema, path: Path) -> None:
-    """Write it so that a person can read and change it."""
+    """Write the schema as JSON that people can read and edit."""
     plain = {f.name: getattr(schema, f.name) for f in dataclasses.fields(schema)}
     columns = [{f.name: getattr(c, f.name) for f in dataclasses.fields(c)} for c in schema.encoder.columns]  # pyright: ignore[reportArgumentType]
     text = json.dumps({"format": FORMAT, **plain, "encoder": columns}, indent=1, ensure_ascii=False)
@@ -85,16 +88,18 @@ def write_schema(schema: Schema, path: Path) -> None:
 
 
 def read_schema(path: Path) -> Schema:
-    """Read it back."""
+    """Read a schema."""
     try:
         told = json.loads(path.read_text())
         columns = tuple(_column(entry) for entry in told.pop("encoder"))
         newest = told.pop("format")
-        require(newest <= FORMAT, f"{path.name} has format {newest}, but this evenly reads up to {FORMAT}. Update evenly to read it.")
+        require(
+            newest <= FORMAT, f"{path.name} has format {newest}, but this version of evenly reads up to format {FORMAT}. Update evenly."
+        )
         return Schema(**{name: _fixed(value) for name, value in told.items()}, encoder=Encoder(columns=columns))
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(
-            f"{path} is not a whole schema ({type(error).__name__}: {error}). Make the app again with `evenly flower new`."
+            f"{path} is not a complete schema ({type(error).__name__}: {error}). Make the app again with `evenly flower new`."
         ) from None
 
 
@@ -132,7 +137,7 @@ def _groups(schema: Schema, frame: Any) -> np.ndarray | None:
     if strange is not None:
         told = ", ".join(f"{name}={value}" for name, value in zip(schema.sensitive, strange, strict=True))
         raise ValueError(
-            f"Some people are {told}, which is none of the schema's groups: {'; '.join(schema.groups)}. Add the group to the schema."
+            f"Some rows have {told}, which is none of the schema's groups: {'; '.join(schema.groups)}. Add the group to the schema."
         )
     return np.array([places[values] for values in found], np.int32)
 
@@ -152,7 +157,7 @@ def _column(entry: dict[str, Any]) -> Numeric | Categorical:
 
 
 def _fixed(value: Any) -> Any:
-    """Lists as tuples, all the way down."""
+    """Convert lists to tuples, recursively."""
     return tuple(map(_fixed, value)) if isinstance(value, list) else value
 
 
@@ -170,7 +175,7 @@ with a table: `evenly flower new DIR --data table.csv --client COLUMN --label CO
 
 
 def write_synthetic_app(folder: Path, *, method: str = "q-fedavg(q=1)", rounds: int = 5) -> list[Path]:
-    """An app on a synthetic federation; the files that were written."""
+    """Write an app on a synthetic federation and return the paths of its files."""
     words = {
         "title": "A synthetic federation",
         "clients": SYNTHETIC_CLIENTS,
@@ -192,7 +197,7 @@ def write_table_app(
     method: str = "",
     rounds: int = 5,
 ) -> list[Path]:
-    """An app for the clients of a table, from which the federation was made; the files that were written."""
+    """Write an app for the clients of a table and return the paths of its files."""
     method = method or ("fairfed(metric=eod)+reweigh" if sensitive else "q-fedavg(q=1)")
     schema = schema_of(federation, client=client, label=label, sensitive=sensitive)
     words = {
@@ -248,7 +253,7 @@ def _fill_templates(kind: str, words: dict[str, Any], suffixes: list[str]) -> di
 
 
 def _table_setting(folder: Path, table: Path) -> str:
-    """Where `evenly flower up` finds the table of all clients on this machine; a real client is told its own."""
+    """Setting with the path of the table of all clients, which only `evenly flower up` uses."""
     where = os.path.relpath(table.resolve(), folder.resolve())
     return f"\n[tool.evenly]\ntable = {json.dumps(where)} # only `evenly flower up` reads it: all clients' rows, on this machine\n"
 
@@ -258,7 +263,7 @@ def _template(name: str) -> str:
 
 
 def _project(folder: Path) -> str:
-    """A name that Python and Flower accept, from the folder's."""
+    """Project name from the folder's name that Python and Flower accept."""
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
     if not name or name[0].isdigit() or keyword.iskeyword(name.replace("-", "_")) or name in METHODS | {"evenly": None, "flwr": None}:
         name = f"app-{name}".strip("-")

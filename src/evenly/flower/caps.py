@@ -1,17 +1,18 @@
-"""Caps: how much one client can claim, and how much it can count, whatever it reports.
+"""Caps: bounds on the numbers that clients report and on their coefficients.
 
-A cap is a number, or a multiple of what is usual written like "10x":
+A cap is a number, or a multiple of the usual value such as "10x":
 
-    loss         at most so much, or within so many times the median of the cohort's losses, above it and below
-    examples     at most so many rows, or so many times the median; tables and sums over rows shrink in the same proportion
-    coefficient  at most this share of all coefficients, or so many times an equal share
-    norm         updates at most so long, or so many times the median length
+    loss         largest loss; as a multiple, losses stay within this factor of the cohort's median, above and below
+    examples     largest number of rows, or multiple of the median; tables and sums over rows shrink in proportion
+    coefficient  largest share of all coefficients, or multiple of an equal share
+    norm         largest length of an update, or multiple of the median length
 
-What is cut from a coefficient goes to the others in proportion to theirs, so that the sum, which is part of some methods, stays.
-Who was cut is told as a `Flag`. That is no proof of a lie: a client that is really served badly claims a lot, too.
+The part that is cut from a coefficient is given to the other clients in proportion, so that the sum stays the same: some
+methods depend on it. Clients that were cut are reported as a `Flag`. A flag is no proof of a lie, because a client with a poor model
+reports a large loss, too.
 
-A median needs at least three replies to be one that a single client cannot move at will: with fewer, or where it is 0, multiples
-of it cut nothing. A share below 1 / clients cannot hold; then all clients count alike.
+With fewer than three replies a single client could choose the median, so multiples cut nothing then; nor do they where the median
+is 0. A share below 1 / clients cannot be kept; all clients then count equally.
 """
 
 import dataclasses
@@ -33,7 +34,24 @@ NOBODY = -1  # a flag that is about all clients
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Caps:
-    """Bounds on what clients report and on how much they count; None bounds nothing."""
+    """Bounds on the numbers that clients report and on their coefficients.
+
+    Args:
+        loss: Largest loss, or a multiple of the median loss such as "5x".
+        examples: Largest number of training rows, or a multiple of the median.
+        coefficient: Largest share of all coefficients, at most 1, or a multiple of an equal share, at least "1x".
+        norm: Largest length of an update, or a multiple of the median length.
+
+    None, the default, means no bound.
+
+    Raises:
+        ValueError: If a bound is not a number above 0 or a multiple such as "10x".
+
+    Example:
+        >>> from evenly.flower import Caps
+        >>> Caps(loss="5x", coefficient=0.4)
+        Caps(loss='5x', examples=None, coefficient=0.4, norm=None)
+    """
 
     loss: Bound = None
     examples: Bound = None
@@ -50,7 +68,7 @@ class Caps:
             require(fits, f"caps: coefficient must be {asked}, got {self.coefficient!r}.")
 
     def require_feasible(self, clients: int) -> None:
-        """Refuse a share that a cohort of so many clients cannot keep, before the first round."""
+        """Raise if a cohort of this size cannot keep the share of the coefficient cap."""
         share, times = _parse("coefficient", self.coefficient)
         if share is not None and not times:
             sentence = (
@@ -60,7 +78,7 @@ class Caps:
             require(share * clients >= 1 - ROUNDING, sentence)
 
     def census(self, census: Census) -> tuple[Census, list[Flag]]:
-        """The sizes that clients claimed before the first round, cut."""
+        """The census with capped sizes, and flags for clients that were capped."""
         examples, flags = _cut("examples", self.examples, census.examples, np.ones(len(census.examples), bool), None)
         if examples is None:
             return census, flags
@@ -68,7 +86,7 @@ class Caps:
         return census._replace(examples=examples, cells=census.cells * factor[:, None, None]), flags
 
     def signals(self, signals: Signals) -> tuple[Signals, list[Flag]]:
-        """What clients reported, cut: losses, and everything that counts rows."""
+        """The signals with capped losses and counts, and flags for clients that were capped."""
         returned = np.asarray(signals.returned, bool)
         loss, flags = _cut("loss", self.loss, signals.loss, returned, signals.client)
         examples, more = _cut("examples", self.examples, signals.examples, returned, signals.client)
@@ -83,7 +101,7 @@ class Caps:
         return signals, flags + more + yet_more
 
     def coefficients(self, coefficients: Any, signals: Signals) -> tuple[Any, list[Flag]]:
-        """How much clients count, cut and given to the others; [K], or [models, K] with a sum for each model."""
+        """Capped coefficients [K] or [models, K] with unchanged sums, and flags for clients that were capped."""
         if self.coefficient is None:
             return coefficients, []
         given, returned = np.asarray(coefficients), np.asarray(signals.returned, bool)
@@ -100,7 +118,7 @@ class Caps:
         return np.stack(rows).reshape(given.shape).astype(given.dtype), flags
 
     def vectors(self, square_norm: Any, signals: Signals) -> tuple[Array, list[Flag]]:
-        """By what to multiply each update, so that none is longer than the cap. [K]"""
+        """Factor of each update, so that none is longer than the cap. [K]"""
         norms, returned = np.sqrt(np.asarray(square_norm, np.float64)), np.asarray(signals.returned, bool)
         cut, flags = _cut("norm", self.norm, norms, returned, signals.client)
         return (np.ones(norms.shape) if cut is None else np.where(cut < norms, cut / np.maximum(norms, 1e-300), 1.0)), flags
@@ -130,7 +148,7 @@ def redistribute(held: Array, limit: float, mass: float, open_to: Array) -> Arra
 
 
 def _parse(name: str, bound: Bound) -> tuple[float | None, bool]:
-    """The number, and whether it is a multiple."""
+    """Number of a bound, and whether it is a multiple."""
     times = isinstance(bound, str)
     try:
         number = None if bound is None else float(str(bound).removesuffix("x"))
@@ -142,7 +160,7 @@ def _parse(name: str, bound: Bound) -> tuple[float | None, bool]:
 
 
 def _cut(name: str, bound: Bound, values: Any, returned: Array, clients: Any) -> tuple[Array | None, list[Flag]]:
-    """Values of those who returned, at most the bound; None where nothing had to be cut."""
+    """Values of clients that returned, cut to the bound; None if none had to be cut."""
     number, times = _parse(name, bound)
     if number is None or values is None:
         return None, []
@@ -167,14 +185,14 @@ def _limits(bound: Bound, held: Array, open_to: Array) -> tuple[float, float]:
 
 
 def _infeasible(bound: Bound, held: Array, open_to: Array) -> list[Flag]:
-    """A share that so few clients cannot keep is told once, as about nobody."""
+    """One flag about all clients if so few returned that the share cannot be kept."""
     limit, mass = _limits(bound, held, open_to)
     few = mass > 0 and limit * open_to.sum() < mass * (1 - ROUNDING)
     return [Flag(NOBODY, "coefficient", limit / mass, 1.0 / int(open_to.sum()))] if few else []
 
 
 def _by_slot(row: Array, held: Array, kept: Array, slot: Array) -> Array:
-    """Back from clients to slots: in proportion, or evenly where a client had nothing."""
+    """Coefficients by slot from coefficients by client: in proportion, or evenly where a client had none."""
     seats = np.bincount(slot, minlength=len(held))
     share = np.where(held[slot] != 0, row / np.where(held[slot] != 0, held[slot], 1.0), 1.0 / seats[slot])
     return np.where(kept[slot] == held[slot], row, share * kept[slot])
@@ -189,12 +207,12 @@ def _scale_signals(signals: Signals, examples: Array) -> Signals:
 
 
 def _scale_counts(counts: Any, factor: Array) -> Array:
-    """A client's counts, times its factor."""
+    """Counts of each client times its factor."""
     return (np.asarray(counts).T * factor).T.astype(np.result_type(np.asarray(counts), np.float32))
 
 
 def _flags(what: str, said: Array, counted: Array, clients: Array) -> list[Flag]:
-    """Who was cut. A coefficient that grew is no claim of its client's."""
+    """Flags for clients that were cut. A coefficient that grew is not flagged."""
     large, small = (np.abs(side) for side in (said, counted))
     cut = (large > small * (1 + ROUNDING) + 1e-12) | ((what != "coefficient") & (small > large * (1 + ROUNDING) + 1e-12))
     return [Flag(int(clients[k]), what, float(said[k]), float(counted[k])) for k in np.flatnonzero(cut)]

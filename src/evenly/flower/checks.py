@@ -1,4 +1,4 @@
-"""What a reply must hold: arrays and numbers, checked before anything is computed with them."""
+"""Checks of the arrays and numbers in a reply, before anything is computed with them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,16 +23,16 @@ SILENT, ERROR, ARRAYS, SIZES, SIGNALS = "no answer", "an error", "unusable array
 
 
 class ReplyError(Exception):
-    """Something about a reply, in words, and its kind."""
+    """What is wrong with a reply: a reason in words, and its kind."""
 
 
 def printable(text: str, most: int = LONGEST_REASON) -> str:
-    """A client's words in one short line that cannot command a terminal."""
+    """Text of a client in one short line without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())[:most]
 
 
 class ReplySpec(NamedTuple):
-    """Whose reply it is, and what it must hold."""
+    """Requirements on one reply."""
 
     node: int
     client: int
@@ -83,7 +83,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 3.0  # seconds between two looks at who has
 
 
 def replies_to(grid: Grid, messages: Iterable[Message], timeout: float) -> Iterator[Message]:
-    """Send messages now, and yield what comes back within so many seconds, at most one reply for each message."""
+    """Send messages now, and yield at most one reply to each until the timeout in seconds."""
     sent = list(messages)
     stored = set(grid.push_messages(sent)) if sent else set()
     return _pull_all(grid, {key: message for message in sent if (key := message.metadata.message_id) in stored}, timeout)
@@ -105,7 +105,7 @@ def _pull_all(grid: Grid, waiting: dict[str, Message], timeout: float) -> Iterat
 
 
 def _pull(grid: Grid, key: str, asked: Message) -> Message | None:
-    """The reply to one message; None: there is none yet."""
+    """Reply to one message; None if there is none yet."""
     try:
         found = next((reply for reply in grid.pull_messages([key]) if reply.metadata.reply_to_message_id == key), None)
     except Exception as error:  # whoever wrote the reply chooses how its decoding fails
@@ -128,7 +128,7 @@ def _unreadable(asked: Message, reason: str) -> Message:
 
 
 def arrays_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
-    """The record that holds the trained model, as it came."""
+    """Checked record of the trained model."""
     arrays, layout = record_of(content, expected), expected.layout
     assert layout is not None  # the caller asked for arrays
     if arrays.keys() != set(layout.names):
@@ -153,7 +153,7 @@ def arrays_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
 
 
 def record_of(content: RecordDict, expected: ReplySpec) -> ArrayRecord:
-    """The record of arrays; nobody has looked into it."""
+    """Record of arrays, unchecked."""
     records = content.array_records
     if expected.arrays_key not in records and len(records) != 1:
         raise ReplyError(f"sent {len(records)} models, where one is needed (named {expected.arrays_key!r})", ARRAYS)
@@ -168,7 +168,7 @@ def _other_names(found: list[str], wanted: list[str]) -> str:
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """Whether all entries are finite, in one pass: a sum of squares is finite only then, unless it overflows."""
+    """Whether all entries are finite. The sum of squares is finite only then, unless it overflows."""
     if array.dtype.kind not in "fc" or not array.size:
         return True
     flat = array.ravel(order="K")
@@ -178,7 +178,7 @@ def is_finite(array: np.ndarray) -> bool:
 
 
 def _fits(array: np.ndarray, dtype: np.dtype[Any]) -> bool:
-    """Whether the model's type can hold the numbers."""
+    """Whether the model's type can represent the numbers."""
     if not array.size or array.dtype == dtype or dtype.kind not in "fiu":
         return True
     if dtype.kind == "f":
@@ -193,7 +193,7 @@ def _places(array: np.ndarray) -> bool:
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
-    """Types of one kind can stand for each other: float16, float32 and float64, say; signs of whole numbers are no matter."""
+    """Kind of a type. Floats of any precision are one kind, and so are signed and unsigned integers."""
     return "i" if dtype.kind == "u" else dtype.kind
 
 
@@ -204,7 +204,7 @@ LARGEST, LARGEST_SINGLE = float(np.finfo(np.float64).max), float(np.finfo(np.flo
 
 
 def count(key: str, value: Any, kind: str) -> int:
-    """How many rows."""
+    """A number of rows."""
     rows = number(key, value, kind)
     if rows < 0 or rows != np.floor(rows):
         raise ReplyError(f"sent {rows:g} as {key!r}, which must be a whole number of at least 0", kind)
@@ -223,7 +223,7 @@ def number(key: str, value: Any, kind: str = SIGNALS) -> float:
 
 
 def signal(need: str, metrics: Mapping[str, Any], examples: int, expected: ReplySpec) -> np.ndarray:
-    """One of the fields of Signals that clients measure."""
+    """One signal that clients measure."""
     key = wire.SIGNALS[need]
     if key not in metrics:
         how = wire.HOW_TO_SEND[key]
@@ -252,7 +252,7 @@ def loss(key: str, value: Any, expected: ReplySpec) -> float:
 
 
 def part(key: str, value: Any, examples: int) -> int:
-    """Some of a client's rows."""
+    """A number of rows that is at most the client's."""
     rows = count(key, value, SIGNALS)
     if rows > examples:
         raise ReplyError(f"sent {rows:,} as {key!r}, more than its {examples:,} rows", SIGNALS)
@@ -260,7 +260,7 @@ def part(key: str, value: Any, examples: int) -> int:
 
 
 def choice(value: Any, expected: ReplySpec) -> int:
-    """One of several models."""
+    """Number of one of several models."""
     model = number(wire.CHOICE, value)
     if model != np.floor(model) or not 0 <= model < expected.models:
         raise ReplyError(f"chose model {model:g}, but there are models 0 to {expected.models - 1}", SIGNALS)
@@ -268,7 +268,7 @@ def choice(value: Any, expected: ReplySpec) -> int:
 
 
 def array(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) -> np.ndarray:
-    """Numbers of at least 0 in a shape; None: any length."""
+    """An array of non-negative finite numbers with this shape; None: any length."""
     try:
         found = wire.get(metrics, key)
     except ValueError as error:
@@ -285,7 +285,7 @@ def array(key: str, metrics: Mapping[str, Any], wanted: tuple[int | None, ...]) 
 
 
 def table(key: str, metrics: Mapping[str, Any], examples: int | None, expected: ReplySpec) -> np.ndarray:
-    """Counts of all rows by group, label and outcome; None: nobody says how many rows there are."""
+    """Counts of rows by group, label and outcome, which must sum to `examples` unless that is None."""
     groups, labels = expected.cells or (None, None)
     counts = array(key, metrics, (groups, labels, labels))
     if counts.shape[1] != counts.shape[2]:
@@ -308,7 +308,7 @@ def cell_loss(key: str, metrics: Mapping[str, Any], examples: int, expected: Rep
 
 
 def check_norm(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
-    """Where a client tells the length of its update; it must where the server sees only a sum and the method needs it."""
+    """Check the squared length of an update, which is required where the method needs it and the server sees only a sum."""
     if "square_norm" in expected.needs and wire.SQUARE_NORM not in metrics:
         key, how = wire.SQUARE_NORM, wire.HOW_TO_SEND[wire.SQUARE_NORM]
         raise ReplyError(f"sent no {key!r}. {expected.method or 'The method'} needs {how}: metrics[{key!r}] = ...", SIGNALS)
@@ -322,7 +322,7 @@ def check_norm(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
 
 
 def check_coefficient(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
-    """A client that multiplied its update says so: from one that does not know two-phase rounds a whole model would come."""
+    """Check that a client repeats its coefficient: a client without two-phase rounds would send a whole model."""
     if expected.coefficient is None:
         return
     key, told = wire.COEFFICIENT, np.ravel(expected.coefficient).tolist()
@@ -338,7 +338,7 @@ def check_coefficient(metrics: Mapping[str, Any], expected: ReplySpec) -> None:
 
 
 def _brief(value: Any) -> str:
-    """The beginning of what was sent. Python does not write whole numbers of thousands of digits."""
+    """Beginning of a value. Python does not print integers of thousands of digits."""
     if isinstance(value, int) and abs(value) > LARGEST:
         return "a whole number beyond any float"
     return repr(value[:9] if isinstance(value, list) else value)[:60]

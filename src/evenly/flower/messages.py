@@ -1,4 +1,4 @@
-"""What is sent to clients, and how their replies are sorted into those that can be used and those that are left out."""
+"""Messages to clients, and their replies as a round uses them: usable replies, exclusions, signals and averaged metrics."""
 
 import functools
 import logging
@@ -18,11 +18,11 @@ from evenly.flower.roster import DeploymentSetting, notation_of
 from evenly.flower.wire import ModelParts, model_record, models_record
 from evenly.types import Algorithm, RowRule, Signals
 
-# What is sent to clients: the model, what they may choose from, and what the method has to say to each of them.
+# Messages: the model, the models to choose from, and the config of each client.
 
 
 class DeploymentState(NamedTuple):
-    """Where a deployment is after some rounds."""
+    """State of a deployment after some rounds."""
 
     state: ServerState
     carried: Leaves  # the model's entries that are not learned
@@ -69,7 +69,7 @@ def _common_config(setting: DeploymentSetting, current: DeploymentState, number:
 
 
 def _client_config(setting: DeploymentSetting, current: DeploymentState, client: int) -> dict[str, int]:
-    """The client's number, and its model where it does not choose."""
+    """Config entries of one client: its number, and its model where the server decides it."""
     given = current.state.choice
     if given is None or clients_choose_now(setting, current):
         return {wire.CLIENT: client}
@@ -77,26 +77,26 @@ def _client_config(setting: DeploymentSetting, current: DeploymentState, client:
 
 
 def clients_choose_now(setting: DeploymentSetting, current: DeploymentState) -> bool:
-    """Whether clients choose among several models themselves; else they are told, or there is one."""
+    """Whether clients choose among several models themselves in this round."""
     return roster.clients_choose(setting.algorithm, current.state.begun)
 
 
 def trained_record(setting: DeploymentSetting, current: DeploymentState) -> ArrayRecord:
-    """What clients train: one model, or all of those among which they choose."""
+    """The arrays that clients train: one model, or all models that they choose from."""
     if setting.apart:
         return models_record(setting.form, current.state.model, current.carried)
     return model_record(setting.form, ModelParts(current.state.model, current.carried))
 
 
 def served_record(setting: DeploymentSetting, current: DeploymentState) -> ArrayRecord:
-    """What clients are given to use: one model, or all of those of which one is theirs."""
+    """The arrays that clients use: one model, or all models."""
     model = aggregation.served_model(setting.algorithm, current.state)
     if setting.models:
         return models_record(setting.form, model, current.carried)
     return model_record(setting.form, ModelParts(model, current.carried))
 
 
-# Replies sorted into those that can be used and those that are left out, with a reason.
+# Replies: those that can be used, and exclusions with a reason.
 
 LOG = logging.getLogger("flwr")
 QUOTED = 5  # reasons in one sentence
@@ -105,15 +105,15 @@ UNKNOWN_TABLES = 2**26  # bytes of tables where no census says how large they ar
 
 
 class RoundRequest(NamedTuple):
-    """Who was request in a round."""
+    """The clients that a round or an evaluation addresses, and what they must send."""
 
     number: int  # from 1; 0: before the first
-    cohort: np.ndarray  # int32 [K]: who was chosen, one for each slot
-    connected: tuple[int, ...]  # those of them that were connected
-    needs: frozenset[str] = frozenset()  # signals that they are to send
+    cohort: np.ndarray  # int32 [K]: clients, one for each slot
+    connected: tuple[int, ...]  # clients of the cohort that are connected
+    needs: frozenset[str] = frozenset()  # signals that clients must send
     phase: str = "train"
-    coefficients: Mapping[int, np.ndarray] | None = None  # two-phase rounds: what each client was told to multiply its update by
-    masked: bool = False  # whether only the sum of what they send means anything
+    coefficients: Mapping[int, np.ndarray] | None = None  # two-phase rounds: factor of each client's update
+    masked: bool = False  # whether only the sum of the replies can be read
 
     @property
     def chosen(self) -> list[int]:
@@ -121,7 +121,7 @@ class RoundRequest(NamedTuple):
 
 
 class TrainingReplies(NamedTuple):
-    """What usable back."""
+    """Replies to a round of training."""
 
     replies: dict[int, Reply]  # by client
     contents: list[RecordDict]  # of the same, for metrics
@@ -129,15 +129,15 @@ class TrainingReplies(NamedTuple):
 
 
 class EvaluationReplies(NamedTuple):
-    """What usable back from an evaluation."""
+    """Replies to an evaluation."""
 
     replies: list[ClientEvaluation]
-    contents: list[RecordDict]  # of everybody who sent metrics
+    contents: list[RecordDict]  # of all clients that sent metrics
     left_out: list[Exclusion]
 
 
 def read_replies(setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]) -> TrainingReplies:
-    """The replies to a round of training."""
+    """Read the replies to a round of training: usable ones, and exclusions with a reason."""
     found, contents, left_out = {}, [], []
     for client, message in _by_client(setting, request, replies, left_out):
         reply = check_reply(message, reply_spec(setting, request, client))
@@ -151,7 +151,7 @@ def read_replies(setting: DeploymentSetting, request: RoundRequest, replies: Ite
 
 
 def read_evaluations(setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message]) -> EvaluationReplies:
-    """The replies to an evaluation. Metrics that the report cannot use may still be averaged."""
+    """Read the replies to an evaluation. Metrics that the report cannot use may still be averaged."""
     found, contents, left_out = [], [], []
     for client, message in _by_client(setting, request, replies, left_out):
         reply = check_evaluation(message, reply_spec(setting, request, client))
@@ -163,7 +163,7 @@ def read_evaluations(setting: DeploymentSetting, request: RoundRequest, replies:
 
 
 def leave_out_broken(setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies, counted: set[int]) -> TrainingReplies:
-    """The same, and those are left out whose numbers are finite one by one but whose update is too long to be added."""
+    """Exclude clients whose arrays are finite but whose update is too long to be summed."""
     reason = "sent an update whose length is NaN or infinity"
     more = [reply_spec(setting, request, k).left_out(reason, ARRAYS) for k in sorted(usable.replies.keys() - counted)]
     _log_left_out(more)
@@ -171,7 +171,7 @@ def leave_out_broken(setting: DeploymentSetting, request: RoundRequest, usable: 
 
 
 def require_enough(setting: DeploymentSetting, request: RoundRequest, usable: TrainingReplies) -> None:
-    """Stop with the reasons where too few replies are left."""
+    """Raise with the reasons if too few replies are usable."""
     least = setting.options.min_train_nodes
     if len(usable.replies) >= max(min(least, len(request.chosen)), 1):
         return
@@ -182,7 +182,7 @@ def require_enough(setting: DeploymentSetting, request: RoundRequest, usable: Tr
 
 
 def quote_reasons(left_out: list[Exclusion], most: int = QUOTED) -> str:
-    """Every reason once, the most frequent first: who gave it, and how many others did."""
+    """Every reason once, most frequent first, with one node that has it and the number of others."""
     counts = Counter(one.reason for one in left_out)
     first = {one.reason: one for one in reversed(left_out)}
     said = []
@@ -196,7 +196,7 @@ def quote_reasons(left_out: list[Exclusion], most: int = QUOTED) -> str:
 
 
 def reply_spec(setting: DeploymentSetting, request: RoundRequest, client: int) -> ReplySpec:
-    """What a client's reply must hold."""
+    """Requirements on one client's reply."""
     roll, options = setting.roll, setting.options
     known = roll.has_census
     coefficient = None if request.coefficients is None else request.coefficients.get(client)
@@ -221,7 +221,7 @@ def reply_spec(setting: DeploymentSetting, request: RoundRequest, client: int) -
 
 
 def most_bytes(setting: DeploymentSetting, request: RoundRequest) -> int:
-    """How large a reply may be: the arrays that are request for in double precision, tables, and what clients may add of their own."""
+    """Largest size of a reply in bytes: arrays in double precision, tables, and further metrics."""
     if setting.options.max_reply_bytes is not None:
         return setting.options.max_reply_bytes
     census = setting.roll.census.cells.shape[1:] if setting.roll.has_census else None
@@ -232,7 +232,7 @@ def most_bytes(setting: DeploymentSetting, request: RoundRequest) -> int:
 
 
 def metrics_bytes(cells: tuple[int, ...] | None) -> int:
-    """Bytes of metrics: a table for each split and cells for the method, where groups and labels are known, and some more."""
+    """Largest size of metrics in bytes: tables of all splits where groups and labels are known, and further metrics."""
     if cells is None:
         return UNKNOWN_TABLES + OWN_METRICS
     groups, labels = cells
@@ -240,7 +240,7 @@ def metrics_bytes(cells: tuple[int, ...] | None) -> int:
 
 
 def _layout(setting: DeploymentSetting, request: RoundRequest, coefficient: np.ndarray | None) -> wire.Layout | None:
-    """Of the arrays that are request for: a trained model, or coefficient times update."""
+    """Form of the arrays that a client sends: a trained model, or coefficient times update."""
     if request.phase != "train" or request.masked:
         return None
     return setting.form.layout if coefficient is None else setting.form.scaled(coefficient.shape)
@@ -249,7 +249,7 @@ def _layout(setting: DeploymentSetting, request: RoundRequest, coefficient: np.n
 def _by_client(
     setting: DeploymentSetting, request: RoundRequest, replies: Iterable[Message], left_out: list[Exclusion]
 ) -> Iterable[tuple[int, Message]]:
-    """Every client's first answer; who did not give one is added to those left out."""
+    """The first reply of each client. Clients without one are added to `left_out`."""
     waiting = {setting.roll.nodes[k]: k for k in request.connected}
     for message in replies:
         client = waiting.pop(message.metadata.src_node_id, None)
@@ -266,7 +266,7 @@ def _log_left_out(left_out: list[Exclusion]) -> None:
 
 
 def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, heard: Mapping[int, Reply], chance: np.ndarray) -> Signals:
-    """Signals of the cohort [K]; those of clients that were not heard are zeros, and are not read."""
+    """Signals of the cohort, stacked by slot [K]; zeros for clients without a usable reply."""
     who = cohort.tolist()
     told = {}
     for name in sorted(algorithm.rule.needs & wire.SIGNALS.keys()):
@@ -278,7 +278,9 @@ def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, hea
             nothing = np.zeros_like(next(iter(known.values())))
             told[name] = np.stack([known.get(k, nothing) for k in who]).astype(np.float32)
             if name == "valid_table" and not told[name].any():
-                LOG.warning("%s: nobody in this round has validation rows, on which it measures: nobody's weight moves", algorithm.label)
+                LOG.warning(
+                    "%s: no client in this round has validation rows, which the method needs: coefficients do not change", algorithm.label
+                )
     return Signals(
         client=cohort,
         returned=np.array([k in heard for k in who]),
@@ -288,9 +290,9 @@ def signals_of(algorithm: Algorithm, state: ServerState, cohort: np.ndarray, hea
     )
 
 
-# Metrics of a round, averaged over clients by their examples: fairness weights never touch what is reported.
+# Metrics of a round, averaged over clients by their rows and not by their coefficients.
 
-# What clients tell the server for the method's sake. A mean over clients of these means nothing.
+# Signals, of which a mean over clients has no meaning.
 NOT_MEANS = (
     wire.TABLE, wire.CELL_LOSS, wire.CELLS, wire.UNPRIVILEGED, wire.CHOICE, wire.SQUARE_NORM, wire.COEFFICIENT, wire.CLIENT,
     wire.CLIENT_GROUP,
@@ -298,7 +300,7 @@ NOT_MEANS = (
 
 
 def average_metrics(contents: list[RecordDict], weighted_by_key: str) -> MetricRecord:
-    """Each metric's mean over the clients that sent a finite number, weighted by their examples, as Flower's own strategies do.
+    """Mean of each metric over the clients that sent a finite number, weighted by their rows, as in Flower's own strategies.
 
     What one client sends never costs the mean of the others: without a size it does not count, and NaN is no number.
     """
@@ -317,7 +319,7 @@ def average_metrics(contents: list[RecordDict], weighted_by_key: str) -> MetricR
 
 
 def _finite(value: Any) -> np.ndarray | None:
-    """Numbers that somebody else sent; None: they are not, or not finite."""
+    """The value as an array; None unless it is numeric and finite."""
     try:
         found = np.asarray(value, float)
     except (TypeError, ValueError, OverflowError):
@@ -326,13 +328,13 @@ def _finite(value: Any) -> np.ndarray | None:
 
 
 def _mean(said: list[tuple[np.ndarray, np.ndarray]]) -> Any:
-    """Of values of the shape that most sent: lists of other lengths cannot be averaged with them."""
+    """Weighted mean of the values that have the most frequent shape."""
     usual = Counter(own.shape for _, own in said).most_common()[0][0]
     weights, products = zip(*((weight, own) for weight, own in said if own.shape == usual), strict=True)
     return (functools.reduce(np.add, products) / functools.reduce(np.add, weights)).tolist()
 
 
 def _is_mean(name: str) -> bool:
-    """Not a signal, nor one of a split (train-table), nor a shape."""
+    """Whether a mean of this metric is meaningful: it is no signal, no signal of a split and no shape."""
     plain = name.removeprefix("train-").removeprefix("valid-")
     return not name.endswith(wire.SHAPE) and plain not in NOT_MEANS and not plain.endswith(wire.EXAMPLES)

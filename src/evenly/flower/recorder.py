@@ -1,7 +1,7 @@
-"""What a deployment leaves behind: a folder that is read like a simulation's.
+"""Record of a deployment: a folder with the same contents as that of a simulation.
 
-After every round its files are written whole, so that a server that is killed loses at most the round it was in. Without a
-folder everything is kept in memory, and `trace` gives the same.
+After every round its files are written completely, so a server that is killed loses at most the round it was in. Without a
+folder the record is kept in memory, and `trace` returns the same.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ LOG = logging.getLogger("flwr")
 
 
 class Traffic(NamedTuple):
-    """Bytes of one client in one round."""
+    """Bytes that one client sends and receives in a round."""
 
     upload: float = 0.0
     download: float = 0.0
@@ -60,7 +60,7 @@ def deployment_of(
     name: str = "deployment",
     caps: Any = None,
 ) -> Deployment:
-    """What a folder is a record of. `arrays` are the model's: name, shape and type of each."""
+    """Description of a deployment, for its folder. `arrays` are name, shape and type of each array of the model."""
     label = algorithm.label or type(algorithm.rule).__name__
     head = parse(label)[0]
     return Deployment(
@@ -78,7 +78,7 @@ def deployment_of(
 
 
 class Recorder:
-    """The record of one deployment, in memory and, with a folder, on disk."""
+    """Record of one deployment, in memory and, with a folder, on disk."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Recorder:
         done: int = 0,
         options: ServerOptions | None = None,
     ) -> None:
-        """`rounds` are planned; `done` were kept by an earlier server, whose later files are forgotten. `options` are for the report."""
+        """`rounds` are planned, and `done` were completed by an earlier server; its later files are removed."""
         self.deployment, self.about = deployment, about
         self._folder = None if folder is None else Path(folder)
         self._planned = rounds
@@ -119,11 +119,11 @@ class Recorder:
         self._report_progress(self._rounds)
 
     def record_left_out(self, left_out: Iterable[Exclusion]) -> None:
-        """Who was left out of a round that did not come about."""
+        """Record exclusions from a round that could not be completed."""
         self._left_out += left_out
 
     def record_census(self, left_out: Iterable[Exclusion] = (), flagged: Iterable[Flag] = ()) -> None:
-        """What happened before the first round."""
+        """Record exclusions and flags of the census."""
         self._left_out += left_out
         self._flagged += [RoundFlag(0, flag) for flag in flagged]
 
@@ -140,7 +140,7 @@ class Recorder:
         traffic: Traffic = Traffic(),  # noqa: B008 - a tuple
         reports: Mapping[str, float] | None = None,
     ) -> None:
-        """Note a round of training. `weights` [K], or [models, K]; `examples` are the training rows that clients said."""
+        """Record a round of training. `weights` are the coefficients [K] or [models, K]; `examples` the reported training rows."""
         cohort, weights = np.asarray(cohort, np.int32), np.asarray(weights, np.float32)
         said = examples or {}
         self._rounds[number] = Round(
@@ -161,7 +161,7 @@ class Recorder:
     def record_evaluation(
         self, number: int, replies: Sequence[ClientEvaluation], left_out: Iterable[Exclusion] = (), *, seconds: float = 0.0
     ) -> None:
-        """Note what clients found after a round. Tables of other groups or labels than the others' cannot be counted with them."""
+        """Record an evaluation. Tables with other groups or labels than those of most clients are left out."""
         usable, strange = comparable_evaluations(replies, number, dict(enumerate(self.about.nodes)))
         found = files.gather_evaluation([reply.client for reply in usable], [reply.splits for reply in usable])
         before = self._rounds.get(number) or Round(number, np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros(0, np.int64))
@@ -170,7 +170,7 @@ class Recorder:
         self._unwritten.add(number)
 
     def write(self) -> None:
-        """Keep what is new. The files are whole even if the process is killed here."""
+        """Write what is new. Every file is complete even if the process is killed meanwhile."""
         if not self._folder:
             return
         for number in sorted(self._unwritten):
@@ -184,7 +184,7 @@ class Recorder:
         self._unwritten.clear()
 
     def end(self, how: str = "finished", error: str = "") -> None:
-        """The last round is over: "finished", "stopped" or "failed". A finished run's report is written."""
+        """End the record: "finished", "stopped" or "failed". If it finished, write the report."""
         self.write()
         if self._live:
             self._live.end(how, error)
@@ -202,11 +202,11 @@ class Recorder:
         return list(self._flagged)
 
     def trace(self) -> Trace:
-        """Everything so far, as a simulation leaves it; without the model."""
+        """Trace of all rounds so far, like that of a simulation but without the model."""
         return trace_of(self.about, self._ordered(), self._incidents())
 
     def comparison(self) -> Comparison:
-        """Everything so far, as tables and reports are made of it."""
+        """Comparison of all rounds so far, for tables and reports."""
         return comparison_of(self.deployment, self.about, self._ordered(), self._incidents(), self._options)
 
     def _ordered(self) -> list[Round]:
@@ -216,7 +216,7 @@ class Recorder:
         return Incidents(tuple(self._left_out), tuple(self._flagged), sum(len(done.cohort) for done in self._rounds.values()))
 
     def _followed(self, folder: Path) -> Live:
-        """For `evenly watch`."""
+        """Files that `evenly watch` reads."""
         about = {"name": self._title, "data": self.deployment.name, "rounds": self._planned, "every": 1, "splits": ["test", "valid"]}
         live = Live(folder, about, [self._run])
         live.mark("started", [self._run])
@@ -231,7 +231,7 @@ class Recorder:
         return self.deployment.method, self.deployment.seeds["cohort"]
 
     def _report_progress(self, rounds: Mapping[int, Round]) -> None:
-        """Points of these rounds; what cannot be measured must not end the training."""
+        """Write the metrics of these rounds for `evenly watch`. If they cannot be computed, training continues without."""
         if not self._live:
             return
         for number, done in rounds.items():
@@ -247,15 +247,15 @@ class Recorder:
                 }
                 self._live.point(*self._run, number, {split: values})
             except Exception as error:
-                LOG.warning("The deployment cannot be followed (%s: %s). Training goes on.", type(error).__name__, error)
+                LOG.warning("Progress reporting failed and is off (%s: %s). Training continues.", type(error).__name__, error)
                 self._live.end("stopped")
                 self._live = None
                 return
 
     def _write_report(self, folder: Path) -> None:
-        """A report that cannot be written must not cost the model that was trained."""
+        """Write the report. If that fails, log a warning: the trained model must not be lost."""
         if not any(done.evaluation for done in self._rounds.values()):
-            LOG.warning("No client evaluated the model, so there is nothing to report on; fraction_evaluate must be above 0.")
+            LOG.warning("No report was written, because no client evaluated the model. Set fraction_evaluate above 0.")
             return
         try:
             from evenly.report import write_report  # charts are slow to import, and wanted only now
@@ -269,7 +269,7 @@ class Recorder:
 def comparable_evaluations(
     replies: Sequence[ClientEvaluation], number: int, nodes: Mapping[int, int]
 ) -> tuple[list[ClientEvaluation], list[Exclusion]]:
-    """Replies that can be counted together: all tables have the shape of most, and with groups everybody sends one."""
+    """Evaluations with tables of the most frequent shape, and exclusions for the others."""
     shapes = [_shape(reply) for reply in replies]
     known = [shape for shape in shapes if shape]
     usual = max(sorted(set(known)), key=known.count, default=None)
@@ -288,7 +288,7 @@ def comparable_evaluations(
 
 
 def _accuracy(reply: ClientEvaluation) -> ClientEvaluation:
-    """Of tables no more than how many rows are right."""
+    """The evaluation with the number of correct rows in place of its tables."""
 
     def plain(part: Any) -> Any:
         tables = isinstance(part, dict) and part["table"] is not None
@@ -315,14 +315,14 @@ METRICS = "metrics.json"
 
 
 def write_metrics(folder: Path, result: Result) -> None:
-    """Keep the averages of all rounds so far."""
+    """Write the averages of all rounds so far."""
     kinds = {kind: {number: dict(found) for number, found in own.items()} for kind, own in _metrics_by_kind(result).items()}
     text = json.dumps({"schema": SCHEMA, **kinds}, indent=1)
     write_whole(folder / METRICS, lambda file: file.write(text.encode()))
 
 
 def read_metrics(folder: Path, result: Result, until: int) -> None:
-    """Put back those of an earlier server, up to the round that it finished; a damaged file only costs the averages."""
+    """Read the averages of an earlier server up to a round. A damaged file is ignored."""
     try:
         kept = read_fields((folder / METRICS).read_text())
         for kind, own in _metrics_by_kind(result).items():

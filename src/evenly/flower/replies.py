@@ -1,4 +1,4 @@
-"""Whole replies and censuses. Whoever sends a wrong one is left out of the round with a reason; the others go on."""
+"""Checks of replies and censuses. A client whose reply fails is left out of the round with a reason; the others continue."""
 
 import re
 from collections import Counter
@@ -44,7 +44,7 @@ WRAPPED = "Exception ClientAppException occurred. Message: "  # what Flower puts
 
 
 class Reply(NamedTuple):
-    """A reply that can be used."""
+    """A usable reply to train or measure."""
 
     node: int
     client: int
@@ -56,7 +56,7 @@ class Reply(NamedTuple):
 
 
 def check_reply(message: Message, expected: ReplySpec) -> Reply | Exclusion:
-    """A reply to train or to measure."""
+    """Check a reply to train or measure."""
     return read_or_left_out(expected, lambda: _read_reply(message, expected))
 
 
@@ -72,7 +72,7 @@ def _read_reply(message: Message, expected: ReplySpec) -> Reply:
 
 
 class ClientEvaluation(NamedTuple):
-    """What a client found: by split, its rows, loss, and rows predicted right or a table of them."""
+    """Usable reply to evaluate: by split, rows, mean loss, and a table or the number of correct rows."""
 
     client: int
     splits: dict[str, Any]
@@ -80,7 +80,7 @@ class ClientEvaluation(NamedTuple):
 
 
 def check_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation | Exclusion:
-    """A reply to evaluate: test rows, and training and validation rows where a client tells of them."""
+    """Check a reply to evaluate: test rows, and training and validation rows if the client sends them."""
     return read_or_left_out(expected, lambda: _read_evaluation(message, expected))
 
 
@@ -99,17 +99,17 @@ def _read_evaluation(message: Message, expected: ReplySpec) -> ClientEvaluation:
 
 
 def no_answer(expected: ReplySpec, reason: str = "did not answer in time") -> Exclusion:
-    """A client that was asked and from whom nothing came."""
+    """Exclusion of a client without a reply."""
     return expected.left_out(reason, SILENT)
 
 
 def bytes_of(content: RecordDict) -> int:
-    """What the arrays of a message weigh; the few numbers beside them are not counted."""
+    """Bytes of the arrays of a message, without its metrics."""
     return sum(len(array.data) for record in content.array_records.values() for array in record.values())
 
 
 def size_of(content: RecordDict) -> int:
-    """What a whole message weighs, about: bytes of arrays, eight for each other number, and text."""
+    """Approximate bytes of a message: arrays, eight for each other number, and text."""
     total = 0
     for record in content.values():
         if isinstance(record, ArrayRecord):
@@ -208,7 +208,7 @@ MOST_CLIENTS = 1_000_000  # numbers of clients are below
 
 
 class Introduction(NamedTuple):
-    """One node's answer to the census."""
+    """A node's reply to the census, unchecked."""
 
     node: int
     metrics: Mapping[str, Any]
@@ -216,7 +216,7 @@ class Introduction(NamedTuple):
 
 
 class CensusReply(NamedTuple):
-    """An answer that can be used. What a client did not say is None; of labels and groups, ()."""
+    """A usable census. Values that a client did not send are None; labels and groups are ()."""
 
     node: int
     examples: int
@@ -249,7 +249,7 @@ COMMON: dict[str, Callable[[CensusReply], Hashable]] = {
 def check_censuses(
     replies: Iterable[Message], nodes: Iterable[int], *, groups: int = 0, most: int | None = None
 ) -> tuple[list[CensusReply], list[Exclusion]]:
-    """The answers of these nodes that can be used, in the order of nodes, and why the others cannot."""
+    """Usable censuses in the order of nodes, and exclusions with a reason."""
     told: list[CensusReply] = []
     left_out: list[Exclusion] = []
     silent = set(nodes)
@@ -329,7 +329,7 @@ def _distinct(censuses: list[CensusReply], groups: int) -> Selection:
 
 
 def parse_census(answer: Introduction) -> CensusReply:
-    """What an answer says, if it can be."""
+    """Check and parse a census."""
     metrics, about = answer.metrics, answer.about
     examples = checks.count(wire.EXAMPLES, _require_entry(metrics, wire.EXAMPLES), SIZES)
     _require_entry(metrics, wire.CELLS)
@@ -358,7 +358,7 @@ def _require_entry(metrics: Mapping[str, Any], key: str) -> Any:
 
 
 def _number(metrics: Mapping[str, Any], key: str) -> int | None:
-    """The client's number, or its group's."""
+    """Number of the client, or of its group."""
     found = checks.count(key, metrics[key], SIZES) if key in metrics else None
     if found is not None and found >= MOST_CLIENTS:
         raise ReplyError(f"sent {found:,} as {key!r}, which must be from 0 to {MOST_CLIENTS - 1:,}", SIZES)
@@ -366,7 +366,7 @@ def _number(metrics: Mapping[str, Any], key: str) -> int | None:
 
 
 def _unprivileged(said: Any, groups: int) -> tuple[int, ...]:
-    """Which groups are unprivileged: at least one, each once."""
+    """Numbers of the unprivileged groups: at least one, each once."""
     found = [_below(groups, "unprivileged", group) for group in (said if isinstance(said, list) else [said])]
     if not found or len(set(found)) < len(found):
         raise ReplyError(f"sent {str(said)[:LONGEST_NAME]} as 'unprivileged', which must name at least one group, each once", SIZES)

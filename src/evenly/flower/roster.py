@@ -1,4 +1,4 @@
-"""Which node is which client, which algorithm is meant, and what stays the same through a deployment."""
+"""Clients, cohorts, algorithm and options of a deployment: all that is fixed before its first round."""
 
 import logging
 import time
@@ -28,17 +28,17 @@ from evenly.simulate import run as simulation
 from evenly.simulate.choosing import BEFORE_TRAINING
 from evenly.types import Algorithm, Rule, Seeds, Select, Server, Several, Task
 
-# Which node is which client, and what is known of them before the first round.
+# Numbers of clients, and their census before the first round.
 #
-# A node's number is its place among the sorted node ids, or among the numbers that clients say themselves in the census. The census is
-# asked for only where the method would begin differently from another one.
+# A client's number is the rank of its node id, or of the number that it sends in the census. The census is taken only where the initial
+# state of the method depends on it.
 
 LOG = logging.getLogger("flwr")
 TELL_EVERY = 10.0  # seconds
 
 
 class Roll(NamedTuple):
-    """The clients of a federation."""
+    """The clients of a deployment, in the order of their numbers."""
 
     nodes: tuple[int, ...]  # the node of each client
     census: Census
@@ -62,7 +62,7 @@ class Roll(NamedTuple):
 
 
 def unknown_clients(nodes: Sequence[int]) -> Roll:
-    """Nodes of which nothing is known, in this order."""
+    """Roll of nodes without a census, in this order."""
     return Roll(tuple(nodes), _blank(len(nodes)))
 
 
@@ -71,13 +71,13 @@ def _blank(clients: int) -> Census:
 
 
 def with_nodes(roll: Roll, more: Sequence[int]) -> Roll:
-    """With nodes that came later; nobody changes its number."""
+    """Roll with additional nodes; the others keep their numbers."""
     return unknown_clients((*roll.nodes, *more))
 
 
 def reads_census(algorithm: Algorithm) -> bool:
-    """Whether rule or sampling begin with more than the number of clients: two different censuses then lead to different states, or one
-    that says nothing is refused."""
+    """Whether the initial state of rule or sampling depends on more than the number of clients: two random censuses then lead to different
+    states, or a blank one is refused."""
     if isinstance(algorithm.rule, Several) and algorithm.rule.inference == "known":
         return True
     draw = np.random.default_rng(2)
@@ -87,7 +87,7 @@ def reads_census(algorithm: Algorithm) -> bool:
 
 
 def _random_census(draw: np.random.Generator, unprivileged: int, favourable: int) -> Census:
-    """Two clients with random counts of two groups and two labels."""
+    """A census of two clients with random counts in two groups and two labels."""
     cells = draw.integers(2, 99, (2, 2, 2))
     return Census(np.einsum("kgl->k", cells), cells, (unprivileged,), favourable)
 
@@ -106,18 +106,18 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def grows(part: Rule | Select) -> bool:
-    """Whether a rule keeps nothing for each client, so that clients may join later."""
+    """Whether a rule keeps no state for each client, so that clients may join later."""
     few, more = (part.init(Census(np.full(n, 4), np.ones((n, 2, 2), np.int64))) for n in (2, 3))
     return [np.shape(leaf) for leaf in jax.tree.leaves(few)] == [np.shape(leaf) for leaf in jax.tree.leaves(more)]
 
 
 def roll_of(answers: Sequence[CensusReply]) -> Roll:
-    """The roll that the nodes' answers make, which agree with each other: in the order of the clients' own numbers, where they have any."""
+    """Roll of clients with consistent censuses, ordered by the clients' own numbers where they have any."""
     numbers = tuple(sorted(answer.client for answer in answers if answer.client is not None))
     if numbers:
         answers = sorted(answers, key=lambda answer: numbers.index(answer.client or 0))
     if numbers != tuple(range(len(numbers))):
-        LOG.warning("Some numbers of clients are missing. The clients that are there, %s, are numbered from 0 in this order.", numbers)
+        LOG.warning("Some client numbers are missing. Clients %s are numbered from 0 in this order.", numbers)
     groups = [answer.client_group for answer in answers if answer.client_group is not None]
     return Roll(
         nodes=tuple(answer.node for answer in answers),
@@ -137,7 +137,7 @@ def roll_of(answers: Sequence[CensusReply]) -> Roll:
 
 
 def _names(answers: Sequence[CensusReply]) -> tuple[str, ...]:
-    """What the report calls each client. Those who say the same name are told apart by their nodes."""
+    """Names of clients in the report. Clients with the same name get their node appended."""
     said = [f"client {k}" if answer.name is None else answer.name for k, answer in enumerate(answers)]
     names: list[str] = []
     for name, answer in zip(said, answers, strict=True):
@@ -149,7 +149,7 @@ def _names(answers: Sequence[CensusReply]) -> tuple[str, ...]:
 
 
 def wait_for_nodes(grid: Any, least: int) -> list[int]:
-    """The nodes that are connected, once there are enough of them; waits as Flower's own strategies do."""
+    """Wait until enough nodes are connected, and return them."""
     told = 0.0
     while len(nodes := list(grid.get_node_ids())) < least:
         if time.monotonic() - told > TELL_EVERY:
@@ -159,11 +159,11 @@ def wait_for_nodes(grid: Any, least: int) -> list[int]:
     return nodes
 
 
-# Who takes part in a round: the cohorts that the simulator would draw.
+# Cohorts of a run, the same as in the simulator.
 
 
 class Drawing:
-    """The cohorts of one run. A sampling may look back, so rounds that were skipped are drawn too."""
+    """Draws the cohorts of a run, like the simulator. A sampling may depend on earlier rounds, so skipped rounds are drawn, too."""
 
     def __init__(self, select: Select, census: Census, seeds: Seeds) -> None:
         self._select, self._census = select, census
@@ -173,7 +173,7 @@ class Drawing:
         self._state: tuple[int, Any] = 0, select.init(census)
 
     def cohort(self, t: int) -> np.ndarray:
-        """Client numbers, one for each slot, of the round with number t from 0. int32 [K]"""
+        """Client numbers of round t, from 0, one for each slot. int32 [K]"""
         at, state = self._state if self._state[0] <= t else (0, self._select.init(self._census))
         for earlier in range(at, t):
             _, state = self._select(state, self._cohorts.at(earlier))
@@ -182,23 +182,23 @@ class Drawing:
         return np.asarray(chosen, np.int32)
 
     def chance(self, t: int) -> np.ndarray:
-        """Uniform numbers for rules that draw. float32 [2]"""
+        """Uniform random numbers of round t, for rules that need them. float32 [2]"""
         return self._chances.at(t).random(2).astype(np.float32)
 
     def evaluated(self, t: int, present: np.ndarray, count: int) -> np.ndarray:
-        """Of the clients that are present, those who evaluate."""
+        """The present clients that evaluate after round t."""
         return np.sort(self._evaluations.at(t).choice(present, min(count, len(present)), replace=False))
 
 
-# Which algorithm is meant, and how it is told to clients: in its notation, every setting that matters written out.
+# Algorithms from their notation, and the notation that is sent to clients, with every setting that matters.
 
 EVERYBODY = int(np.iinfo(np.int32).max)
 
 
 def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Algorithm:
-    """An algorithm, from its notation or from a rule. Where no sampling is named everybody takes part, as in Flower's own strategies.
+    """An algorithm from its notation or from a rule. Without a sampling all clients take part, as in Flower's own strategies.
 
-    `uniform` says that clients will be drawn uniformly instead, as many as are not known yet.
+    With `uniform`, clients are sampled uniformly; their number is set later.
     """
     select: Select = Uniform(clients=EVERYBODY) if uniform else Full()
     if isinstance(given, str):
@@ -206,18 +206,18 @@ def algorithm_of(given: Algorithm | Rule | str, *, uniform: bool = False) -> Alg
     if isinstance(given, Algorithm):
         return replace(given, select=select) if uniform else given
     if not isinstance(given, Rule):
-        raise TypeError(f"A strategy is made of a notation such as 'q-fedavg(q=1)', an Algorithm or a rule, got {type(given).__name__}.")
+        raise TypeError(f"A strategy needs a notation such as 'q-fedavg(q=1)', an Algorithm or a rule, got {type(given).__name__}.")
     return _from_rule(given, select)
 
 
 def _from_notation(composition: Composition, text: str, select: Select, uniform: bool) -> Algorithm:
     named = [part.name for part in composition[1:] if part.name in SAMPLINGS]
     if uniform and named:
-        raise ValueError(f"{text!r} names a sampling, +{named[0]}, and fraction_train is another. Leave one of them out.")
+        raise ValueError(f"{text!r} names the sampling +{named[0]}, and fraction_train is set, too. Remove one of them.")
     found = [member for variant in variants(composition, select=select) for member in variant.members]
     if len(found) != 1:
         members = ", ".join(repr(member.label) for member in found)
-        raise ValueError(f"{text!r} stands for {len(found)} runs, and a strategy is one. Make a strategy for each: {members}.")
+        raise ValueError(f"{text!r} stands for {len(found)} runs, but a strategy runs one. Make a strategy for each: {members}.")
     return found[0]
 
 
@@ -231,7 +231,7 @@ def _from_rule(rule: Rule, select: Select) -> Algorithm:
 
 
 def notation_of(algorithm: Algorithm) -> str:
-    """The notation that builds this algorithm anywhere; of one that is not registered only its label."""
+    """Notation from which clients build this algorithm; only the label if its method is not registered."""
     name = parse(algorithm.label)[0].name if algorithm.label else ""
     if name not in METHODS:
         return algorithm.label or type(algorithm.rule).__name__
@@ -242,7 +242,7 @@ def notation_of(algorithm: Algorithm) -> str:
 
 
 def _settings(method: Method, algorithm: Algorithm) -> dict[str, Any]:
-    """What differs from the method's defaults."""
+    """Settings that differ from the method's defaults."""
     work = algorithm.work
     parts = {"rule": algorithm.rule, "work": work, "shape": getattr(work, "shape", None), "network": algorithm.network}
     owned = {(kind, s.name) for kind, part in parts.items() if part is not None for s in settings_of(type(part), kind)}
@@ -252,7 +252,9 @@ def _settings(method: Method, algorithm: Algorithm) -> dict[str, Any]:
 
 def _local(algorithm: Algorithm) -> Part | None:
     kind = getattr(algorithm.work, "optimiser", "sgd")
-    require(isinstance(kind, str), f"{algorithm.label}: a local optimiser that is a function cannot be told to clients; name one.")
+    require(
+        isinstance(kind, str), f"{algorithm.label}: a local optimiser that is a function cannot be sent to clients. Choose one by its name."
+    )
     options = dict(getattr(algorithm.work, "options", {}))
     return None if kind == "sgd" and not options else Part(f"local-{kind}", options)
 
@@ -281,11 +283,26 @@ def _fields(part: Any) -> dict[str, Any]:
     return {s.name: getattr(part, s.name) for s in settings_of(type(part), "part") if getattr(part, s.name) != s.default}
 
 
-# What is decided before the first round of a deployment, as `evenly.simulate.run` does for a simulation.
+# Initial models and choices of a deployment, like those of `evenly.simulate.run`.
 
 
 def first_arrays(algorithm: Algorithm | Rule | str, task: Task, seeds: Seeds | None = None) -> ArrayRecord:
-    """The first model, or models, that the simulator would start from: what to give to `start` as initial arrays."""
+    """Return the initial model, or models, that a simulation with the same seeds starts from.
+
+    Args:
+        algorithm: Notation, `Algorithm` or rule, as for :func:`evenly.flower.strategy`.
+        task: Model and loss.
+        seeds: Seeds of the run. Defaults to zeros.
+
+    Returns:
+        Arrays for ``strategy(...).start(grid, initial_arrays)``.
+
+    Example:
+        >>> from evenly.flower import first_arrays
+        >>> from evenly.models import Softmax
+        >>> list(first_arrays("fedavg", Softmax(features=4, classes=2)))
+        ['b', 'w']
+    """
     seeds, algorithm = seeds or Seeds(), algorithm_of(algorithm)
     task, rule = algorithm.task(task, seeds), algorithm.rule
     model = simulation.initial_model(task, rule, seeds)
@@ -307,7 +324,7 @@ class _ClientCounts(NamedTuple):
 
 
 def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
-    """The algorithm with its number of models, where the clients decide it; raises where the two do not fit."""
+    """The algorithm with its number of models, where that depends on the clients. Raises if they do not fit."""
     require(
         not getattr(algorithm.rule, "people", False),
         f"{algorithm.label}: with people = true a client sends one order for each group of people in its rows, which only a simulation can "
@@ -322,7 +339,7 @@ def fit_to_clients(algorithm: Algorithm, roll: Roll) -> Algorithm:
 
 
 def first_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray | None:
-    """Each client's model before the first round: known, or drawn where clients cannot tell the models apart yet."""
+    """Each client's model before the first round: known, or random until the models differ."""
     rule = algorithm.rule
     if not isinstance(rule, Several):
         return None
@@ -332,7 +349,7 @@ def first_choices(algorithm: Algorithm, roll: Roll, seeds: Seeds) -> np.ndarray 
 
 
 def cluster_by_ranks(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.ndarray, seeds: Seeds) -> np.ndarray:
-    """E2FL's rank clustering of what every client sent once; who did not answer keeps the group that was drawn."""
+    """Assign clients to models by E2FL's rank clustering; clients without a reply keep their random model."""
     rule: Any = algorithm.rule
     who = sorted(places)
     count = len(places[who[0]])
@@ -347,26 +364,26 @@ def cluster_by_ranks(algorithm: Algorithm, places: dict[int, Leaves], drawn: np.
 
 
 def models_differ(algorithm: Algorithm, model: Leaves) -> bool:
-    """Whether several first models differ, so that clients can choose from the first round on."""
+    """Whether the initial models differ, so that clients can choose from the first round on."""
     rule = algorithm.rule
     return isinstance(rule, Several) and rule.apart and any(bool((leaf != leaf[:1]).any()) for leaf in model)
 
 
 def clients_choose(algorithm: Algorithm, begun: bool) -> bool:
-    """Whether clients choose their model themselves in this round; else they are told."""
+    """Whether clients choose their model themselves in this round."""
     rule = algorithm.rule
     return isinstance(rule, Several) and rule.inference not in BEFORE_TRAINING and begun
 
 
-# What a strategy can be told, and what stays the same through a deployment.
+# Options of a strategy, and the setting of a deployment.
 
 Average = Callable[[list[RecordDict], str], MetricRecord]
-# From what each client sent in a two-phase round to the sum, by the names of the arrays: the model's, of several "0/..." and so on.
+# Computes the sum of a two-phase round from the arrays of each client, by the names of the arrays ("0/...", "1/..." for several models).
 Adding = Callable[[Mapping[int, ArrayRecord]], Mapping[str, np.ndarray]]
 
 
 class Options(NamedTuple):
-    """Most of it can be told to Flower's own FedAvg, too."""
+    """Options of a strategy. See `evenly.flower.strategy`."""
 
     seeds: Seeds
     caps: Caps | None
@@ -386,7 +403,7 @@ class Options(NamedTuple):
 
 
 class DeploymentSetting(NamedTuple):
-    """A deployment whose clients are known."""
+    """What stays the same through a deployment."""
 
     algorithm: Algorithm
     options: Options
@@ -396,10 +413,10 @@ class DeploymentSetting(NamedTuple):
 
     @property
     def models(self) -> int:
-        """How many models are kept; 0: one for all."""
+        """Number of models; 0 if all clients share one."""
         return self.algorithm.rule.groups if isinstance(self.algorithm.rule, Several) else 0
 
     @property
     def apart(self) -> bool:
-        """Whether clients train the model that they chose; else all of them train the same."""
+        """Whether clients train the model that they chose; otherwise all train the same one."""
         return isinstance(self.algorithm.rule, Several) and self.algorithm.rule.apart

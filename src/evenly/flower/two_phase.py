@@ -1,7 +1,7 @@
-"""Rounds of two phases: clients measure, the server weighs, clients train and send coefficient times update, which are added up.
+"""Two-phase rounds: clients measure, the server computes coefficients, and clients train and send coefficient times update.
 
-All that the server needs of the updates is then their sum. `Adding` is where it is made: from replies as they come, or, given
-to the strategy, from masked ones. Nothing else in a round is handed a client's arrays, and `finished` is handed their sum.
+The server then needs only the sum of what clients send. An `Adding` function computes it: from plain replies by default, or from
+masked ones. No other function reads a client's arrays; `finish_round` receives their sum.
 """
 
 import logging
@@ -26,7 +26,7 @@ LOG = logging.getLogger("flwr")
 
 
 class Measurement(NamedTuple):
-    """What is settled before anybody trains."""
+    """Result of the first half of a two-phase round: coefficients, and the signals that they follow from."""
 
     request: RoundRequest  # the whole cohort
     replies: TrainingReplies
@@ -36,7 +36,7 @@ class Measurement(NamedTuple):
 
 
 def require_possible(algorithm: Algorithm, caps: Caps | None) -> None:
-    """Refuse what cannot do with the sum of updates alone."""
+    """Raise if the algorithm needs more than the sum of updates."""
     rule, why = algorithm.rule, ""
     if "gram" in rule.needs:
         why = "it weighs by inner products of all updates, so the server must see each of them"
@@ -44,11 +44,11 @@ def require_possible(algorithm: Algorithm, caps: Caps | None) -> None:
         why = "rank clustering compares what each client trained; choose another inference"
     elif caps is not None and caps.norm is not None:
         why = f"caps: norm = {caps.norm!r} shortens updates one by one, and the server sees only their sum"
-    require(not why, f"{algorithm.label} cannot run in two phases: {why}. Leave two_phase out.")
+    require(not why, f"{algorithm.label} cannot run in two phases: {why}. Remove two_phase.")
 
 
 def plain_sum(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
-    """The sum of arrays that travel in the clear, in double precision: sums of places are then whole."""
+    """Sum of unmasked arrays in double precision, in which sums of places are exact."""
     total: dict[str, np.ndarray] = {}
     for record in sent.values():
         for name, array in record.items():
@@ -63,7 +63,7 @@ def plain_sum(sent: Mapping[int, ArrayRecord]) -> dict[str, np.ndarray]:
 def weigh_measurements(
     setting: DeploymentSetting, current: DeploymentState, request: RoundRequest, replies: Iterable[Message], chance: np.ndarray
 ) -> Measurement:
-    """Weigh by what clients say of the model that they received."""
+    """Compute coefficients from the replies to "query.measure"."""
     algorithm, state = setting.algorithm, current.state
     usable = read_replies(setting, request._replace(phase="measure"), replies)
     signals = signals_of(algorithm, state, request.cohort, usable.replies, chance)
@@ -71,7 +71,7 @@ def weigh_measurements(
 
 
 def sum_request(setting: DeploymentSetting, measurement: Measurement) -> RoundRequest:
-    """Those who measured, with their coefficients: they train. A client that was drawn twice is told the sum of both."""
+    """Request of the second half, to the clients that measured. A client in two slots gets the sum of both coefficients."""
     cohort, coefficients = measurement.request.cohort, measurement.weighting.coefficients
     who = tuple(sorted(measurement.replies.replies))
     return RoundRequest(
@@ -85,7 +85,7 @@ def sum_request(setting: DeploymentSetting, measurement: Measurement) -> RoundRe
 
 
 def sum_configs(measurement: Measurement, request: RoundRequest) -> dict[int, dict[str, object]]:
-    """What each of them is told besides: its coefficient, and the model that it chose."""
+    """Config entries of each client in the second half: its coefficient, and the model that it chose."""
     assert request.coefficients is not None
     found: dict[int, dict[str, object]] = {}
     for k in request.connected:
@@ -99,7 +99,7 @@ def sum_configs(measurement: Measurement, request: RoundRequest) -> dict[int, di
 def finish_round(
     setting: DeploymentSetting, current: DeploymentState, measurement: Measurement, request: RoundRequest, usable: TrainingReplies
 ) -> tuple[RoundResult, DeploymentState, TrainingReplies]:
-    """The round, from the sum of what usable. Who was weighed and did not return is made up for by the others, in proportion."""
+    """Complete the round from the sum of the replies. Remaining clients stand in for those that did not return, in proportion."""
     adding = setting.options.two_phase
     assert adding is not None
     sent = {k: reply.arrays for k, reply in usable.replies.items() if reply.arrays is not None}
@@ -107,14 +107,16 @@ def finish_round(
     try:
         total = adding(sent)
     except Exception as error:  # under masks nobody else has looked at what clients sent
-        broken = f"cannot be made ({type(error).__name__}: {printable(str(error))})"
+        broken = f"cannot be computed ({type(error).__name__}: {printable(str(error))})"
         total = wire.not_finite(setting.form, measurement.weighting.coefficients.shape[:-1])
     outcome, after = step_from_sum(setting, current, measurement, total, usable.replies)
     left_out = measurement.replies.left_out + usable.left_out
     if not outcome.counted.any():
-        reason = f"was part of a sum that {broken}; nobody can tell whose update broke"
+        reason = f"was part of a sum that {broken}, and the client that caused it cannot be identified"
         left_out += [reply_spec(setting, request, k).left_out(reason, ARRAYS) for k in sorted(usable.replies)]
-        LOG.warning("Round %d: the sum of all updates %s, and nobody can tell whose broke. It is left out.", request.number, broken)
+        LOG.warning(
+            "Round %d: the sum of all updates %s and is not used. The client that caused it cannot be identified.", request.number, broken
+        )
     return outcome._replace(flags=measurement.flags), after, TrainingReplies(usable.replies, _both(measurement.replies, usable), left_out)
 
 
@@ -125,7 +127,7 @@ def step_from_sum(
     total: Mapping[str, np.ndarray],
     replies: Mapping[int, Reply],
 ) -> tuple[RoundResult, DeploymentState]:
-    """Step from the sum, and of each client no more than that it returned and, where the method needs it, its update's length."""
+    """Move the model by the sum. Of each client it needs only whether it returned and, for some methods, the length of its update."""
     coefficients, cohort = measurement.weighting.coefficients, measurement.request.cohort.tolist()
     learned, carried = wire.split_sum(setting.form, total, coefficients.shape[:-1])
     whole = all(bool(np.isfinite(leaf).all()) for leaf in learned)
@@ -143,6 +145,6 @@ def _norm(reply: Reply | None) -> float:
 
 
 def _both(measurement: TrainingReplies, after: TrainingReplies) -> list[RecordDict]:
-    """The metrics of both phases of those who took part in both, to be averaged; no arrays."""
+    """Metrics of both phases, without arrays, of clients that took part in both."""
     said = {k: reply.metrics for k, reply in measurement.replies.items()}
     return [RecordDict({wire.METRICS: MetricRecord({**said[k], **reply.metrics})}) for k, reply in after.replies.items()]

@@ -1,6 +1,6 @@
-"""The record: what travels between Flower's server and clients, under which names.
+"""Names and formats of the records that Flower's server and clients exchange. docs/flower-record.md documents them for users.
 
-Written down for people in docs/flower-record.md. Everything here is a translation; nothing is decided.
+This module only translates between records and arrays.
 """
 
 import math
@@ -77,7 +77,7 @@ class Layout(NamedTuple):
 
 
 def names_of(tree: Tree) -> tuple[str, ...]:
-    """A name for every leaf: the path to it, joined by points, such as "w" or "layers.0.w"."""
+    """Name of every leaf: the path to it, joined by dots, such as "w" or "layers.0.w"."""
     return tuple(".".join(map(_step, path)) or "value" for path, _ in jax.tree_util.tree_leaves_with_path(tree))
 
 
@@ -87,7 +87,7 @@ def leaves_of(tree: Tree) -> list[np.ndarray]:
 
 
 def to_arrays(tree: Tree, prefix: str = "", dtype: Any = None) -> ArrayRecord:
-    """A model as Flower sends it."""
+    """A model as a Flower array record."""
     return record_of(names_of(tree), [leaf if dtype is None else leaf.astype(dtype) for leaf in leaves_of(tree)], prefix)
 
 
@@ -96,7 +96,7 @@ def record_of(names: Iterable[str], leaves: Iterable[np.ndarray], prefix: str = 
 
 
 def from_arrays(arrays: ArrayRecord, like: Tree, prefix: str = "") -> Tree:
-    """The model that a record holds, in the form of another one: every leaf by its name."""
+    """The model in a record, with the structure of `like`; leaves are matched by name."""
     leaves, structure = jax.tree.flatten(like)
     wanted = [prefix + name for name in names_of(like)]
     missing = [name for name in wanted if name not in arrays]
@@ -110,7 +110,7 @@ def from_arrays(arrays: ArrayRecord, like: Tree, prefix: str = "") -> Tree:
 
 
 def record_of_models(models: Sequence[Tree]) -> ArrayRecord:
-    """Several models in one record: their names begin with their number and a slash."""
+    """Several models in one record, with names that begin with "0/", "1/" and so on."""
     return merge(to_arrays(model, prefix_of(q)) for q, model in enumerate(models))
 
 
@@ -123,18 +123,18 @@ def prefix_of(model: int) -> str:
 
 
 def is_statistic(name: str) -> bool:
-    """Whether an array holds what a normalisation layer of PyTorch saw of its inputs, which no gradient moves."""
+    """Whether an array is a running statistic of a PyTorch normalisation layer, which has no gradient."""
     return name.rsplit(".", 1)[-1] in ("running_mean", "running_var")
 
 
 def layout_of(arrays: ArrayRecord) -> Layout:
-    """What replies must look like; nothing is decoded."""
+    """Layout of a record, without decoding it."""
     held = arrays.values()
     return Layout(tuple(arrays), tuple(tuple(a.shape) for a in held), tuple(np.dtype(a.dtype) for a in held))
 
 
 def read(array: Array) -> np.ndarray:
-    """An array without a copy of its bytes, read-only. Raises ValueError unless it is what NumPy wrote, without objects."""
+    """Decode an array without copying it; the result is read-only. Raises ValueError for anything but plain NumPy arrays."""
     if array.stype != NUMPY:
         raise ValueError(f"Arrays must be written by NumPy (stype {NUMPY!r}), got {array.stype!r}.")
     shape, by_columns, dtype, start = _header(array.data[: _header_end(array.data)])
@@ -143,9 +143,9 @@ def read(array: Array) -> np.ndarray:
 
 
 def _header_end(data: bytes) -> int:
-    """Where the numbers begin: after NumPy's magic, two numbers of its version, and the header, whose length comes first."""
+    """Offset of the numbers: after NumPy's magic string, version and header."""
     if data[:6] != b"\x93NUMPY" or len(data) < 12:
-        raise ValueError("Arrays must be written by NumPy, but this one does not begin as they do.")
+        raise ValueError("Arrays must be written by NumPy, but this one has another header.")
     wide = data[6] > 1
     length = int.from_bytes(data[8:12] if wide else data[8:10], "little")
     if length > LONGEST_HEADER:
@@ -155,7 +155,7 @@ def _header_end(data: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, order, type and where the numbers begin; the replies of a round share their headers."""
+    """Shape, order, type and offset of the numbers. Replies of a round share their headers."""
     held = BytesIO(header)
     version = np.lib.format.read_magic(held)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -170,7 +170,7 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
 
 def write(array: np.ndarray) -> Array:
-    """An array as Flower would write it, with one copy of its bytes instead of three."""
+    """Encode an array like Flower, with one copy of its bytes instead of three."""
     header = BytesIO()
     whole = array if array.flags.c_contiguous else np.ascontiguousarray(array)  # which would give a single number an axis
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(whole))
@@ -189,7 +189,7 @@ def put(metrics: MetricRecord | ConfigRecord | dict[str, Any], name: str, value:
 
 
 def get(metrics: Mapping[str, Any], name: str) -> np.ndarray | None:
-    """A number or an array from a reply's metrics; None: it is not there. Raises ValueError where array and shape do not fit."""
+    """A number or an array from a reply's metrics; None if absent. Raises ValueError if array and shape do not fit."""
     if name not in metrics:
         return None
     try:
@@ -206,7 +206,7 @@ def get(metrics: Mapping[str, Any], name: str) -> np.ndarray | None:
 
 
 def _sides(shape: Any) -> list[int] | None:
-    """A shape that somebody else wrote, as whole numbers; None: it is not one. Checked before anything is converted."""
+    """A received shape as integers; None if it is not one. It is checked before anything is converted."""
     if not isinstance(shape, list | tuple) or len(shape) > MOST_SIDES:
         return None
     fine = all(isinstance(side, int | float) and 0 <= side <= LONGEST_SIDE and side % 1 == 0 for side in shape)
@@ -232,7 +232,7 @@ ENVELOPE = 1024  # bytes that an array may have besides its numbers
 
 
 class Form(NamedTuple):
-    """How one model lies on the wire."""
+    """Form of a model on the wire."""
 
     layout: Layout
     ranks: bool  # whether the arrays are places of edges: whole numbers, each from 0 to the size of its layer
@@ -240,34 +240,34 @@ class Form(NamedTuple):
 
     @property
     def moving(self) -> list[bool]:
-        """Which of the arrays are learned."""
+        """Whether each array is learned."""
         names, _, dtypes = self.layout
         learned = [self.models > 0 or not is_statistic(name) for name in names]
         return [self.ranks or (dtype.kind == "f" and own) for dtype, own in zip(dtypes, learned, strict=True)]
 
     def scaled(self, models: tuple[int, ...]) -> Layout:
-        """Of coefficient times update, one for each of several models: floats, whatever the model's arrays are."""
+        """Layout of coefficient times update, for each of several models: floats for any type of the model."""
         names, shapes, _ = self.layout
         prefixes = [prefix_of(q) for q in range(*models)] if models else [""]
         every = tuple(prefix + name for prefix in prefixes for name in names)
         return Layout(every, shapes * len(prefixes), (np.dtype(np.float32),) * len(every))
 
     def most_bytes(self, models: tuple[int, ...]) -> int:
-        """Of one model, or of as many as there are coefficients: clients may send double precision for any type."""
+        """Largest size in bytes of one model, or of one for each coefficient, in double precision."""
         names, shapes, _ = self.scaled(models)
         return sum(ENVELOPE + len(name) + 8 * math.prod(shape) for name, shape in zip(names, shapes, strict=True))
 
 
 class ModelParts(NamedTuple):
-    """A model's arrays, sorted out."""
+    """Arrays of a model, divided into learned and carried ones."""
 
     model: Leaves
     carried: Leaves
 
 
 def read_initial(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form, ModelParts]:
-    """The form of a record and what it holds; `apart` models [models, ...], all equal where the record holds only one."""
-    require(len(arrays) > 0, "The initial arrays are empty; give the model's, such as ArrayRecord(model.state_dict()).")
+    """Form and parts of the initial arrays. `apart` models are stacked, and are equal if the record holds one."""
+    require(len(arrays) > 0, "The initial arrays must be those of the model, got none. Pass for example ArrayRecord(model.state_dict()).")
     prefix = prefix_of(0)
     held = apart if any(name.startswith(prefix) for name in arrays) else 0
     one = {name.removeprefix(prefix): array for name, array in arrays.items() if not held or name.startswith(prefix)}
@@ -285,32 +285,32 @@ def read_initial(arrays: ArrayRecord, *, ranks: bool, apart: int) -> tuple[Form,
 
 
 def split_model(form: Form, arrays: ArrayRecord) -> ModelParts:
-    """What a client sent back: one model, whatever it was sent; read without a copy."""
+    """Parts of the model in a reply, without copying it."""
     found = [read(arrays[name]) for name in form.layout.names]
     return ModelParts(_select(found, form.moving), _select(found, [not moves for moves in form.moving]))
 
 
 def require_task(arrays: ArrayRecord, algorithm: Algorithm, task: Task, seeds: Seeds) -> None:
-    """Raise unless the first arrays are a model of this task, or several."""
+    """Raise unless the initial arrays are a model of this task, or several."""
     like = skeleton(algorithm.task(task, seeds))
     several = any(name.startswith(prefix_of(0)) for name in arrays)
     from_arrays(arrays, like, prefix_of(0) if several else "")
 
 
 def model_record(form: Form, parts: ModelParts, prefix: str = "") -> ArrayRecord:
-    """One model as it travels."""
+    """Record of one model."""
     model, carried = iter(parts.model), iter(parts.carried)
     leaves = [next(model) if moves else next(carried) for moves in form.moving]
     return record_of(form.layout.names, [leaf.astype(t, copy=False) for leaf, t in zip(leaves, form.layout.dtypes, strict=True)], prefix)
 
 
 def models_record(form: Form, models: Leaves, carried: Leaves) -> ArrayRecord:
-    """Models [models, ...] as they travel."""
+    """Record of several models [models, ...]."""
     return merge(model_record(form, ModelParts([leaf[q] for leaf in models], carried), prefix_of(q)) for q in range(len(models[0])))
 
 
 def average_carried(before: Leaves, replies: Sequence[Leaves], weights: np.ndarray) -> Leaves:
-    """The mean of what those who counted carry: of statistics by their weights, of whole numbers plain and rounded."""
+    """Mean of the carried arrays of clients that count: statistics weighted by coefficients, integers unweighted and rounded."""
     if not replies:
         return before
     shares = weights if weights.sum() > 0 and weights.min() >= 0 else np.ones(len(replies))
@@ -321,7 +321,7 @@ def average_carried(before: Leaves, replies: Sequence[Leaves], weights: np.ndarr
 
 
 def split_sum(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ...]) -> ModelParts:
-    """A sum of coefficient times update: what is learned, [models, ...] where there are several, and of the rest one for all."""
+    """Parts of a sum of coefficient times update: learned arrays [models, ...], and carried arrays summed over models."""
     layout = form.scaled(models)
     for name, shape in zip(layout.names, layout.shapes, strict=True):
         given = list(total[name].shape) if name in total else None
@@ -336,13 +336,13 @@ def split_sum(form: Form, total: Mapping[str, np.ndarray], models: tuple[int, ..
 
 
 def not_finite(form: Form, models: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """In place of a sum of updates that cannot be made."""
+    """Arrays of NaN in place of a sum that cannot be computed."""
     names, shapes, _ = form.scaled(models)
     return {name: np.full(shape, np.nan) for name, shape in zip(names, shapes, strict=True)}
 
 
 def move_carried(before: Leaves, total: Leaves, mass: float) -> Leaves:
-    """What is not learned, moved by a sum of weighted changes: by its mean. Where that is not finite, it stays."""
+    """Carried arrays moved by the mean of a weighted sum of changes; unchanged where that is not finite."""
     moved = [leaf + own / mass for leaf, own in zip(before, total, strict=True)]
     return [_as(old, new) if np.isfinite(new).all() else old for old, new in zip(before, moved, strict=True)]
 
@@ -352,7 +352,7 @@ def _as(before: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 
 def _writable_parts(form: Form, leaves: list[np.ndarray]) -> ModelParts:
-    """Copies that may be written to, floats in at least single precision."""
+    """Parts with writable copies of the learned arrays, in at least single precision."""
     return ModelParts([_float(leaf) for leaf in _select(leaves, form.moving)], _select(leaves, [not moves for moves in form.moving]))
 
 

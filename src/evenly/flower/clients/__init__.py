@@ -1,5 +1,5 @@
-"""Clients in any framework: `jax`, `torch` and `sklearn` are imported only by those who ask for them.
+"""Clients in several frameworks: `jax`, `torch` and `sklearn`, each imported only when it is used.
 
-Each offers a ready `app(...)` that answers everything a server asks, and the few functions it is made of. A client that is
-written by hand needs none of them: it sends the documented record.
+Each has an `app(...)` that answers every message of a server, and the functions it is made of. A client that is written by hand
+needs none of them: it sends the records that docs/flower-record.md describes.
 """

@@ -1,4 +1,4 @@
-"""A client of a deployment: it reads what the server tells it and answers with arrays and numbers."""
+"""A client of a deployment: reads the config of a round and replies with arrays and metrics."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -20,7 +20,7 @@ from evenly.types import Algorithm, Several, Tree
 
 
 class RoundConfig(NamedTuple):
-    """One round, as one client knows it."""
+    """Config of a round, as one client receives it."""
 
     algorithm: Algorithm
     server_round: int
@@ -33,10 +33,10 @@ class RoundConfig(NamedTuple):
 
 
 def told(config: Mapping[str, Any]) -> RoundConfig:
-    """The round that a config describes."""
+    """Parse the config of a message."""
     if wire.METHOD not in config:
         raise ValueError(
-            f"This client trains as the server's method asks, but the message's config has no {wire.METHOD!r}. "
+            f"This client needs the method in the message's config, but there is no {wire.METHOD!r}. "
             "Use evenly.flower.strategy on the server, or train by hand."
         )
     return RoundConfig(
@@ -57,7 +57,7 @@ def _algorithm(notation: str) -> Algorithm:
 
 
 def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
-    """The training rows with how much each counts: by the data, by the client's preparation and by what the server says."""
+    """Training rows with their weights: those of the data, of local reweighing, and of the server."""
     rows, prepare = client.train, now.algorithm.prepare
     weight = rows.weight
     if prepare is not None:
@@ -74,10 +74,10 @@ def weighted_rows(now: RoundConfig, client: ClientData) -> ClientRows:
 
 
 def scale(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
-    """Coefficient times update. With a coefficient for each of several models, one for each, so that a model's sum is one, too."""
+    """Coefficient times update; one record for each model where there are several coefficients."""
     require(
         all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(vector)),
-        "Training gave NaN or infinity. Nothing is sent, because in a sum nobody could tell whose it is; try a smaller learning rate.",
+        "Training gave NaN or infinity, so nothing is sent. Try a smaller learning rate.",
     )
     if coefficient.ndim == 0:
         return wire.to_arrays(_times(vector, coefficient))
@@ -85,7 +85,7 @@ def scale(vector: Tree, coefficient: np.ndarray) -> ArrayRecord:
 
 
 def scaling_metrics(now: RoundConfig, vector: Tree) -> Metrics:
-    """What is told beside it: what it was multiplied by, and the update's length where the method needs that."""
+    """Metrics of the second half of a two-phase round: the coefficient, and the length of the update if the method needs it."""
     metrics: Metrics = {}
     wire.put(metrics, wire.COEFFICIENT, now.coefficient)
     if "square_norm" in now.algorithm.needs:
@@ -94,7 +94,7 @@ def scaling_metrics(now: RoundConfig, vector: Tree) -> Metrics:
 
 
 def reply(message: Message, trained: ArrayRecord, metrics: Metrics) -> Message:
-    """The answer to a train message, from a trained model: the model, or in two-phase rounds coefficient times update."""
+    """Reply to a train message with the trained model or, in two-phase rounds, with coefficient times update."""
     config = next(iter(message.content.config_records.values()), {})
     if wire.COEFFICIENT in config:
         now = told(config)
@@ -105,7 +105,7 @@ def reply(message: Message, trained: ArrayRecord, metrics: Metrics) -> Message:
 
 
 def _update(now: RoundConfig, trained: ArrayRecord, received: ArrayRecord) -> dict[str, np.ndarray]:
-    """Trained minus received, or of several models minus the client's own; places of edges are votes as they are."""
+    """Trained minus received model, or the client's own of several; places of edges stay as they are."""
     if now.algorithm.network is not None:
         return {name: wire.read(array) for name, array in trained.items()}
     prefix = "" if now.group is None else wire.prefix_of(now.group)
@@ -131,7 +131,7 @@ MEMORY, FIRST = "evenly-memory", "evenly-first"  # in the node's own state
 
 
 class Engine(Protocol):
-    """A framework's part. `told` says which method it is, and so which network is trained."""
+    """Training and evaluation of models in one framework."""
 
     @property
     def reduction(self) -> str: ...  # "mean" or "sum": how losses become one number
@@ -143,7 +143,7 @@ class Engine(Protocol):
 
 
 class Visit(NamedTuple):
-    """What a message brings to a client."""
+    """Contents of a message to a client."""
 
     config: RoundConfig
     client: ClientData
@@ -152,7 +152,7 @@ class Visit(NamedTuple):
 
 
 def client_app(source: Source, engine: Engine) -> ClientApp:
-    """A client of a federation, or one with data of its own (or a function that finds them from the context)."""
+    """ClientApp that replies to census, measure, train and evaluate. `source` provides the data."""
     ready = ClientApp()
 
     def arrive(message: Message, context: Context) -> Visit:
@@ -194,12 +194,12 @@ def _train(engine: Engine, message: Message, context: Context, visit: Visit) -> 
 
 
 def census_reply(client: ClientData) -> RecordDict:
-    """What a client answers to the census: counts, and what they are called."""
+    """Reply to the census: counts of rows, and names of labels and groups."""
     return RecordDict({wire.ABOUT: ConfigRecord(rows.about(client)), wire.METRICS: MetricRecord(rows.census(client))})
 
 
 def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
-    """Read the model that was sent; of several, the client's own."""
+    """Read the config and the model of a message; of several models, the client's own."""
     config, arrays = message.content.get(wire.CONFIG), message.content.get(wire.ARRAYS)
     if not isinstance(config, ConfigRecord) or not isinstance(arrays, ArrayRecord):
         given = ", ".join(map(repr, message.content))
@@ -215,14 +215,14 @@ def _visit(engine: Engine, message: Message, client: ClientData) -> Visit:
 
 
 def _models(arrays: ArrayRecord, form: Tree) -> list[Tree]:
-    """The models of a record that holds several; else none."""
+    """Models of a record that holds several; otherwise none."""
     first = wire.names_of(form)[0]
     count = sum(wire.prefix_of(q) + first in arrays for q in range(len(arrays)))
     return [wire.from_arrays(arrays, form, wire.prefix_of(q)) for q in range(count)]
 
 
 def _choose(engine: Engine, now: RoundConfig, models: list[Tree], client: ClientData) -> int:
-    """The model that serves the client's training rows best; of equals the first."""
+    """Number of the model with the lowest loss on the training rows; the first of equals."""
     rule = now.algorithm.rule
     assert isinstance(rule, Several)
     if rule.inference != "lowest-loss":
@@ -242,7 +242,7 @@ def _choice(visit: Visit) -> Metrics:
 
 
 def _memory(visit: Visit, context: Context) -> Tree:
-    """What the client kept; before it ever trained, what the work makes of the first model, or else of the first that it is sent."""
+    """The client's memory; before it trained, the work's memory of the initial model or of the first model it receives."""
     first = visit.config.algorithm.work.remember(visit.model)
     if not jax.tree.leaves(first):
         return first
@@ -254,7 +254,7 @@ def _memory(visit: Visit, context: Context) -> Tree:
 
 
 def _trained_record(visit: Visit, vector: Tree) -> ArrayRecord:
-    """The trained model; for methods that rank edges, the places of all edges as whole numbers."""
+    """Record of the trained model; for methods that rank edges, the places of all edges as integers."""
     if visit.config.algorithm.network is None:
         return wire.to_arrays(jax.tree.map(lambda m, v: np.asarray(m) + np.asarray(v), visit.model, vector))
     whole = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(vector))

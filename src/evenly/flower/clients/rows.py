@@ -72,7 +72,7 @@ def rows(x: Any, y: Any, group: Any = None, weight: Any = None) -> ClientRows:
     group = np.zeros(len(y), np.int32) if group is None else np.asarray(group, np.int32)
     weight = np.ones(len(y), np.float32) if weight is None else np.asarray(weight, np.float32)
     lengths = {"x": len(x), "y": len(y), "group": len(group), "weight": len(weight)}
-    require(len(set(lengths.values())) == 1, f"There must be one entry per row everywhere, got {lengths}.")
+    require(len(set(lengths.values())) == 1, f"All arrays must have one entry per row, got lengths {lengths}.")
     return ClientRows(x, y, group, weight)
 
 
@@ -128,8 +128,8 @@ def batches(
 
     Rounds count from 1, as Flower's do, and rows from 0 in the order in which the client holds them.
     """
-    require(server_round >= 1, f"Rounds count from 1, got {server_round}.")
-    require(rows >= 1, f"Client {client} has no training rows to make batches of.")
+    require(server_round >= 1, f"server_round must be at least 1, got {server_round}.")
+    require(rows >= 1, f"Client {client} has no training rows, so there are no batches.")
     generator = Draws(seed, "batches").at(server_round - 1, client) if shuffle else None
     return drawn(np.arange(rows, dtype=np.int32), size, epochs=epochs, shuffle=generator, padding=PADDING, most=max_steps or None)
 

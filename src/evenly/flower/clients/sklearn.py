@@ -64,7 +64,7 @@ def measure(
     """The metrics that a method needs of the model a client received: call it before training. `valid` are x, y and group of rows that
     the client does not train on, for methods that ask what the model makes of those."""
     own, needs = rows(x, y, group), frozenset(needs)
-    require(valid is not None or "valid_table" not in needs, "measure is asked for valid_table: give rows held out, valid=(x, y, group).")
+    require(valid is not None or "valid_table" not in needs, "measure needs held-out rows for valid_table: pass valid=(x, y, group).")
     found: Metrics = {wire.EXAMPLES: own.size}
     if "unprivileged" in needs:
         found[wire.UNPRIVILEGED] = int(np.isin(own.group, list(unprivileged)).sum())
@@ -86,7 +86,7 @@ def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any 
             estimator.partial_fit(x, y, sample_weight=weight)
         return
     name, missing = type(estimator).__name__, sorted(set(estimator.classes_) - set(y))
-    require(getattr(estimator, "warm_start", False), f"{name} must go on from the model it is given: make it with warm_start=True.")
+    require(getattr(estimator, "warm_start", False), f"{name} must continue from the received model. Create it with warm_start=True.")
     require(not missing, f"{name} needs rows of every label, and this client has none of {missing}. Use SGDClassifier, which does not.")
     estimator.set_params(max_iter=epochs)
     with warnings.catch_warnings():
@@ -143,7 +143,7 @@ class SklearnEngine:
 def _outcomes_of(estimator: Estimator, own: ClientRows) -> RowOutcomes:
     require(
         hasattr(estimator, "predict_proba"),
-        f"{type(estimator).__name__} gives no probabilities, so its loss is not known. Use loss='log_loss', or send metrics of your own.",
+        f"{type(estimator).__name__} has no predict_proba, so its loss cannot be computed. Use loss='log_loss', or send your own metrics.",
     )
     p = estimator.predict_proba(np.asarray(own.x, np.float64).reshape(own.size, -1))
     return RowOutcomes(-np.log(np.maximum(p[np.arange(own.size), own.y], TINY)), p.argmax(1))

@@ -17,7 +17,9 @@ from typing import Any
 try:
     import torch
 except ImportError as error:
-    raise ImportError('Clients in PyTorch need it, and it is not installed. Install it with: pip install "evenly[flower,torch]"') from error
+    raise ImportError(
+        'evenly.flower.clients.torch needs PyTorch, which is not installed. Install it with: pip install "evenly[flower,torch]"'
+    ) from error
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
@@ -75,9 +77,9 @@ def measure(
     needs = frozenset(needs)
     require(
         labels > 0 or not needs & {"table", "valid_table", "cell_loss"},
-        f"measure is asked for {', '.join(sorted(needs))}: say how many labels and groups the federation has, such as labels=2, groups=2.",
+        f"measure needs the numbers of labels and groups for {', '.join(sorted(needs))}: pass for example labels=2, groups=2.",
     )
-    require(valid is not None or "valid_table" not in needs, "measure is asked for valid_table: give rows that are held out, valid=...")
+    require(valid is not None or "valid_table" not in needs, "measure needs held-out rows for valid_table: pass valid=...")
     read, seen = [], []
     for batch in chunks(data, CHUNK, device_of(model)):  # once: a loader may give another order the next time
         read.append((batch.y, batch.group))

@@ -32,7 +32,7 @@ Data = ClientRows | tuple[Any, ...] | Iterable[Any]  # rows, tensors (x, y[, gro
 
 
 class Batch(NamedTuple):
-    """Some rows as tensors."""
+    """Rows as tensors."""
 
     x: Tensor
     y: Tensor
@@ -53,12 +53,12 @@ def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 
 def outcome(output: Tensor) -> Tensor:
-    """The label numbers that a module's output stands for. [n]"""
+    """Predicted labels from a module's output. [n]"""
     return output.argmax(1) if _has_all_logits(output) else (output.reshape(-1) > 0).long()
 
 
 def probabilities(output: Tensor) -> Tensor:
-    """How likely each label is. [n, labels]"""
+    """Probability of each label. [n, labels]"""
     if _has_all_logits(output):
         return output.softmax(1)
     likely = output.reshape(-1).sigmoid()
@@ -66,7 +66,7 @@ def probabilities(output: Tensor) -> Tensor:
 
 
 def tensor(values: Any, device: torch.device | None = None) -> Tensor:
-    """A tensor that shares the memory of an array, unless the array may not be written to."""
+    """A tensor that shares memory with the array unless the array is read-only."""
     locked = isinstance(values, np.ndarray) and not values.flags.writeable
     return torch.as_tensor(values.copy() if locked else values, device=device)
 
@@ -80,12 +80,12 @@ def batch_of(parts: Iterable[Any], device: torch.device | None = None) -> Batch:
 
 
 def in_memory(data: Data) -> bool:
-    """Whether data are arrays, of which batches can be drawn; else they are batches already."""
+    """Whether data are arrays in memory; otherwise they are batches."""
     return isinstance(data, tuple)
 
 
 def chunks(data: Data, size: int, device: torch.device | None = None) -> Iterator[Batch]:
-    """All rows once, in their order."""
+    """All rows once, in order."""
     if not in_memory(data):
         yield from (batch_of(parts, device) for parts in data)
         return
@@ -95,7 +95,7 @@ def chunks(data: Data, size: int, device: torch.device | None = None) -> Iterato
 
 
 def training_batches(data: Data, epochs: int, numbers: np.ndarray | None, device: torch.device | None = None) -> Iterator[Batch]:
-    """What a client trains on: these batches of its rows; or, of a DataLoader, its own batches, epoch after epoch."""
+    """Training batches: the numbered rows, or the batches of a DataLoader for each epoch."""
     if not in_memory(data):
         for _ in range(epochs):
             yield from chunks(data, CHUNK, device)
@@ -108,7 +108,7 @@ def training_batches(data: Data, epochs: int, numbers: np.ndarray | None, device
 
 
 def any_batches(data: Data, work: Work) -> np.ndarray | None:
-    """Batches in an order that nobody else needs to know; None: the data come in batches."""
+    """Random batches from PyTorch's seed; None if the data come in batches."""
     if not in_memory(data):
         return None
     rows = np.arange(len(batch_of(data).y), dtype=np.int32)
@@ -117,7 +117,7 @@ def any_batches(data: Data, work: Work) -> np.ndarray | None:
 
 
 def shape_loss(loss: Tensor, shape: NashBargaining | None) -> Tensor:
-    """A batch's loss as PropFair sees it: -log(1 - loss/M), and where M - loss is under epsilon a multiple of the loss."""
+    """PropFair's loss: -log(1 - loss/M), or a multiple of the loss where M - loss is below epsilon."""
     if shape is None:
         return loss
     if shape.M - float(loss.detach()) >= shape.epsilon:
@@ -126,7 +126,7 @@ def shape_loss(loss: Tensor, shape: NashBargaining | None) -> Tensor:
 
 
 def mean_loss(model: nn.Module, batch: Batch, losses: Losses) -> Tensor:
-    """The sum of weighted losses over the number of rows."""
+    """Sum of weighted losses divided by the number of rows."""
     return (losses(_output(model, batch), batch.y) * batch.weight).sum() / max(len(batch.y), 1)
 
 
@@ -145,14 +145,14 @@ def _output(model: nn.Module, batch: Batch) -> Tensor:
 def fit(
     model: nn.Module, batches: Iterable[Batch], work: Work, *, anchor: list[Tensor], losses: Losses, optimiser: MakeOptimiser | None = None
 ) -> None:
-    """Train a module in place. `anchor` are the parameters that FedProx pulls towards, usually those received."""
+    """Train a module in place. FedProx pulls its parameters towards `anchor`."""
     model.train()
     if isinstance(work, FullGradient):
         _gradient_step(model, batches, work, losses)
     elif isinstance(work, LocalTraining):
         _local_steps(model, batches, work, anchor=anchor, losses=losses, optimiser=optimiser or optimiser_of(work))
     else:
-        raise ValueError(f"A module is trained by local training or by a full gradient, got {type(work).__name__}; app(...) knows others.")
+        raise ValueError(f"work must be LocalTraining or FullGradient, got {type(work).__name__}. Use app(...) for other kinds.")
 
 
 def _local_steps(
@@ -171,7 +171,7 @@ def _local_steps(
 
 
 def _gradient_step(model: nn.Module, batches: Iterable[Batch], work: FullGradient, losses: Losses) -> None:
-    """One step along the gradient over all rows, read in batches."""
+    """One gradient step over all rows, read in batches."""
     rows = 0
     model.zero_grad()
     for batch in batches:
@@ -184,7 +184,7 @@ def _gradient_step(model: nn.Module, batches: Iterable[Batch], work: FullGradien
 
 
 def look(model: nn.Module, batch: Batch, losses: Losses) -> RowOutcomes:
-    """Losses and outcomes of a module, row by row, as it is used: without dropout."""
+    """Loss and predicted label of each row in evaluation mode."""
     was = model.training
     model.eval()
     with torch.no_grad():
@@ -195,7 +195,7 @@ def look(model: nn.Module, batch: Batch, losses: Losses) -> RowOutcomes:
 
 
 def concatenate(seen: Sequence[RowOutcomes]) -> RowOutcomes:
-    """What was seen batch by batch, as one."""
+    """Outcomes of several batches as one."""
     nothing = RowOutcomes(np.zeros(0), np.zeros(0, np.int64))
     return RowOutcomes(*(np.concatenate(parts) for parts in zip(nothing, *seen, strict=True)))
 
@@ -209,7 +209,7 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def optimiser_of(work: LocalTraining) -> MakeOptimiser:
-    """PyTorch's optimiser of the same name and arithmetic."""
+    """PyTorch's equivalent of the local optimiser."""
     kind = work.optimiser
     options = {**(OPTIMISERS[kind].settings if isinstance(kind, str) else {}), **work.options}
     if kind in ("sgd", "momentum"):
@@ -218,8 +218,8 @@ def optimiser_of(work: LocalTraining) -> MakeOptimiser:
         betas = float(options["b1"]), float(options["b2"])
         return lambda parameters, rate: torch.optim.Adam(parameters, rate, betas=betas, eps=float(options["eps"]))
     raise ValueError(
-        f"PyTorch clients know the local optimisers sgd, momentum and adam, got {kind!r}. "
-        "Give one of your own: optimiser=lambda parameters, rate: torch.optim.Adagrad(parameters, rate)."
+        f"PyTorch clients support the local optimisers sgd, momentum and adam, got {kind!r}. "
+        "Pass your own: optimiser=lambda parameters, rate: torch.optim.Adagrad(parameters, rate)."
     )
 
 
@@ -233,11 +233,11 @@ Places = dict[str, np.ndarray]  # of every edge, by its parameter's name
 
 
 def check_edges(model: nn.Module, k: float) -> None:
-    """Raise unless all that a module learns are weights whose edges can be ranked."""
+    """Raise unless a module learns only weights whose edges can be ranked."""
     kind = type(model).__name__
     for name, _ in model.named_buffers():
         raise ValueError(
-            f"{kind}: {name!r} is a statistic that changes in training, which an order of edges cannot carry. "
+            f"{kind}: {name!r} is a statistic that changes in training, and an order of edges has no place for it. "
             "Use a module without normalisation statistics, such as one with BatchNorm(affine=False, track_running_stats=False)."
         )
     for name, weight in model.named_parameters():
@@ -250,11 +250,11 @@ def check_edges(model: nn.Module, k: float) -> None:
         edges = weight.numel()
         require(edges <= MOST_EDGES, f"{where}, {edges} edges; at most {MOST_EDGES} can be ranked exactly. Use narrower layers.")
         left = edges - dropped(edges, k)
-        require(0 < left < edges, f"{where}, of which k = {k} keeps {left} of {edges} edges; it must keep some, not all.")
+        require(0 < left < edges, f"{where}, and k = {k} keeps {left} of {edges} edges. It must keep at least one and drop at least one.")
 
 
 def freeze(model: nn.Module, network: Frozen, seed: int) -> nn.Module:
-    """The module with weights drawn from a seed, the same everywhere: plus or minus sqrt(2 / fan-in), or normal with that deviation."""
+    """Set weights from a seed: plus or minus sqrt(2 / fan-in), or normal with that standard deviation."""
     check_edges(model, network.k)
     draws = Draws(seed, "frozen weights")
     with torch.no_grad():
@@ -268,7 +268,7 @@ def freeze(model: nn.Module, network: Frozen, seed: int) -> nn.Module:
 
 
 def first_places(model: nn.Module, seed: int = 0) -> Places:
-    """Edges in random order: where a federation starts."""
+    """Random order of edges, from which a federation starts."""
     draws = Draws(seed, "first places")
     return {
         name: draws.at(i).permutation(weight.numel()).astype(np.int32).reshape(tuple(weight.shape))
@@ -277,7 +277,7 @@ def first_places(model: nn.Module, seed: int = 0) -> Places:
 
 
 def subnetwork(model: nn.Module, network: Frozen, places: Places) -> dict[str, Tensor]:
-    """The weights of the edges that an order keeps, exactly the share k of every layer; the others are 0."""
+    """Weights of the edges that an order keeps, the share k of every layer; 0 for the others."""
     kept = {}
     for name, weight in model.named_parameters():
         place = tensor(np.asarray(places[name]), weight.device).to(torch.float32)
@@ -290,7 +290,7 @@ def subnetwork(model: nn.Module, network: Frozen, places: Places) -> dict[str, T
 def search_places(
     model: nn.Module, network: Frozen, received: Places, batches: Iterable[Batch], *, work: EdgePopup, losses: Losses
 ) -> dict[str, np.ndarray]:
-    """The places that a client gives its edges after training; NaN everywhere if training broke."""
+    """Places of edges after training; NaN if training diverged."""
     frozen = {name: weight.detach() for name, weight in model.named_parameters()}
     scores = {name: _scores(tensor(np.asarray(received[name]), w.device), network) for name, w in frozen.items()}
     velocity = {name: torch.zeros_like(score) for name, score in scores.items()}
@@ -306,7 +306,7 @@ def search_places(
 def _gradients(
     model: nn.Module, network: Frozen, frozen: dict[str, Tensor], scores: dict[str, Tensor], *, batch: Batch, losses: Losses
 ) -> dict[str, Tensor]:
-    """Straight through: the gradient of each kept or dropped edge's weight, times the weight it has when kept."""
+    """Straight-through gradients of the scores: gradient of each edge's weight times the weight."""
     raw = network.scores == "raw"
     kept = {name: (weight * _mask(scores[name], network.k, raw)).requires_grad_() for name, weight in frozen.items()}
     loss = (losses(functional_call(model, kept, (batch.x,)), batch.y) * batch.weight).sum() / max(len(batch.y), 1)
@@ -325,7 +325,7 @@ def _mask(scores: Tensor, k: float, raw: bool) -> Tensor:
 
 
 def _scores(place: Tensor, network: Frozen) -> Tensor:
-    """The sorted first scores, dealt to the edges by their places."""
+    """Initial scores of edges by their places."""
     size, bound = place.numel(), _fan_in(place) ** -0.5
     step = torch.tensor(bound / (2 * size), dtype=torch.float32, device=place.device)
     place = place.to(torch.float32)
@@ -340,12 +340,12 @@ def _places(scores: Tensor) -> np.ndarray:
 
 
 def _fan_in(weight: Tensor) -> int:
-    """Inputs of one unit, from weights [units, inputs, ...]."""
+    """Number of inputs of a unit, from weights [units, inputs, ...]."""
     return weight.numel() // weight.shape[0]
 
 
 def surest(model: nn.Module, network: Frozen, offered: Sequence[Places], rows: ClientRows, inference: str) -> int:
-    """Which group's model would make a mixture of all surest, on a client's first rows: E2FL's "one-shot" and "binary"."""
+    """Model whose larger share makes a mixture of all models most certain on the first rows ("one-shot" and "binary" of E2FL)."""
     x = batch_of(ClientRows(*(part[:MOST_ROWS] for part in rows)), device_of(model)).x
     kept = [subnetwork(model, network, places) for places in offered]
     active, left = np.ones(len(kept), bool), len(kept)
@@ -357,7 +357,7 @@ def surest(model: nn.Module, network: Frozen, offered: Sequence[Places], rows: C
 
 
 def _entropy_slopes(model: nn.Module, kept: list[dict[str, Tensor]], shares: Tensor, x: Tensor) -> np.ndarray:
-    """How much a larger share of each model in the mixture would raise the entropy of what it predicts. NaN counts as the highest."""
+    """Derivative of the mixture's prediction entropy by each model's share. NaN becomes the largest number."""
     shares = shares.to(x.device).requires_grad_()
     mixed = {name: torch.tensordot(shares, torch.stack([own[name] for own in kept]), 1) for name in kept[0]}
     p = probabilities(functional_call(model, mixed, (x,)))
@@ -372,7 +372,7 @@ State = dict[str, np.ndarray]
 
 
 class TorchEngine:
-    """One client's modules, made anew for every message."""
+    """Trains and evaluates modules of one architecture; a new module for every message."""
 
     reduction = "mean"
 
@@ -409,7 +409,7 @@ class TorchEngine:
         return surest(module, network, models, client.train, rule.inference)
 
     def train(self, now: RoundConfig, client: ClientData, received: State, memory: State) -> tuple[State, State]:
-        """The vector to send and the memory to keep. A client whose training broke keeps what it had."""
+        """Return the vector to send and the memory to keep. If training diverged, the memory stays unchanged."""
         work, network, rows = now.algorithm.work, now.algorithm.network, weighted_rows(now, client)
         numbers = batches_of(work, now.batch_seed, now.server_round, now.client, rows.size)
         if isinstance(work, EdgePopup):
@@ -460,5 +460,5 @@ def _finite(state: State) -> bool:
 
 
 def _nothing(like: State, *, broken: bool) -> State:
-    """No change; or, where training broke, NaN, so that the server sees it."""
+    """Zeros, or NaN where training diverged, so that the server notices."""
     return {name: np.full_like(leaf, np.nan) if broken and leaf.dtype.kind == "f" else np.zeros_like(leaf) for name, leaf in like.items()}

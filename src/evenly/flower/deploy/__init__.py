@@ -1,1 +1,1 @@
-"""Flower's own processes: certificates, keys, SuperLink and SuperNodes, started, followed and stopped."""
+"""Flower's processes on one machine, and the certificates and keys of a federation."""

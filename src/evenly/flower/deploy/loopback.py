@@ -1,4 +1,4 @@
-"""A whole federation on this machine, over the loopback: SuperLink, SuperNodes and a run, started, followed and stopped."""
+"""A federation on this machine: starts, follows and stops a SuperLink, SuperNodes and a run over the loopback interface."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class App(NamedTuple):
 
 
 def read_app(folder: Path, clients: int | None = None) -> App:
-    """An app that `evenly flower new` wrote, or any other, with so many clients."""
+    """Read an app and the node config of each client."""
     told = _project(folder)
     config = told["tool"]["flwr"]["app"].get("config", {})
     package = str(told["tool"]["flwr"]["app"]["components"].get("clientapp", "")).partition(".")[0]
@@ -47,10 +47,10 @@ def read_app(folder: Path, clients: int | None = None) -> App:
         nodes = {f"client-{k}": {"partition-id": k, "num-partitions": count} for k in range(count)}
         return App(folder, str(told["project"]["name"]), config, nodes)
     names, path = read_schema(schema).clients, (folder / table).resolve()
-    require(path.is_file(), f"The table {path} is not there. Put it back, or correct `table` in {folder / 'pyproject.toml'}.")
+    require(path.is_file(), f"There is no table {path}. Put it back, or correct `table` in {folder / 'pyproject.toml'}.")
     require(
         clients is None or clients <= len(names),
-        f"The table has {len(names)} clients, so at most that many can be started, got {clients}.",
+        f"clients must be at most {len(names)}, the number of clients in the table, got {clients}.",
     )
     shown = {_short(name, k): name for k, name in enumerate(names[: clients or len(names)])}
     nodes = {
@@ -61,7 +61,7 @@ def read_app(folder: Path, clients: int | None = None) -> App:
 
 
 def _short(name: str, number: int) -> str:
-    """A client's name as that of a file: a log, a key."""
+    """Name of a client's log and key files."""
     plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in name)[:40]
     return f"client-{number}-{plain}".rstrip("-")
 
@@ -71,9 +71,11 @@ def _project(folder: Path) -> dict[str, Any]:
     require(path.is_file(), f"There is no Flower app in {folder}: pyproject.toml is missing. `evenly flower new {folder}` writes one.")
     try:
         told = tomllib.loads(path.read_text())
-        require(bool(told["project"]["name"]) and bool(told["tool"]["flwr"]["app"]["components"]), f"{path} is of no Flower app.")
+        require(
+            bool(told["project"]["name"]) and bool(told["tool"]["flwr"]["app"]["components"]), f"{path} does not describe a Flower app."
+        )
     except (KeyError, TypeError):
-        raise ValueError(f"{path} is of no Flower app: it has no [project] name or no [tool.flwr.app.components].") from None
+        raise ValueError(f"{path} does not describe a Flower app: [project] name or [tool.flwr.app.components] is missing.") from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}.") from None
     return told
@@ -91,11 +93,11 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ProcessError(ValueError):
-    """A process ended, or did not do what it should in time; the sentence says which log to read."""
+    """A process ended early or did not get ready in time. The message names its log."""
 
 
 class Process(NamedTuple):
-    """A process that we started."""
+    """A process that was started here."""
 
     name: str
     popen: subprocess.Popen[bytes]
@@ -113,13 +115,13 @@ class Process(NamedTuple):
             return COLOURS.sub("", file.read().decode(errors="replace"))
 
     def failed(self, what: str) -> ProcessError:
-        """An error that says what is wrong, shows the end of the log and names its file."""
+        """Error with a message, the end of the log and its path."""
         last = "\n".join(f"  {line}" for line in self.text().rstrip().splitlines()[-TAIL:])
         return ProcessError(f"{what} Read {self.log}, which ends with:\n{last}" if last else f"{what} Its log, {self.log}, is empty.")
 
 
 def program(name: str) -> str:
-    """The path of one of Flower's programs in this environment."""
+    """Path of one of Flower's programs in this environment."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
         raise ValueError(f'Flower\'s program {name} is needed beside {sys.executable}. Run `pip install "evenly[flower]"`.')
@@ -127,7 +129,7 @@ def program(name: str) -> str:
 
 
 def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> Process:
-    """Start a process; everything that it says goes to its log."""
+    """Start a process that writes to a log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
         since = file.tell()
@@ -140,18 +142,18 @@ def start(name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) 
 
 
 def wait_until(ready: Callable[[], bool], process: Process, seconds: float, what: str) -> None:
-    """Wait until something holds that a process brings about; raise if it ends before, or does not come to it in time."""
+    """Wait until `ready` holds. Raise if the process ends before, or after this many seconds."""
     end = time.monotonic() + seconds
     while not ready():
         if not process.running and not ready():  # what it said last may be what was waited for
             raise process.failed(f"The {process.name} ended (exit code {process.popen.returncode}) before {what}.")
         if time.monotonic() > end:
-            raise process.failed(f"The {process.name} should have come to {what} within {seconds:g} seconds and did not.")
+            raise process.failed(f"The {process.name} did not reach this point within {seconds:g} seconds: {what}.")
         time.sleep(STEP)
 
 
 def stop(processes: Iterable[Process], grace: float = GRACE) -> None:
-    """Stop processes and all that they started: first politely, then for good."""
+    """Stop processes and their children: SIGTERM first, SIGKILL after the grace period."""
     rest = [process for process in processes if _alive(process)]
     for process in rest:
         _signal(process, signal.SIGTERM)
@@ -164,21 +166,21 @@ def stop(processes: Iterable[Process], grace: float = GRACE) -> None:
 
 
 def kill(process: Process) -> None:
-    """End a process and all that it started at once, as a power cut would."""
+    """Kill a process and its children at once."""
     _signal(process, signal.SIGKILL)
     process.popen.wait()
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Being told to end (by SIGTERM, or because the terminal was closed) is a Ctrl-C here, so that what was started is stopped."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that started processes are stopped."""
     with _signals((signal.SIGTERM, signal.SIGHUP), signal.default_int_handler):
         yield
 
 
 @contextmanager
 def unhurried() -> Iterator[None]:
-    """Nothing milder than SIGKILL ends us here."""
+    """Ignore all signals but SIGKILL."""
     with _signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN):
         yield
 
@@ -197,7 +199,7 @@ def _signals(numbers: Sequence[signal.Signals], handler: Any) -> Iterator[None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
+    """Free ports of the loopback interface."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -209,13 +211,13 @@ def free_ports(count: int) -> list[int]:
 
 
 def _signal(process: Process, number: int) -> None:
-    """To everything that a process started; what it leads is its own group, whose number stays taken until the last has ended."""
+    """Send a signal to the process group, whose id stays reserved until its last process ended."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.popen.pid, number)
 
 
 def _alive(process: Process) -> bool:
-    """Whether the process, or something that it started, is still there."""
+    """Whether the process or one of its children is running."""
     process.popen.poll()  # an ended child would be counted until somebody asks for its exit code
     try:
         os.killpg(process.popen.pid, 0)
@@ -239,7 +241,7 @@ NODE_ID = re.compile(r"SuperNode ID: (\d+)")
 
 
 class Loopback:
-    """A SuperLink and its SuperNodes. Use it in a `with`: whatever happens inside, every process is stopped at its end."""
+    """A SuperLink and its SuperNodes. As a context manager, it stops every process at the end."""
 
     def __init__(self, folder: Path, logs: Path | None = None, env: Mapping[str, str] = {}) -> None:
         self.folder = folder.resolve()
@@ -259,13 +261,13 @@ class Loopback:
         self.close()
 
     def close(self) -> None:
-        """Stop everything, SuperNodes first; a Ctrl-C in the middle of that would leave processes behind, so it waits."""
+        """Stop all processes, SuperNodes first. Ctrl-C is ignored meanwhile, because it would leave processes behind."""
         with unhurried():
             stop(reversed(self._processes))
             self._processes, self.nodes = [], {}
 
     def _start_superlink(self) -> None:
-        """The process that everybody talks to, and the one that starts ServerApps for it."""
+        """Start the SuperLink and the process that starts its ServerApps."""
         self.certificates: Certificates = make_certificates(self.folder / "certificates", keep_authority=False)
         (self.port,) = free_ports(1)
         self.address = f"{HOST}:{self.port}"
@@ -283,19 +285,19 @@ class Loopback:
         self.start_server()
 
     def start_server(self) -> Process:
-        """The process that starts ServerApps, in which strategies run; after it was killed, another one."""
+        """Start the process that starts ServerApps; again after it was killed."""
         trusted = [f"--root-certificates={self.certificates.ca}", f"--runtime-api-address={self.address}"]
         self.server = self._start("serverapp", ["flower-superexec", *trusted, *self._shared], home="superlink")
         return self.server
 
     def register(self, name: str, key: NodeKey | None = None) -> NodeKey:
-        """Make the key of a client known to the SuperLink; without one, a new one."""
+        """Register the key of a client with the SuperLink; without one, a new key."""
         key = key or make_key(self.folder / "keys" / name)
         self.flwr("supernode", "register", str(key.public), CONNECTION)
         return key
 
     def start_node(self, name: str, key: NodeKey, config: Mapping[str, Any], *, ca: Path | None = None) -> Process:
-        """Start a SuperNode; it need not be ready yet."""
+        """Start a SuperNode, without waiting for it."""
         (port,) = free_ports(1)
         given = " ".join(f"{field}={json.dumps(value)}" for field, value in config.items())
         command = ["flower-supernode", f"--root-certificates={ca or self.certificates.ca}", f"--superlink={self.address}"]
@@ -304,13 +306,13 @@ class Loopback:
         return self.nodes[name]
 
     def connect(self, configs: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """Register and start one SuperNode for each name; the numbers by which the SuperLink knows them."""
+        """Register and start one SuperNode for each name, and return their node ids."""
         for name, config in configs.items():
             self.start_node(name, self.register(name), config)
         return {name: self.wait_connected(name) for name in configs}
 
     def wait_connected(self, name: str, seconds: float = STARTING) -> int:
-        """Wait until a SuperNode is connected; its number."""
+        """Wait until a SuperNode is connected, and return its node id."""
         node = self.nodes[name]
         wait_until(lambda: NODE_ID.search(node.text()) is not None, node, seconds, "connecting to the SuperLink")
         found = NODE_ID.search(node.text())
@@ -318,12 +320,12 @@ class Loopback:
         return int(found[1])
 
     def run(self, app: Path, config: Mapping[str, Any] = {}, name: str = "run") -> Process:
-        """Begin a run of an app; the process ends when the run has ended, and its log is what the ServerApp says."""
+        """Start a run of an app. The process ends with the run, and its log is that of the ServerApp."""
         given = [f"--run-config={field}={json.dumps(value)}" for field, value in config.items()]
         return self._start(name, ["flwr", "run", str(app), CONNECTION, "--stream", *given], home="superlink")
 
     def status(self, *runs: Process) -> list[tuple[str, str]]:
-        """How runs stand: Flower's word for it (running, finished:completed, finished:failed, ...) and what it says in addition."""
+        """Status of runs in Flower's words (running, finished:completed, finished:failed, ...), with details."""
         listed = json.loads(self.flwr("list", "--format", "json", CONNECTION))["runs"]
         told = {str(one["run-id"]): (str(one["status"]), str(one.get("status-details", ""))) for one in listed}
         return [told[self._number(run)] for run in runs]
@@ -331,11 +333,11 @@ class Loopback:
     def _number(self, run: Process) -> str:
         found = RUN_ID.search(run.text())
         if found is None:
-            raise run.failed("The run was not begun.")
+            raise run.failed("The run did not start.")
         return found[1]
 
     def flwr(self, *words: str) -> str:
-        """What one of Flower's own commands prints; raises what it complains of."""
+        """Output of one of Flower's commands. Raises with its error message if it fails."""
         command = [program("flwr"), *words]
         try:
             done = subprocess.run(
@@ -369,7 +371,7 @@ class Loopback:
         return home
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Ours, and what keeps Flower on this machine: nothing is downloaded, installed or reported, and no proxy is asked."""
+        """Environment of the processes: no downloads, installations, telemetry or proxies."""
         return {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -393,7 +395,7 @@ LOOK = 0.2
 
 
 class RunProgress(NamedTuple):
-    """How far a run is."""
+    """Progress of a run."""
 
     done: int  # rounds
     rounds: int
@@ -402,7 +404,7 @@ class RunProgress(NamedTuple):
 
 
 def follow(run: Process, rounds: int, meanwhile: Callable[[], None] = lambda: None) -> Iterator[RunProgress]:
-    """How far the run is, each time that changes, until it ends."""
+    """Yield the progress of a run whenever it changes, until the run ends."""
     first: tuple[int, float] | None = None  # an earlier server may have done some rounds
     told, waited = -1, None
     while True:

@@ -20,7 +20,7 @@ ONLY_OWNER = 0o600
 
 
 def write_secret(path: Path, content: bytes) -> Path:
-    """Write a file that only its owner can read: it never exists with more rights, and nothing is overwritten."""
+    """Write a file that only its owner can read. An existing file is never overwritten."""
     path.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(path)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, ONLY_OWNER), "wb") as file:
@@ -29,12 +29,10 @@ def write_secret(path: Path, content: bytes) -> Path:
 
 
 def refuse_existing(*paths: Path) -> None:
-    """Raise where one of these files is there already."""
+    """Raise if one of these files exists."""
     for path in paths:
         if path.exists() or path.is_symlink():
-            raise ValueError(
-                f"{path} must not exist yet: keys and certificates are never overwritten. Move it away, or choose another place."
-            )
+            raise ValueError(f"{path} must not exist yet: keys and certificates are never overwritten. Move it, or choose another path.")
 
 
 # TLS: a certificate authority of one's own and a certificate for the SuperLink, signed by it.
@@ -49,7 +47,7 @@ SLACK = datetime.timedelta(hours=1)  # clocks of clients may be behind
 
 
 class Certificates(NamedTuple):
-    """Where the files are that a SuperLink is started with."""
+    """Paths of the files that a SuperLink is started with."""
 
     ca: Path
     certificate: Path
