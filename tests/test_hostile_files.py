@@ -18,12 +18,12 @@ import jax
 import numpy as np
 import pyarrow as pa
 import pytest
-from evenly.auditing.assessment import audit_file
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from evenly.algorithms import METHODS
+from evenly.auditing.assessment import audit_file
 from evenly.datasets.load import load as load_data
 from evenly.experiment.config import read
 from evenly.experiment.deployment import Deployment

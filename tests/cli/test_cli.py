@@ -115,7 +115,7 @@ def test_other_settings_do_not_overwrite_results(small):
     out, _ = small
     before = (out / "results.csv").read_bytes()
     result = run("compare", *SMALL, "--algorithms", "fedavg", "--out", str(out), code=2)
-    assert "holds the results of other settings" in sentence(result)
+    assert "contains results with different settings" in sentence(result)
     assert (out / "results.csv").read_bytes() == before
 
 
@@ -369,7 +369,7 @@ def test_reproduce_runs_a_study_and_prints_findings(small_study, tmp_path):
     }
     assert "Does local reweighing lower |EOD|" in result.stderr
     assert [found["key"] for found in printed["findings"]] == ["debias", "accuracy", "choice"]
-    assert "holds the results of other settings" in sentence(
+    assert "contains results with different settings" in sentence(
         run("reproduce", "thesis/compas-dirichlet", "--rounds", "3", "--out", str(tmp_path / "out"), code=2)
     )
 

@@ -136,17 +136,17 @@ def test_quick_is_named_in_the_title(file):
         (("learning_rate", "learning_rat"), "There is no key 'training.learning_rat'. Did you mean 'training.learning_rate'?"),
         (("clients = 4", "cliens = 4"), "There is no setting 'cliens'. Did you mean 'clients'?"),
         (("rounds = 3", 'rounds = "3"'), "key 'rounds': Input should be a valid integer, got '3'"),
-        (("seeds = 2", 'seeds = "two"'), "key 'seeds': Input should be how many seeds, or a list of them, got 'two'"),
+        (("seeds = 2", 'seeds = "two"'), "key 'seeds': Input should be a number of seeds or a list of seeds, got 'two'"),
         (("seeds = 2", "seeds = [1, 1]"), "Seeds must be different whole numbers"),
         (('methods = ["fedavg", "fedsgd"]', 'methods = "fedavg"'), "key 'methods': Input should be a valid list, got 'fedavg'"),
         (('"fedsgd"', '"q-fedavg(q=[])"'), "q-fedavg: the sweep over 'q' must have at least one value, got an empty list"),
-        (('"fedsgd"', '"fedavg"'), "Method 'fedavg' is given twice"),
-        (('"fedsgd"', '"q-fedavg(q=[1, 1.0])"'), "Method 'q-fedavg(q=1)' is given twice"),
+        (('"fedsgd"', '"fedavg"'), "Method 'fedavg' is listed twice"),
+        (('"fedsgd"', '"q-fedavg(q=[1, 1.0])"'), "Method 'q-fedavg(q=1)' is listed twice"),
         (('"fedsgd"', '"fedsdg"'), "mine.toml: There is no method 'fedsdg'. Did you mean 'fedsgd'?"),
         (('name = "synthetic"', ""), "[data] must have either the name of a data set or the path of a table"),
         (("[data]", "[data"), "mine.toml is not valid TOML"),
         (('name = "synthetic"', 'path = "a.csv"\nclint = "x"'), "There is no key 'data.clint'. Did you mean 'data.client'?"),
-        (("[quick]", "[study]\ncells = [{skew = 1}, {skew = 1}]\nchoose = {learning_rate = [1]}\n[quick]"), "'1' is there twice"),
+        (("[quick]", "[study]\ncells = [{skew = 1}, {skew = 1}]\nchoose = {learning_rate = [1]}\n[quick]"), "'1' occurs twice"),
         (("[quick]", "[study]\ncells = []\nchoose = {learning_rate = [1]}\n[quick]"), "key 'study.cells'"),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_table_that_has_changed_is_not_mixed_with_older_results(table, monkeyp
     with Path("study/own.csv").open("a") as file:
         file.write("a,f,0.5,yes\n")
     assert "has changed since these results were begun" in sentence(run("resume", "out", code=2))
-    assert "holds the results of other settings" in sentence(run("run", "study/mine.toml", "--out", "out", code=2))
+    assert "contains results with different settings" in sentence(run("run", "study/mine.toml", "--out", "out", code=2))
 
 
 def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch):
@@ -375,7 +375,7 @@ def test_diff_needs_finished_folders(finished, tmp_path):
 def test_a_search_of_settings_is_continued_by_its_own_command(tmp_path):
     (tmp_path / "plan.json").write_text('{"schema": 1, "shared": {}}')
     (tmp_path / "run.json").write_text('{"schema": 1, "command": "evenly tune --trials 3"}')
-    assert "holds a search of settings; the command that began it goes on with it: evenly tune --trials 3" in sentence(
+    assert "contains a search for settings. Run the command that started it to continue: evenly tune --trials 3" in sentence(
         run("resume", tmp_path, code=2)
     )
 

@@ -42,7 +42,7 @@ def test_json_names_what_was_chosen_and_rows_are_of_that_and_the_baseline_only(f
 def test_what_was_chosen_is_a_folder_of_results_like_any_other(front):
     out, result = front
     assert open_results(out / "chosen").labels == list(dict.fromkeys(["fedavg", json.loads(result.stdout)["chosen"]]))
-    with pytest.raises(ValueError, match="holds a search of settings; the command that began it goes on with it: "):
+    with pytest.raises(ValueError, match=r"contains a search for settings\. Run the command that started it to continue: "):
         read_plan(out)
 
 

@@ -67,7 +67,7 @@ def test_finished_results_are_opened_without_training(made, monkeypatch):
 
 def test_unfinished_results_say_how_to_go_on(copy):
     next((copy / "traces").iterdir()).unlink()
-    with pytest.raises(ValueError, match=rf"is not finished: 3 of 4 programs. Go on with `evenly resume {copy}`"):
+    with pytest.raises(ValueError, match=rf"is not finished: 3 of 4 programs. Continue with `evenly resume {copy}`"):
         open_results(copy)
 
 
@@ -84,9 +84,9 @@ def test_a_comparison_is_no_study(made):
         (lambda folder: (folder / "plan.json").write_text("[1]"), "plan.json' is damaged"),
         (lambda folder: (folder / "plan.json").write_text('{"schema": 1, "name": "x"}'), "plan.json' is damaged"),
         (lambda folder: (folder / "plan.json").write_bytes(b"\xff\xfe"), "plan.json' is damaged"),
-        (lambda folder: (folder / "run.json").write_text("{"), "run.json' is damaged. Remove it and go on"),
-        (lambda folder: (folder / "run.json").write_text('{"schema": 9}'), "run.json' was written by a newer version of evenly: format 9"),
-        (lambda folder: cut(next((folder / "traces").iterdir())), "are damaged. Remove the file; its runs are then trained again"),
+        (lambda folder: (folder / "run.json").write_text("{"), "run.json' is damaged. Remove it and run the command again"),
+        (lambda folder: (folder / "run.json").write_text('{"schema": 9}'), "run.json' was written by a newer version of evenly .format 9"),
+        (lambda folder: cut(next((folder / "traces").iterdir())), "are damaged. Remove the file; only its runs are then trained again"),
     ],
 )
 def test_damage_gets_one_sentence(copy, harm, sentence):
@@ -110,7 +110,9 @@ def test_a_folder_of_a_newer_version_is_never_touched(copy, force):
     (copy / "plan.json").write_text(json.dumps(newer))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     for plan in (PLAN, dataclasses.replace(PLAN, rounds=4)):
-        with pytest.raises(ValueError, match=r"newer version of evenly: format 2, where this one knows 1\. Upgrade evenly, or choose"):
+        with pytest.raises(
+            ValueError, match=r"newer version of evenly \(format 2; this version reads up to 1\)\. Upgrade evenly, or choose"
+        ):
             Store(copy, plan, force=force)
     with pytest.raises(ValueError, match="newer version"):
         read_plan(copy)
@@ -119,7 +121,7 @@ def test_a_folder_of_a_newer_version_is_never_touched(copy, force):
 
 def test_a_damaged_plan_is_not_taken_for_other_settings(copy):
     (copy / "plan.json").write_text("{")
-    with pytest.raises(ValueError, match="is damaged, so it is not known what the results there are of"):
+    with pytest.raises(ValueError, match="is damaged, so the settings of these results are unknown"):
         Store(copy, PLAN)
     assert list((copy / "traces").iterdir())
     Store(copy, PLAN, force=True)  # the user has said so

@@ -171,7 +171,7 @@ def test_what_cannot_be_measured_does_not_end_training(
     monkeypatch.setattr("evenly.experiment.observe.live_metrics", broken)
     found = execute(PLAN, log=lambda point: None)
     assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
-    assert [r.message for r in caplog.records] == ["The experiment cannot be followed (ZeroDivisionError: no rows). Training goes on."]
+    assert [r.message for r in caplog.records] == ["Progress reporting failed and is off (ZeroDivisionError: no rows). Training continues."]
 
 
 def test_a_log_is_told_every_point_with_every_split_and_the_settings():
@@ -196,7 +196,7 @@ def test_a_log_that_fails_is_dropped_with_one_sentence(plain: Comparison, caplog
 
     found = execute(PLAN, log=broken)
     assert len(calls) == 1
-    assert [r.message for r in caplog.records] == ["Logging stopped (ConnectionError: the server is gone). Training goes on."]
+    assert [r.message for r in caplog.records] == ["Logging stopped (ConnectionError: the server is gone). Training continues."]
     assert final_spreads(found, "fedavg", "valid")["average"] == final_spreads(plain, "fedavg", "valid")["average"]
 
 

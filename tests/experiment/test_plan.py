@@ -70,7 +70,7 @@ def test_bad_plans_are_refused(changes, sentence):
         ({"methods": ("fedavgg",)}, "Did you mean 'fedavg'"),
         ({"methods": ("q-fedavg(q=-1)",)}, "q-fedavg: q must be at least 0, got -1. Meaning: fairness: 0 is FedAvg"),
         ({"methods": ("q-fedavg(q=[])",)}, "at least one value"),
-        ({"methods": ("fedavg,fedavg",)}, "given twice"),
+        ({"methods": ("fedavg,fedavg",)}, "listed twice"),
         ({"methods": ("fedavg(weights=size)",)}, "sizes would count twice"),
         ({"methods": ("",)}, "At least one method"),
         ({"sampling": "unifrom"}, "Did you mean 'uniform'"),

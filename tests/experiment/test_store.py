@@ -25,7 +25,7 @@ def test_the_same_plan_may_open_its_folder_again(tmp_path):
 
 def test_results_of_other_settings_are_refused(tmp_path):
     Store(tmp_path / "out", PLAN)
-    with pytest.raises(ValueError, match="holds the results of other settings: not the same is rounds"):
+    with pytest.raises(ValueError, match="contains results with different settings: rounds"):
         Store(tmp_path / "out", OTHER)
 
 
@@ -41,7 +41,7 @@ def test_force_replaces_only_our_own_files(tmp_path):
 @pytest.mark.parametrize("force", [False, True])
 def test_a_folder_of_somebody_else_is_refused_even_with_force(tmp_path, force):
     (tmp_path / "thesis.doc").write_text("irreplaceable")
-    with pytest.raises(ValueError, match="not evenly's"):
+    with pytest.raises(ValueError, match="files that evenly did not write"):
         Store(tmp_path, PLAN, force=force)
     assert (tmp_path / "thesis.doc").read_text() == "irreplaceable"
 

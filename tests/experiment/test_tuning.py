@@ -177,7 +177,7 @@ def test_what_the_data_cannot_give_is_said_before_anything_is_trained(monkeypatc
 
 def test_other_settings_do_not_go_on_in_the_folder(monkeypatch, tmp_path):
     searched(monkeypatch, "q-fedavg(q=[1])", tmp_path)
-    with pytest.raises(ValueError, match="holds the results of other settings"):
+    with pytest.raises(ValueError, match="contains results with different settings"):
         searched(monkeypatch, "q-fedavg(q=[2])", tmp_path)
 
 
@@ -257,7 +257,7 @@ def test_a_batch_that_was_begun_with_other_proposals_is_trained_anew(monkeypatch
 def test_a_damaged_database_is_named_in_a_sentence(monkeypatch, tmp_path, left):
     searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
     (tmp_path / "study.db").write_bytes((tmp_path / "study.db").read_bytes()[:left])
-    with pytest.raises(ValueError, match=r"study.db' of this search is damaged. Remove it; its trials are then made again."):
+    with pytest.raises(ValueError, match=r"study.db' of this search is damaged. Remove it; its trials are then repeated."):
         searched(monkeypatch, RANGES, tmp_path, trials=2, batch=2)
 
 
@@ -268,5 +268,5 @@ def test_a_trial_that_cannot_be_kept_is_told_in_a_sentence(monkeypatch, tmp_path
     with closing(sqlite3.connect(tmp_path / "study.db")) as database:
         database.execute("create trigger full before insert on trials begin select raise(abort, 'database or disk is full'); end")
         database.commit()
-    with pytest.raises(OSError, match=r"A trial could not be kept: database or disk is full. Those before it are"):
+    with pytest.raises(OSError, match=r"A trial could not be stored: database or disk is full. Earlier trials are stored"):
         study.add({"q": 1.0, "learning_rate": 0.1}, {"variance": [1.0], "average": [1.0]})

@@ -162,7 +162,7 @@ def test_watch_follows_it(folder, tmp_path):
     running.end("failed", "too few clients")
     told = WatchState(tmp_path / "run").look()
     assert told["status"] == "failed"
-    assert "go on with starting the server again with this folder" in told["sentence"]
+    assert "continue with starting the server again with this folder" in told["sentence"]
 
 
 def test_every_file_is_whole_after_every_round(tmp_path):

@@ -65,12 +65,14 @@ def test_a_killed_experiment_says_how_to_go_on(tmp_path: Path):
         torn.write('{"time": 1, "label": "fedavg", "se')
     found = told(tmp_path)
     assert found["status"] == "gone"
-    assert f"the process is gone. What was finished is kept; go on with `evenly resume {tmp_path}`." in found["sentence"]
+    assert f"the process has ended. Finished results are stored; continue with `evenly resume {tmp_path}`." in found["sentence"]
     assert found["runs"]["stopped"] == 1
     assert found["runs"]["running"] == 0
 
 
-@pytest.mark.parametrize("how, error, words", [("stopped", "", "It was stopped."), ("failed", "Too large.", "It failed: Too large.")])
+@pytest.mark.parametrize(
+    "how, error, words", [("stopped", "", "Training was stopped."), ("failed", "Too large.", "Training failed: Too large.")]
+)
 def test_an_end_before_the_end_is_explained(tmp_path: Path, how: str, error: str, words: str):
     begun(tmp_path).end(how, error)
     found = told(tmp_path)

@@ -1,4 +1,4 @@
-"""Run jobs on a Ray cluster. The machine that starts them writes every file; workers need no shared disk."""
+"""Run jobs on a Ray cluster. The machine that starts them writes all files; workers need no shared disk."""
 
 import logging
 import os
@@ -28,18 +28,18 @@ from evenly.experiment.plan import Plan, Program
 from evenly.plugins import sources_of
 from evenly.simulate.traces import Observe
 
-# The way to a Ray cluster: one that is there, or one on this machine that lives as long as it is needed.
+# Connecting to a Ray cluster: an existing one, or one on this machine that ends with the work.
 
-# Ray listens on the network and calls home unless it is told not to. The strange name is Ray's own: it decides whether
-# a new cluster may have several machines, and where it may not, everything stays on the loopback address.
+# By default Ray listens on the network and sends usage statistics. RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER decides
+# whether a new cluster may have several machines; if not, it stays on the loopback address.
 ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 ALWAYS = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # how Ray will behave by default; until it does, it warns at every start
 SHORT = Path("/tmp")  # Ray's sockets lie under its folder, and their paths may have about a hundred characters
 REACHED_SECONDS = 5.0
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
-# A cluster is started by a process that has no threads of JAX yet, because starting it forks. It ends when its input does:
-# also when this process is killed.
+# Starting a cluster forks, so a process without threads of JAX starts it. The cluster ends when its standard
+# input is closed, also if this process is killed.
 SERVE = """
 import logging, os, shutil, sys
 import ray
@@ -55,13 +55,13 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)  # Ray's last processes may still
 
 
 def check_installed() -> None:
-    """Without importing it, which would fix its settings."""
+    """Raise ValueError if Ray is not installed. Ray is not imported, because importing it fixes its settings."""
     if find_spec("ray") is None:
         raise ValueError("--on ray needs the package ray, which is not installed. Install it with: pip install 'evenly[ray]'")
 
 
 def check_reachable(address: str | None) -> None:
-    """Ray itself would try for minutes before it gives up."""
+    """Raise ValueError if nothing listens at the address. Ray would try for minutes."""
     given = address or os.environ.get("RAY_ADDRESS") or ""
     host, _, port = given.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
@@ -74,14 +74,14 @@ def check_reachable(address: str | None) -> None:
 
 def _unreachable(address: str, why: str) -> str:
     return (
-        f"There is no Ray cluster at {address} ({why}). Start one there with `ray start --head`, or leave --address out to use this "
-        "machine alone."
+        f"There is no Ray cluster at {address} ({why}). Start one there with `ray start --head`, or omit --address to use only "
+        "this machine."
     )
 
 
 @contextmanager
 def connection(address: str | None, cores: int | None = None) -> Iterator[Any]:
-    """The module `ray`, connected: as this process is already, to an address (or RAY_ADDRESS), or to a cluster of its own."""
+    """Context that yields the module `ray`, connected to the cluster of this process, to an address, or to a new local cluster."""
     alone = address is None and "RAY_ADDRESS" not in os.environ
     early = "ray" in sys.modules and not _token.cache_info().currsize
     with _environment({**ALWAYS, **(ALONE | {"RAY_AUTH_TOKEN": _token()} if alone else {})}):
@@ -92,7 +92,9 @@ def connection(address: str | None, cores: int | None = None) -> Iterator[Any]:
         if ray.is_initialized():
             yield ray
         elif alone and early:  # its settings are fixed when it is imported, and without them its cluster would be open to others
-            raise ValueError("Ray was imported before evenly could start a cluster of its own. Call ray.init() first; that one is used.")
+            raise ValueError(
+                "Ray was imported before evenly could start its own cluster. Call ray.init() first, and evenly uses that cluster."
+            )
         elif alone:
             with _cluster_here(cores) as own:
                 yield from _join(ray, own)
@@ -113,7 +115,7 @@ def _join(ray: Any, address: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _cluster_here(cores: int | None) -> Iterator[str]:
-    """A cluster on this machine, and its address."""
+    """Context that starts a cluster on this machine and yields its address."""
     folder = tempfile.mkdtemp(prefix="evenly-", dir=SHORT if SHORT.is_dir() else None)
     command = [sys.executable, "-c", SERVE, folder, *([] if cores is None else [str(cores)])]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -138,13 +140,13 @@ def _cluster_here(cores: int | None) -> Iterator[str]:
 
 @cache
 def _token() -> str:
-    """Without it nobody can give this process's clusters work, not even from this machine. Ray reads it only once."""
+    """The secret without which nobody can submit work to this process's clusters. Ray reads it once."""
     return secrets.token_hex(32)
 
 
 @contextmanager
 def _environment(settings: dict[str, str]) -> Iterator[None]:
-    """Set what the user has not set, for as long as it is needed."""
+    """Context that sets environment variables that the user has not set."""
     added = [name for name in settings if name not in os.environ]
     os.environ.update({name: settings[name] for name in added})
     try:
@@ -154,7 +156,7 @@ def _environment(settings: dict[str, str]) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-# Jobs on a Ray cluster. The machine that asks writes every file, whole, as results come back; workers need no shared folder.
+# Jobs on the cluster. This machine writes all files when results arrive.
 
 ATTEMPTS = 3  # how often a job is started whose worker dies
 POLL_SECONDS = 0.5
@@ -167,8 +169,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[Executor]:
-    """A Ray cluster as a place for jobs: the one this process is connected to, the one at an address, or one that is started on
-    this machine, with all or some of its cores, and ends when the work is done."""
+    """Context that yields an executor on a Ray cluster: the one this process is connected to, the one at an address, or a new one on this
+    machine with all or some of its cores.
+    """
     check_installed()
     check_reachable(address)
     with ExitStack() as stack:
@@ -183,7 +186,7 @@ def on_ray(address: str | None = None, *, cores: int | None = None) -> Iterator[
 
 
 class _Driver:
-    """One plan's jobs on a cluster: what runs, what came back, and what must run again."""
+    """Runs one plan's jobs on a cluster, and restarts jobs whose worker died."""
 
     def __init__(self, ray: Any, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None:
         self._ray, self._plan, self._programs, self._ledger = ray, plan, programs, ledger
@@ -216,7 +219,7 @@ class _Driver:
         self._running[self._train.remote(job, self._table, number, self._board)] = number, attempt
 
     def _end(self, one: Any, number: int, attempt: int) -> None:
-        """Keep what a job left. Only one attempt of a job is ever under way, so nothing is kept twice."""
+        """Store the result of a job. A job has one attempt at a time, so no result is stored twice."""
         errors, program = self._ray.exceptions, self._programs[number]
         lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
         try:
@@ -236,19 +239,19 @@ class _Driver:
         what, why = _describe(self._programs[number]), str(error).splitlines()[0]
         if attempt == ATTEMPTS:
             raise ChildProcessError(
-                f"{what} was started {ATTEMPTS} times, and its worker died each time ({why}). What else was finished is kept. "
-                "See whether the workers have enough memory, then run it again."
+                f"{what} was started {ATTEMPTS} times, and its worker died each time ({why}). All other finished programs are stored. "
+                "Check that the workers have enough memory, then run the command again."
             ) from None
         log.warning("%s: its worker died (%s). It runs again, attempt %d of %d.", what, why, attempt + 1, ATTEMPTS)
         self._start(number, attempt + 1)
 
     def _own_error(self, program: Program, error: Any) -> Exception:
-        """A job's error as it would be raised here; where another machine is concerned, that is said."""
+        """A job's error as it would be raised here, with the name of the machine if it is another one."""
         if not isinstance(error.cause, ValueError):
             return error.cause if isinstance(error.cause, Exception) else error
         *_, machine = getattr(error.cause, "__notes__", None) or [platform.node()]
-        said = "" if machine == platform.node() else f" (So says the worker on {machine} of {_describe(program)}.)"
-        return ValueError(f"{error.cause}{said}")
+        origin = "" if machine == platform.node() else f" (Reported by the worker on {machine}: {_describe(program)}.)"
+        return ValueError(f"{error.cause}{origin}")
 
     def _read_board(self) -> None:
         with suppress(self._ray.exceptions.RayActorError):  # lost with its machine, it starts again and is told the next update
@@ -261,7 +264,7 @@ class _Driver:
                 self._reports[number](update.done, self._plan.rounds)
 
     def _stop(self) -> None:
-        """Let those who have begun save themselves, but not for long, and keep what is whole; the others never begin."""
+        """Give running jobs a few seconds to write checkpoints, store the results that arrive, and cancel the others."""
         left, until = list(self._running), time.monotonic() + GRACE_SECONDS
         with suppress(self._ray.exceptions.RayError):  # what stopped us is what should be told
             self._board.stop.remote()
@@ -276,15 +279,15 @@ class _Driver:
                 self._ray.cancel(one, force=True)
 
     def _rescue(self, one: Any) -> None:
-        """Keep what a job left that came to its end meanwhile: its worker has no checkpoint of it any more."""
+        """Store the result of a job that finished meanwhile: its worker has removed its checkpoint."""
         with suppress(self._ray.exceptions.RayError, OSError):  # it was stopped, too; or the disk is what stopped us
             self._ledger.save(self._programs[self._running[one][0]], _copy_arrays(self._ray.get(one)))
 
 
 def _remote(ray: Any, jobs: int) -> Any:
-    """The function that does a job, with what it may use: a GPU where there are any, else its share of the cores.
+    """The remote function that trains a program, with a GPU if there are any, or with a share of the cores.
 
-    Ray's own retries are off: it would try for ever where memory is short.
+    Ray's retries are off, because it would retry forever if memory is short.
     """
     gpus = int(ray.cluster_resources().get("GPU", 0) >= 1 and _gpus_wanted())
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
@@ -296,9 +299,9 @@ def _remote(ray: Any, jobs: int) -> Any:
 
 
 def worker_environment() -> dict[str, str]:
-    """The environment of a worker: JAX's flags as they are here, and as many threads of XLA and NumPy, whatever its own cores.
+    """Environment variables of a worker: JAX's flags as on this machine, and the same number of threads for XLA and NumPy.
 
-    Both share out large products to their threads, and other shares have other last bits.
+    Both split large products among threads, and other splits give other last bits.
     """
     travels = {name: value for name, value in os.environ.items() if name.startswith(TRAVELS)}
     named = (os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
@@ -316,15 +319,14 @@ def _gpus_wanted() -> bool:
 
 
 def _table(ray: Any, plan: Plan) -> Any:
-    """A user's own table travels, because workers may not have the file; it is sent once, whatever the number of jobs,
-    and checked by its hash wherever it is read."""
+    """The user's table in Ray's object store, because workers may not have the file. Readers check its hash."""
     if "path" not in plan.data:
         return None
     return ray.put(np.frombuffer(Path(plan.data["path"]).read_bytes(), np.uint8))
 
 
 def _copy_arrays(result: Result) -> Result:
-    """Copies: what Ray hands out cannot be written to and would fill its memory for as long as it is looked at."""
+    """A result with copied arrays. Arrays of Ray's object store are read-only and occupy its memory."""
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, result)
 
 

@@ -1,4 +1,4 @@
-"""What an experiment leaves: runs with their traces, and the tidy rows that every table and chart is made from."""
+"""The result of a plan: runs with their traces, their metrics, and the tidy rows of results.csv."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ GROUP_RATES = ("accuracy", "selection_rate", "tpr", "fpr")
 
 
 class Run(NamedTuple):
-    """One method, with its settings, trained on one seed."""
+    """One method with its settings, trained on one seed."""
 
     label: str
     algorithm: str
@@ -46,7 +46,7 @@ class Run(NamedTuple):
 
 
 class Incidents(NamedTuple):
-    """What went wrong in a deployment: who did not count in which round and why, and who claimed more than the caps allow."""
+    """Problems in a deployment: which replies did not count, in which round and why, and which claims exceeded a cap."""
 
     left_out: tuple[Exclusion, ...] = ()
     flagged: tuple[RoundFlag, ...] = ()
@@ -54,7 +54,7 @@ class Incidents(NamedTuple):
 
 
 class DeploymentSetup(NamedTuple):
-    """How a deployment was run, and what its clients told the server besides what the method needs."""
+    """How a deployment was run, and what clients sent in addition to what the method needs."""
 
     caps: dict[str, Any]
     options: tuple[ServerOptions, ...] = ()  # in the order of rounds; none: its folder does not say
@@ -65,7 +65,7 @@ class DeploymentSetup(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Several methods on the same data: everything that the table, the files and the report show."""
+    """Several methods on the same data, with everything that tables, files and reports need."""
 
     name: str
     federation: Federation  # of the first seed: the clients that were evaluated
@@ -100,16 +100,17 @@ class Comparison(NamedTuple):
 
 
 def final_spreads(comparison: Comparison, label: str, split: str) -> dict[str, Spread]:
-    """Every metric of one method at the end, with its spread over seeds; in small federations also each client's accuracy.
+    """All metrics of one method after the last round, with their spread over seeds.
 
-    Group metrics are there where there are at least two groups, and equity where clients belong to groups. On the split
-    "central", the test set that belongs to no client, there are only group metrics; without groups the accuracy is left of them.
+    In small federations, the accuracy of each client is included. Group metrics need at least two
+    groups, equity metrics need groups of clients. The split "central", a test set that belongs to
+    no client, has group metrics only; without groups it has the accuracy.
     """
     return {metric: spread(np.array(list(values.values()))) for metric, values in final_by_seed(comparison, label, split).items()}
 
 
 def final_by_seed(comparison: Comparison, label: str, split: str) -> dict[str, dict[int, float]]:
-    """The same by seed: metric -> seed -> value."""
+    """All metrics of one method after the last round: metric -> seed -> value."""
     each = {run.seed: _final(comparison, run, split) for run in comparison.of(label)}
     first = next(iter(each.values()))
     return {metric: {seed: values[metric] for seed, values in each.items()} for metric in first}
@@ -125,9 +126,10 @@ def _final(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
 
 
 def group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
-    """Group metrics at every evaluation, over the rows of all clients in a split or over the central test set: [evaluations].
+    """Group metrics at every evaluation, over all rows of a split or over the central test set: arrays [evaluations].
 
-    Without at least two groups there is only the accuracy on the central test set, and without one of those nothing.
+    With fewer than two groups the central test set has the accuracy only, and other splits have no
+    group metrics.
     """
     if split == CENTRAL and not len(federation.central):
         return {}
@@ -138,12 +140,12 @@ def group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str,
 
 
 def _equity(federation: Federation, tables: np.ndarray) -> dict[str, float]:
-    """How evenly groups of clients are served, where clients belong to groups."""
+    """Metrics of evenness between groups of clients, if clients belong to groups."""
     return {} if federation.client_group is None else measure_equity(accuracy(tables), federation.client_group)
 
 
 def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]:
-    """`client:NAME` -> accuracy in percent, where there are few enough clients to be named in a table."""
+    """`client:NAME` -> accuracy in percent, if there are at most `MOST_NAMED` clients."""
     names = comparison.federation.names
     if len(names) > MOST_NAMED:
         return {}
@@ -151,9 +153,10 @@ def _by_client(comparison: Comparison, run: Run, split: str) -> dict[str, float]
 
 
 def tidy_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """One row per metric: of the whole model at every evaluation, and of every client and every group at the last one.
+    """One row per metric: of the model at every evaluation, and of every client and group at the last evaluation.
 
-    Of very many clients there are quantiles instead, with the level "clients": a trace holds every single one.
+    With more than `MOST_LISTED` clients there are rows of quantiles, with the level "clients",
+    instead of rows of clients.
     """
     for run in comparison.runs:
         common = _run_columns(comparison, run)
@@ -203,7 +206,7 @@ def _client_rows(comparison: Comparison, trace: Trace, split: str) -> Iterator[d
 
 
 def _quantile_rows(found: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
-    """How the clients' values are distributed; those that are undefined are left out."""
+    """The distribution of the clients' values, without undefined ones."""
     for metric, values in found.items():
         known = values[np.isfinite(values)]
         for share, value in zip(QUANTILES, np.quantile(known, QUANTILES), strict=True) if len(known) else ():
@@ -211,7 +214,7 @@ def _quantile_rows(found: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
 
 
 def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[dict[str, Any]]:
-    """Each group's rates in percent, as clients' accuracies are."""
+    """The rates of each group in percent."""
     found = rates(pooled(trace, split)[-1], federation.favourable)
     for g, name in enumerate(federation.groups):
         for metric in GROUP_RATES:
@@ -219,13 +222,16 @@ def _group_rows(federation: Federation, trace: Trace, split: str) -> Iterator[di
         yield {"level": "group", "name": name, "metric": "examples", "value": float(found.examples[g])}
 
 
-# The few metrics that a running experiment is followed by.
+# The metrics that are reported during training.
 
 LIVE_GROUP_METRICS = ("accuracy", "eod_abs", "spd_abs", "aod_abs", "acc_diff_abs")
 
 
 def live_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
-    """Metrics in one split, or on the central test set, at every evaluation: [evaluations] each; none where nobody has rows."""
+    """The metrics that are reported during training, for one split or the central test set: arrays [evaluations].
+
+    The result is empty if no client has rows in the split.
+    """
     by_group = _live_group_metrics(federation, trace, split)
     if split == CENTRAL:
         return by_group
@@ -244,7 +250,7 @@ def live_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, 
 
 
 def _live_group_metrics(federation: Federation, trace: Trace, split: str) -> dict[str, np.ndarray]:
-    """Where there are groups; of a central test set without any, the accuracy."""
+    """Group metrics if there are at least two groups; the accuracy of a central test set without groups."""
     several = len(federation.groups) > 1
     if not (several or split == CENTRAL) or (split == CENTRAL and not len(federation.central)):
         return {}
@@ -253,5 +259,5 @@ def _live_group_metrics(federation: Federation, trace: Trace, split: str) -> dic
 
 
 def compared_split(federation: Federation) -> str:
-    """The rows that clients are compared on: their test rows or, where nobody has any, their validation rows."""
+    """The split on which clients are compared: test rows or, if there are none, validation rows."""
     return "valid" if federation.valid.counts.any() and not federation.test.counts.any() else "test"

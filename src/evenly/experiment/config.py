@@ -1,6 +1,6 @@
-"""Experiment files: TOML, checked key by key, resolved into a Plan.
+"""Experiment files: TOML, validated key by key and turned into a plan.
 
-pydantic is used here and nowhere else, so that executing a plan does not need it.
+pydantic is used only here and in `paper`, so that executing a plan does not need it.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from evenly.plugins import load_files
 
 
 class Quick(BaseModel):
-    """What `--quick` changes: enough to see that it works, on two cores and within two minutes."""
+    """Settings of `--quick`: a version that runs on two cores within two minutes."""
 
     model_config = STRICT
     rounds: int = Field(gt=0)
@@ -34,8 +34,11 @@ class Quick(BaseModel):
 
 
 class StudyTable(BaseModel):
-    """What makes an experiment a study: `cells` are settings of the data, one for each partition; of each setting in
-    `choose`, which all methods get, one value is chosen afterwards."""
+    """The table `[study]`.
+
+    `cells` lists settings of the data, one for each partition. `choose` lists the values of
+    settings that all methods get. A protocol chooses one of them afterwards.
+    """
 
     model_config = STRICT
     cells: list[dict[str, Any]] = Field(min_length=1)
@@ -43,7 +46,7 @@ class StudyTable(BaseModel):
 
 
 class Experiment(BaseModel):
-    """One experiment file."""
+    """The contents of an experiment file."""
 
     model_config = STRICT
     title: str
@@ -63,7 +66,7 @@ class Experiment(BaseModel):
     study: StudyTable | None = None
 
     def study_plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> StudyPlan:
-        """The plans of a study, one for each partition."""
+        """The plan of a study, with one plan for each partition."""
         assert self.study is not None
         whole = self.plan(name, quick=quick, seeds=seeds, rounds=rounds)
         whole = dataclasses.replace(whole, methods=add_sweep(self.methods, self.study.choose))
@@ -72,12 +75,12 @@ class Experiment(BaseModel):
         names = [", ".join(map(str, cell.values())) for cell in cells]
         twice = next((one for one in names if names.count(one) > 1), None)
         if twice is not None:
-            raise ValueError(f"study.cells must differ in their values, but {twice!r} is there twice.")
+            raise ValueError(f"study.cells must be different, but {twice!r} occurs twice.")
         own = {at: dataclasses.replace(whole, data=whole.data | cell) for at, cell in zip(names, cells, strict=True)}
         return StudyPlan(name=name, chosen=tuple(self.study.choose), cells=own)
 
     def plan(self, name: str, *, quick: bool = False, seeds: int | None = None, rounds: int | None = None) -> Plan:
-        """The plan of this experiment, its quick variant or one with other seeds."""
+        """The plan of this experiment or of its quick version, optionally with another number of seeds or rounds."""
         short = self.quick if quick else None
         if quick and short is None:
             raise ValueError(f"{name} has no quick variant.")
@@ -102,7 +105,7 @@ class Experiment(BaseModel):
 
 
 class TableOptions(BaseModel):
-    """The user's own table as `[data]` describes it; `path` starts where the experiment file is."""
+    """The user's table in `[data]`. `path` is relative to the experiment file."""
 
     model_config = STRICT
     path: str
@@ -116,7 +119,12 @@ class TableOptions(BaseModel):
 
 
 def read(path: Path) -> Experiment:
-    """A user's experiment file; every mistake is named with file, key and, for an unknown key, the nearest legal one."""
+    """Read a user's experiment file.
+
+    Raises:
+        ValueError: At the first mistake, with the file and the key. For an unknown key, the most
+            similar valid key is named.
+    """
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -128,7 +136,7 @@ def read(path: Path) -> Experiment:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path.name} is not valid TOML: {error}.") from None
     except RecursionError:
-        raise ValueError(f"{path.name}: lists and tables may be nested {MOST_NESTED} levels deep; these are deeper.") from None
+        raise ValueError(f"{path.name}: lists and tables may be nested at most {MOST_NESTED} levels deep.") from None
     experiment = _validate(fields, path.name, path.parent)
     data = experiment.data
     if ("name" in data) == ("path" in data):
@@ -149,7 +157,7 @@ def _table(data: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def packaged_experiments() -> list[str]:
-    """Names of the experiments that come with the package, such as qffl/synthetic."""
+    """Names of the experiments in the package, such as qffl/synthetic."""
     root = resources.files("evenly") / "papers" / "experiments"
     return sorted(
         f"{paper.name}/{file.name[:-5]}"
@@ -161,11 +169,12 @@ def packaged_experiments() -> list[str]:
 
 
 def paper_experiments(paper: str) -> list[str]:
-    """Names of a paper's experiments; none if there is no such paper."""
+    """Names of a paper's experiments, or an empty list if there is no such paper."""
     return [name for name in packaged_experiments() if name.startswith(f"{paper}/")]
 
 
 def read_packaged(name: str) -> Experiment:
+    """Read an experiment of the package by its name."""
     if name not in packaged_experiments():
         raise unknown("experiment", name, packaged_experiments())
     text = (resources.files("evenly") / "papers" / "experiments" / f"{name}.toml").read_text()
@@ -191,7 +200,7 @@ def _validate(fields: dict[str, Any], where: str, folder: Path = Path()) -> Expe
 
 
 def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table: str) -> ValueError:
-    """The first mistake as one sentence. A misspelt key is also a missing one; the spelling is the better hint."""
+    """The first mistake as one sentence. An unknown key is reported before a missing one, because it usually is a misspelling of it."""
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     location = [*table, *(step for step in first["loc"] if step not in UNION)]
     key = ".".join(map(str, location))
@@ -201,8 +210,8 @@ def _mistake(error: ValidationError, where: str, model: type[BaseModel], *table:
         return ValueError(f"{where}: {unknown('key', key, known)}")
     if first["type"] == "missing":
         absent = [".".join(map(str, [*table, *e["loc"]])) for e in error.errors() if e["type"] == "missing"]
-        return ValueError(f"{where} must have the {'key' if len(absent) == 1 else 'keys'} {' and '.join(map(repr, absent))} as well.")
-    wanted = "Input should be how many seeds, or a list of them" if key == "seeds" and len(error.errors()) > 1 else first["msg"]
+        return ValueError(f"{where} lacks the required {'key' if len(absent) == 1 else 'keys'} {' and '.join(map(repr, absent))}.")
+    wanted = "Input should be a number of seeds or a list of seeds" if key == "seeds" and len(error.errors()) > 1 else first["msg"]
     return ValueError(f"{where}, key {key!r}: {wanted}, got {shortened(first['input'])}.")
 
 

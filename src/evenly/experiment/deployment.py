@@ -16,21 +16,22 @@ from evenly.outside import check_kinds, kinds_of, shortened
 from evenly.saving import Archive, DamagedError, read_archive, write_archive
 from evenly.writing import write_whole
 
-# The files of a deployment: a federation of real clients, whose folder is read like a simulation's.
+# The files of a deployment:
 #
-# plan.json what was asked for: method, seeds, the model's arrays federation.json who the clients are, and what their labels and groups
-# are called history/ a file for every round: who was chosen, what each counted, what clients found when they evaluated the model
-# options.json what the server was told besides: see evenly.experiment.deployment left_out.json whose replies did not count in which round
-# and why, and who claimed more than the caps allow
+#     plan.json        settings: method, seeds, the model's arrays
+#     federation.json  clients, and the names of labels and groups
+#     history/         one file per round: cohort, coefficients, evaluations
+#     options.json     the server's other options
+#     left_out.json    excluded replies with round and reason, and claims above a cap
 #
-# Every file is whole or not there. Nothing here needs Flower, so that a report can be written where only the folder is.
+# Files are written atomically. Nothing here needs Flower, so reports can be written on any machine.
 
 HISTORY, FEDERATION, LEFT_OUT = "history", "federation.json", "left_out.json"
 UNKNOWN = -1
 
 
 class Exclusion(NamedTuple):
-    """A client whose reply did not count, or did not come."""
+    """A client whose reply did not count or did not arrive."""
 
     node: int
     client: int  # UNKNOWN: it never said who it is
@@ -41,7 +42,7 @@ class Exclusion(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """A client that claimed more than a cap allows; client UNKNOWN: the cap itself cannot hold for so few clients."""
+    """A client that claimed more than a cap allows. With client UNKNOWN, there are too few clients for the cap."""
 
     client: int
     what: str  # "loss", "examples", "coefficient", "norm"
@@ -50,7 +51,7 @@ class Flag(NamedTuple):
 
 
 class RoundFlag(NamedTuple):
-    """A flag, and when it was raised. Round 0: before the first."""
+    """A flag and its round. Round 0 is before the first."""
 
     round: int
     flag: Flag
@@ -58,7 +59,7 @@ class RoundFlag(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """What a deployment was asked to do: another server may go on with its folder only if it is asked for the same."""
+    """The settings of a deployment. Another server can continue a folder only with the same settings."""
 
     name: str
     method: str  # the label, as a method is written down
@@ -89,7 +90,7 @@ class Deployment:
 
 
 class DeploymentFacts(NamedTuple):
-    """Who the clients are. What they never said has a plain name: labels and groups are then known from their tables alone."""
+    """The clients of a deployment, and the names of labels and groups as far as clients sent them."""
 
     names: tuple[str, ...]
     nodes: tuple[int, ...] = ()  # Flower's numbers for them, in this session
@@ -102,7 +103,7 @@ class DeploymentFacts(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What clients found when they evaluated the model they are served; those that did not answer are not there."""
+    """The evaluations that clients sent. Clients that did not answer are not included."""
 
     clients: np.ndarray  # int32 [n]
     examples: np.ndarray  # int64 [n, splits]
@@ -113,7 +114,7 @@ class Evaluation(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What one round left. Round 0 is before any training."""
+    """The record of one round. Round 0 is before training."""
 
     number: int
     cohort: np.ndarray  # int32 [K] who was chosen
@@ -127,7 +128,7 @@ class Round(NamedTuple):
 
 
 def write_round(folder: Path, done: Round) -> Path:
-    """Keep a round; one with the same number is replaced."""
+    """Write the record of a round, and replace an existing one."""
     header = {name: getattr(done, name) for name in ("number", "seconds", "upload", "download")} | {"reports": dict(done.reports)}
     arrays = {name: getattr(done, name) for name in ("cohort", "weights", "examples")}
     arrays |= {f"evaluation.{name}": array for name, array in done.evaluation._asdict().items()} if done.evaluation else {}
@@ -135,13 +136,13 @@ def write_round(folder: Path, done: Round) -> Path:
 
 
 def read_rounds(folder: Path, until: int | None = None) -> list[Round]:
-    """All rounds in order, or those up to a number."""
+    """The records of all rounds in order, or of those up to `until`."""
     paths = sorted((folder / HISTORY).glob("[0-9]*.npz"))
     return [done for path in paths if (done := _read_round(path)) and (until is None or done.number <= until)]
 
 
 def forget_rounds(folder: Path, after: int) -> None:
-    """Remove rounds that will be done again."""
+    """Remove the records of later rounds, which will be repeated."""
     for path in (folder / HISTORY).glob("[0-9]*.npz"):
         if path.stem.isdigit() and int(path.stem) > after:
             path.unlink()
@@ -151,7 +152,7 @@ def _read_round(path: Path) -> Round:
     try:
         return read_archive(path, _round)
     except DamagedError:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report is then made of the other rounds.") from None
+        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then covers the other rounds.") from None
 
 
 def _round(archive: Archive) -> Round:
@@ -163,28 +164,31 @@ def _round(archive: Archive) -> Round:
 
 
 def write_facts(folder: Path, about: DeploymentFacts) -> Path:
+    """Write federation.json."""
     text = json.dumps({"schema": SCHEMA, **about._asdict()}, indent=1)
     return write_whole(folder / FEDERATION, lambda file: file.write(text.encode()))
 
 
 def read_facts(folder: Path) -> DeploymentFacts:
+    """Read federation.json."""
     path = folder / FEDERATION
     try:
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in read_fields(path.read_text()).items()}
         check_kinds(fields, kinds_of(DeploymentFacts))
         return DeploymentFacts(**fields)
     except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"{str(path)!r} is missing or damaged, so it is not known who the clients are: {error}") from None
+        raise ValueError(f"{str(path)!r} is missing or damaged, so the clients are unknown: {error}") from None
 
 
 def write_exclusions(folder: Path, left_out: Iterable[Exclusion], flagged: Iterable[RoundFlag]) -> Path:
+    """Write left_out.json."""
     told = [{"round": one.round, **one.flag._asdict()} for one in flagged]
     text = json.dumps({"schema": SCHEMA, "left_out": [one._asdict() for one in left_out], "flagged": told}, indent=1)
     return write_whole(folder / LEFT_OUT, lambda file: file.write(text.encode()))
 
 
 def read_exclusions(folder: Path, until: int | None = None) -> tuple[list[Exclusion], list[RoundFlag]]:
-    """Who was left out and who was flagged, up to a round; nobody where the file is not there."""
+    """Exclusions and flags up to a round; empty lists if the file does not exist."""
     path = folder / LEFT_OUT
     if not path.exists():
         return [], []
@@ -197,18 +201,18 @@ def read_exclusions(folder: Path, until: int | None = None) -> tuple[list[Exclus
         left = [Exclusion(**one) for one in fields["left_out"]]
         flagged = [RoundFlag(one["round"], Flag(*(one[name] for name in Flag._fields))) for one in fields["flagged"]]
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not say who was left out: {error}") from None
+        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not list excluded clients: {error}") from None
     kept = [one for one in left if until is None or one.round <= until]
     return kept, [one for one in flagged if until is None or one.round <= until]
 
 
 def no_evaluation() -> Evaluation:
-    """Nobody answered."""
+    """An evaluation without clients."""
     return gather_evaluation([], [])
 
 
 def gather_evaluation(clients: Sequence[int], found: Sequence[dict[str, Any]]) -> Evaluation:
-    """One evaluation from what every client said: by split its `examples`, `loss`, `correct` and `table`, and its `choice`."""
+    """One evaluation from the replies of clients: by split `examples`, `loss`, `correct` and `table`, and `choice`."""
     shape = next((each[s]["table"].shape for each in found for s in SPLITS if each.get(s, {}).get("table") is not None), (0, 0, 0))
     n, splits = len(clients), len(SPLITS)
     made = Evaluation(
@@ -230,15 +234,14 @@ def gather_evaluation(clients: Sequence[int], found: Sequence[dict[str, Any]]) -
     return made
 
 
-# What the server of a deployment was told besides the method, for those who audit it: `options.json` in its folder.
-#
-# Unlike the plan, this need not be the same for a server that goes on: what was in force before is kept beside it.
+# options.json: the server's options besides the method, for audits. They may change when a server continues a
+# deployment; earlier options are kept.
 
 OPTIONS = "options.json"
 
 
 class ServerOptions(NamedTuple):
-    """Options, and since when."""
+    """Options of the server and the first round in which they apply."""
 
     since: int  # a round
     fraction_train: float | None = None  # None: clients are drawn by the sampling of the method
@@ -251,12 +254,12 @@ class ServerOptions(NamedTuple):
 
 
 def update_options(before: Sequence[ServerOptions], now: ServerOptions) -> tuple[ServerOptions, ...]:
-    """With what is in force from a round on; what was to be in force later never was.
+    """The history of options with those that apply from a round on. Later entries, which never applied, are dropped.
 
     >>> before = ServerOptions(since=1), ServerOptions(since=5, min_train_nodes=3)
     >>> [one.since for one in update_options(before, ServerOptions(since=4, two_phase=True))]
     [1, 4]
-    >>> [one.since for one in update_options(before, ServerOptions(since=4))]  # as it was
+    >>> [one.since for one in update_options(before, ServerOptions(since=4))]  # unchanged options add no entry
     [1]
     """
     kept = tuple(one for one in before if one.since < now.since)
@@ -264,12 +267,13 @@ def update_options(before: Sequence[ServerOptions], now: ServerOptions) -> tuple
 
 
 def write_options(folder: Path, options: Sequence[ServerOptions]) -> Path:
+    """Write options.json."""
     text = json.dumps({"schema": SCHEMA, "options": [one._asdict() for one in options]}, indent=1)
     return write_whole(folder / OPTIONS, lambda file: file.write(text.encode()))
 
 
 def read_options(folder: Path) -> tuple[ServerOptions, ...]:
-    """In the order of rounds; nothing where the folder is older than this file."""
+    """The options in the order of rounds; empty if the folder has no options.json."""
     path = folder / OPTIONS
     if not path.exists():
         return ()
@@ -280,4 +284,4 @@ def read_options(folder: Path) -> tuple[ServerOptions, ...]:
             check_kinds(one, kinds_of(ServerOptions))
         return tuple(ServerOptions(**one) for one in fields["options"])
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not say what the server was told: {error}") from None
+        raise ValueError(f"{str(path)!r} is damaged. Remove it; the report then does not list the server's options: {error}") from None

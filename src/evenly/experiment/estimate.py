@@ -1,6 +1,6 @@
-"""What a plan will take, as far as it can be known before it runs: runs, programs, and memory from the shapes of arrays.
+"""Estimate what a plan needs before it runs: the number of programs, and memory from the shapes of arrays.
 
-Time is not among it: nobody knows it before something was trained.
+Training time is not estimated, because it is unknown until something was trained.
 """
 
 import os
@@ -21,7 +21,7 @@ from evenly.types import Algorithm, Seeds, Several, Task
 
 
 class PlanEstimate(NamedTuple):
-    """The numbers that are shown before a long run."""
+    """Sizes that are shown before a long run."""
 
     methods: int
     seeds: int
@@ -38,12 +38,12 @@ class PlanEstimate(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What all programs that run side by side keep in memory, besides batches and what compiled code needs."""
+        """Memory of all programs that run in parallel, without batches and temporary arrays of compiled code."""
         return self.at_once * (self.data_bytes + self.state_bytes)
 
 
 def estimate(plan: Plan, first: SeedSetting, folder: Path | None = None) -> PlanEstimate:
-    """Of a plan whose first seed is loaded; what is in the folder already counts as finished."""
+    """Estimate a plan whose first seed is loaded. Programs that are stored in `folder` count as finished."""
     every = list(programs(plan, first.task, folder))
     left = [program for program in every if not (folder and Store.traces_in(folder, program.keys).exists())]
     members = [adapt_member(member, first.federation) for member in members_of(plan)]
@@ -64,7 +64,7 @@ def estimate(plan: Plan, first: SeedSetting, folder: Path | None = None) -> Plan
 
 
 def refuse_large_models(plan: Plan, first: SeedSetting) -> None:
-    """Refuse methods whose models, and what clients remember, would not fit into memory beside the data, which are there already."""
+    """Raise ValueError if models and client states do not fit into the memory that is left beside the data."""
     if jax.default_backend() != "cpu":
         return  # they lie on the device, which says itself what it can hold
     needed = estimate(plan, first).state_bytes
@@ -74,13 +74,13 @@ def refuse_large_models(plan: Plan, first: SeedSetting) -> None:
 
 
 def _at_once(plan: Plan, task: Task, runs: int) -> int:
-    """Seeds side by side: as many as there are cores, or all where they advance together."""
+    """Seeds that train in parallel: one per core, or all of them if they advance together."""
     cores = len(plan.seeds) if worth_batching(task, runs) else os.cpu_count() or 1
     return min(len(plan.seeds), cores)
 
 
 def _state(first: SeedSetting, members: Sequence[Algorithm], program: Program) -> int:
-    """Bytes of the models that a program trains, and of what each client remembers of its own."""
+    """Bytes of the models of a program and of the state that each client keeps."""
     total = 0
     for i in program.members:
         model = _model(first.task, members[i])

@@ -1,8 +1,12 @@
-"""Run a plan: execute its jobs, skip those that are finished, and collect the results.
+"""Run a plan: execute its jobs, skip the ones that are already finished, and collect the results.
 
-A plan is split into programs, groups of runs that are compiled together; each is one job. Jobs run on threads of this machine;
-`evenly.experiment.cluster` runs them on Ray. `python -m evenly.experiment.execute plan.json OUT` does it where only the core packages
-are installed; with `--no-models` after it, only what results are made of is kept.
+A plan is split into *programs*: groups of runs that share data, seed and model structure and are
+compiled together. Each program is one job. Jobs run on threads of this machine by default;
+`evenly.experiment.cluster` runs them on Ray. Finished jobs are stored atomically, so an interrupted
+plan can be resumed with identical results.
+
+`python -m evenly.experiment.execute plan.json OUT [--no-models]` runs a plan where only the core
+packages are installed. With `--no-models` it stores traces but no models.
 """
 
 import dataclasses
@@ -39,48 +43,46 @@ from evenly.simulate.run import Progress, fit_to_data, refuse_without_validation
 from evenly.simulate.traces import Observe, split_people
 from evenly.types import Algorithm, Seeds, Task, Trace
 
-# Who is evaluated where clients are very many: a panel, drawn once, stands for all of them.
-#
-# Every client's tables may take more memory than its data: with ten classes, a million clients need 1.2 GB for each evaluation. The
-# mean accuracy of a panel of 10,000 is within one point of that of all clients, 95 times in 100, however unequal they are.
+# Evaluated clients. In large federations a random sample of clients is evaluated, because the tables of all clients
+# can need more memory than their data: with ten classes and a million clients, 1.2 GB for each evaluation. The mean
+# accuracy of 10,000 clients is within one point of the mean over all clients with a probability of 95 %.
 
 MOST_EVALUATED = 10_000
 
 
 def evaluated_clients(federation: Federation) -> np.ndarray | None:
-    """The numbers of the clients to evaluate, the same for every seed; None: all, where there are few enough."""
+    """The indices of the clients to evaluate, the same for every seed, or None to evaluate all of them."""
     if federation.clients <= MOST_EVALUATED:
         return None
     return np.sort(generator(0, "panel").choice(federation.clients, MOST_EVALUATED, replace=False)).astype(np.int32)
 
 
-# A job is one program of a plan, and `run` is how it is done: by a thread here or by a worker of a cluster, in the same way.
-#
-# A plan and a program are plain data. Everything else (data, model, methods) is made from them where the job runs, so a job gives the
-# same bits wherever the hardware is the same.
+# Jobs. A job is the training of one program, on a thread or on a worker of a cluster. It is built from plain data (plan
+# and program), so it gives the same bits on all machines with the same hardware.
 
 
 class SeedSetting(NamedTuple):
-    """What the programs of one seed share."""
+    """The federation and the model that all programs of one seed share."""
 
     federation: Federation
     task: Task
 
 
 class Result(NamedTuple):
-    """What a job leaves: a trace for each run, and the trained models by the names under which they are kept."""
+    """The result of a job: one trace for each run, and the trained models by name."""
 
     traces: list[Trace]
     models: dict[str, Model]
 
 
 def setting_of(plan: Plan, seed: int) -> SeedSetting:
+    """Load the data of one seed and build its model."""
     federation = load(plan.data, seed)
     return SeedSetting(federation, choose_model(plan.model, federation))
 
 
 def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
-    """Raise if a method cannot work on these data, such as one that compares groups where there is only one."""
+    """Raise ValueError if a method cannot be trained on these data, for example one that compares groups if there is only one group."""
     census = setting.federation.census()
     for member in {(type(member.rule), member.rule.needs): member for member in members_of(plan)}.values():  # settings were checked before
         refuse_without_validation(member, setting.federation)
@@ -88,7 +90,7 @@ def refuse_unfit(plan: Plan, setting: SeedSetting) -> None:
 
 
 def adapt_member(member: Algorithm, federation: Federation) -> Algorithm:
-    """As it will be trained: where groups of people vote, they are clients of their own."""
+    """The algorithm with the settings that depend on the federation. Where groups of people vote, they are clients of their own."""
     if isinstance(member.rule, E2FL) and member.rule.people:
         federation, _ = split_people(federation, [member])
     return fit_to_data(member, federation)
@@ -107,7 +109,10 @@ def run_job(
     advance: Advance = advance,
     leave: Callable[[], None] | None = None,
 ) -> Result:
-    """Train a program's runs. Without `models` those stay behind: large ones are most of a result's size."""
+    """Train the runs of a program.
+
+    With `models=False` the result holds no models, which are the largest part of a result.
+    """
     every = members_of(plan)
     members = [every[i] for i in program.members]
     traces = simulate(
@@ -143,7 +148,7 @@ def _trained_models(members: Sequence[Algorithm], seed: int, setting: SeedSettin
 
 
 def choose_model(name: str, federation: Federation) -> Task:
-    """The named model, settings in brackets, or the plainest that fits: logistic for two classes, softmax for more."""
+    """The model that a notation names, by default logistic regression for two classes and softmax regression for more."""
     part = parse_one(name or ("logistic" if len(federation.labels) == 2 else "softmax"), "model")
     task = ALL_MODELS[part.name](federation)
     known = [field.name for field in dataclasses.fields(task)]  # pyright: ignore[reportArgumentType]
@@ -161,15 +166,15 @@ def _without_model(trace: Trace) -> Trace:
     return trace._replace(model=jax.tree.map(lambda _: np.zeros(0, np.float32), trace.model))
 
 
-# Where jobs report to: how far they are, and what they leave. It is the only thing that a place where jobs run must know.
+# Collecting progress and results of jobs.
 
 
 class StoppedError(Exception):
-    """Raised in a job when another failed or the user stopped everything."""
+    """Raised in a job when another job failed or the user stopped the execution."""
 
 
 class Ledger:
-    """Adds up the progress of jobs that run at once, and keeps every result as soon as it is there."""
+    """Collects progress and results of jobs. Results are stored as soon as they arrive. An executor needs no other interface."""
 
     def __init__(
         self,
@@ -189,7 +194,7 @@ class Ledger:
         self._lock, self._stopped = threading.Lock(), False
 
     def restore(self, program: Program) -> bool:
-        """Whether a program was finished earlier; if so, it counts as done."""
+        """Load the traces of a program that was finished earlier. Returns whether there are any."""
         found = self._store.load_traces(program.keys, self.first.task) if self._store else None
         if found is None:
             return False
@@ -198,7 +203,7 @@ class Ledger:
         return True
 
     def begin(self) -> Progress:
-        """What a job tells its rounds to. One that starts again may tell fewer than before."""
+        """A progress function for a new job. A job that is started again may report fewer rounds than before."""
         seen = 0
 
         def report(done: int, of: int) -> None:
@@ -213,12 +218,12 @@ class Ledger:
         return report
 
     def checkpoint(self, program: Program) -> Path | None:
-        """Where a job on this machine may save itself half-way."""
+        """The file in which a job on this machine stores its checkpoints."""
         return self._store.checkpoint("|".join(program.keys)) if self._store else None
 
     @contextmanager
     def observing(self, program: Program) -> Iterator[Observe | None]:
-        """While a job on this machine runs: what it tells its evaluations to, if anybody follows."""
+        """Context of a job on this machine. It yields the function that takes evaluations, if any, and reports a failure."""
         try:
             yield self.follow(program)
         except StoppedError:
@@ -229,18 +234,19 @@ class Ledger:
 
     @property
     def has_followers(self) -> bool:
-        """Whether anybody wants to know of evaluations before a job is done."""
+        """Whether evaluations are needed before a job has finished."""
         return self._followers.active
 
     def follow(self, program: Program) -> Observe | None:
-        """A job begins: what it tells its evaluations to, if anybody follows."""
+        """Report the start of a job, and return the function that takes its evaluations, if any."""
         return self._followers.begin(program)
 
     def report_failure(self, program: Program, error: Exception) -> None:
+        """Report that a job failed."""
         self._followers.report_failure(program, error)
 
     def save(self, program: Program, result: Result) -> None:
-        """Models first: where there is a file of traces, everything is there."""
+        """Store the result of a job. Models come first: if the file of traces exists, the result is complete."""
         if self._store:
             for name, model in result.models.items():
                 self._store.save_model(name, model)
@@ -249,32 +255,36 @@ class Ledger:
         self._followers.report_traces(program, result.traces)
 
     def stop(self) -> None:
-        """Make every job on this machine stop where it next reports."""
+        """Stop every job on this machine at its next progress report."""
         self._stopped = True
 
 
 class Executor(Protocol):
-    """A place where jobs run: it does all of them, tells the ledger, and raises when one cannot be done."""
+    """Runs jobs: it trains all programs, reports to the ledger, and raises an exception if a program cannot be trained."""
 
     def __call__(self, plan: Plan, programs: Sequence[Program], ledger: Ledger) -> None: ...
 
 
-# Jobs on this machine: seeds side by side, each seed's programs one after another.
+# Jobs on this machine.
 
 
 class BatchShare(NamedTuple):
-    """The members of a seed batch that are reserved for the seeds of one plan."""
+    """The part of a seed batch that is reserved for the seeds of one plan."""
 
     batch: SeedBatch
     first: int
 
     def position(self, seed: int, plan: Plan) -> int:
+        """The position of a seed in the batch."""
         return self.first + plan.seeds.index(seed)
 
 
 def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: BatchShare | None = None) -> None:
-    """Threads, not processes: the compiled programs run outside Python's lock and are shared. With `share` other plans'
-    programs advance in the same seed batch."""
+    """Run jobs on this machine: seeds in parallel, each seed's programs one after another.
+
+    Threads suffice, because compiled programs release Python's global lock. With `share`, programs
+    of other plans advance in the same seed batch.
+    """
     seeds = list(dict.fromkeys(program.seed for program in programs))
     most = max((len(program.members) for program in programs), default=0)
     apart = worth_streaming(ledger.first.federation, most)  # seeds whose tables differ in size could not share a program
@@ -310,18 +320,16 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: B
 
 
 def _device_of(plan: Plan, seed: int) -> AbstractContextManager[Any]:
-    """Seeds take turns on the devices. A seed does not use several while others run: programs that wait for each other's devices
-    would wait for ever."""
+    """The device of a seed. Seeds take turns; a seed uses several devices only if it is the only one, because programs that wait for each
+    other's devices would block.
+    """
     devices = jax.devices()
     if len(plan.seeds) == 1 or len(devices) == 1:
         return nullcontext()
     return jax.default_device(devices[plan.seeds.index(seed) % len(devices)])
 
 
-# Execute a plan: its programs are jobs, finished ones are never done again, and the rest run somewhere, here unless told otherwise.
-#
-# `python -m evenly.experiment.execute plan.json OUT` does it where only the core packages are installed; with `--no-models` after it,
-# only what results are made of is kept.
+# Execution of a plan.
 
 
 def execute(
@@ -335,9 +343,19 @@ def execute(
     log: Log | None = None,
     first: SeedSetting | None = None,
 ) -> Comparison:
-    """Train everything in a plan. With a store, every finished run is kept, and an interrupted one resumes. Unless told
-    otherwise, so are its models, in the trace and for `evenly.load`: large ones are most of a folder's size. `first` is the
-    first seed's data and model, where they are loaded already."""
+    """Train everything in a plan and return the comparison.
+
+    Args:
+        plan: The plan.
+        store: Folder for finished runs and checkpoints. An interrupted plan with the same store is
+            resumed.
+        progress: Called with the number of finished rounds and the total.
+        command: Command line to show in reports.
+        models: Whether to store trained models, which are the largest part of a folder.
+        where: Executor of the jobs.
+        log: Called with every evaluation.
+        first: Data and model of the first seed, if they are loaded already.
+    """
     began = time.monotonic()
     load_planned(plan.plugins)
     variants = plan.variants()
@@ -384,7 +402,7 @@ def _collect_runs(plan: Plan, variants: list[Variant], traces: dict[Program, lis
 
 
 def _runs(variants: list[Variant], traces: dict[int, Trace], seed: int) -> list[Run]:
-    """One run per row of the comparison: methods made of several models are combined into one."""
+    """One run for each variant. The members of a method that has several are combined."""
     runs, at = [], 0
     for variant in variants:
         own = [traces[i] for i in range(at, at + len(variant.members))]
@@ -401,7 +419,7 @@ def _check_training_rows(federation: Federation) -> None:
 
 
 def main() -> None:
-    """`python -m evenly.experiment.execute plan.json OUT [--no-models]`"""
+    """Run `python -m evenly.experiment.execute plan.json OUT [--no-models]`."""
     if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["--no-models"]):
         sys.exit("usage: python -m evenly.experiment.execute plan.json OUT [--no-models]")
     text, folder = Path(sys.argv[1]).read_text(), Path(sys.argv[2])

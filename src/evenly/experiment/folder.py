@@ -1,4 +1,4 @@
-"""A folder of results: stored runs, tables, the lock, and the record of the run. Every file is written whole or not at all."""
+"""A folder of results: stored runs, tables, the lock, and the run record. All files are written atomically."""
 
 import dataclasses
 import errno
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# A folder of results. Every file is written beside its place and renamed into it, so nothing half-made is ever read.
+# Stored runs.
 
 FILES = (
     "plan.json", "results.csv", "results.parquet", "report.html", "traces", "models", "checkpoints", "cells", "study.csv", "run.json",
@@ -48,7 +48,7 @@ ARRAYS = [f for f in Trace._fields if f not in ("model", "upload", "download", "
 
 
 class Settings(Protocol):
-    """What a folder's results belong to: a plan, or a study of several."""
+    """The settings of a folder: a plan, a study, or a search for settings."""
 
     def to_json(self) -> str: ...
     def fingerprint(self) -> str: ...
@@ -57,7 +57,7 @@ class Settings(Protocol):
 
 
 class Store:
-    """The output folder of one plan. Opening it again with the same plan finds what is already there."""
+    """The output folder of one plan. Opening it again with the same plan finds the finished runs."""
 
     def __init__(self, folder: Path, plan: Settings, *, force: bool = False) -> None:
         self.folder = folder
@@ -69,7 +69,7 @@ class Store:
         path = self.folder / "plan.json"
         if not path.exists():
             if self.folder.exists() and any(path.name != LOCK for path in self.folder.iterdir()):
-                raise ValueError(f"The folder {str(self.folder)!r} holds files that are not evenly's. Choose another --out.")
+                raise ValueError(f"The folder {str(self.folder)!r} contains files that evenly did not write. Choose another --out.")
         elif other := self._conflict(path, plan):
             if not force:
                 raise ValueError(f"{other} Choose another --out, or replace them with --force.")
@@ -79,14 +79,14 @@ class Store:
         self.write("plan.json", lambda file: file.write(plan.to_json().encode()))
 
     def _conflict(self, path: Path, plan: Settings) -> str:
-        """What is wrong with going on here; nothing where the results are of this very plan."""
+        """Why the results in the folder cannot be continued, or "" if they have the same settings."""
         try:
             there = read_fields(path.read_text())
         except NewerError as error:  # not even with --force: whoever made them can still read them
-            raise ValueError(f"The folder {str(self.folder)!r} {error}, or choose another --out; nothing was touched.") from None
+            raise ValueError(f"The folder {str(self.folder)!r} {error}, or choose another --out. Nothing was changed.") from None
         except ValueError:
-            return f"The plan.json in {str(self.folder)!r} is damaged, so it is not known what the results there are of."
-        other = f"The folder {str(self.folder)!r} holds the results of other settings"
+            return f"The plan.json in {str(self.folder)!r} is damaged, so the settings of these results are unknown."
+        other = f"The folder {str(self.folder)!r} contains results with different settings"
         try:
             if plan.from_json(path.read_text()).fingerprint() == plan.fingerprint():
                 return ""
@@ -94,7 +94,7 @@ class Store:
             return f"{other}."
         here = read_fields(plan.to_json())
         differ = [name for name in here if here[name] != there.get(name)]
-        return f"{other}: not the same {'is' if len(differ) == 1 else 'are'} {' and '.join(differ)}." if differ else f"{other}."
+        return f"{other}: {', '.join(differ)}." if differ else f"{other}."
 
     def _clear(self) -> None:
         for name in reversed(FILES):  # the plan last: without it, what is left would be nobody's
@@ -102,14 +102,15 @@ class Store:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def write(self, name: str, write: Callable[[IO[bytes]], Any]) -> Path:
-        """Write a file whole: it appears under its name only when complete."""
+        """Write a file atomically."""
         return write_whole(self.folder / name, write)
 
     def checkpoint(self, key: str) -> Path:
+        """The checkpoint file of the runs with this key."""
         return self.folder / "checkpoints" / f"{slug(key)}.npz"
 
     def save_traces(self, keys: Sequence[str], traces: Sequence[Trace], *, models: bool = True) -> None:
-        """Keep runs that were made together, in one file; without their models, those come back empty."""
+        """Store the traces of runs that were trained together, in one file. With `models=False` their models are stored empty."""
         named = ((f"{i}.{name}", getattr(trace, name)) for i, trace in enumerate(traces) for name in ARRAYS)
         arrays = {name: array for name, array in named if array is not None}
         leaves: dict[str, Any] = {
@@ -124,17 +125,17 @@ class Store:
 
     @staticmethod
     def traces_in(folder: Path, keys: Sequence[str]) -> Path:
-        """Where runs that were made together are kept."""
+        """The file that holds the traces of runs that were trained together."""
         return folder / "traces" / f"{slug('|'.join(keys))}.npz"
 
     def save_model(self, key: str, model: Model) -> None:
-        """Keep a trained model for `evenly.load`, unless it is there already."""
+        """Store a trained model for `evenly.load`, unless it is stored already."""
         path = self.folder / "models" / f"{slug(key)}.npz"
         if not path.exists():
             save(model, path)
 
     def load_traces(self, keys: Sequence[str], task: Task) -> list[Trace] | None:
-        """Runs that were made together and are finished, or None."""
+        """The traces of runs that were trained together, or None if they are not finished."""
         path = self.traces_in(self.folder, keys)
         if not path.exists():
             return None
@@ -142,9 +143,7 @@ class Store:
         try:
             return read_archive(path, lambda archive: _traces(archive, keys, structure), newest=TRACES_FORMAT)
         except DamagedError:
-            raise ValueError(
-                f"The traces {str(path)!r} are damaged. Remove the file; its runs are then trained again and all others stay."
-            ) from None
+            raise ValueError(f"The traces {str(path)!r} are damaged. Remove the file; only its runs are then trained again.") from None
 
 
 def _traces(archive: Archive, keys: Sequence[str], structure: Any) -> list[Trace]:
@@ -166,15 +165,16 @@ def _traces(archive: Archive, keys: Sequence[str], structure: Any) -> list[Trace
 
 
 def slug(key: str) -> str:
-    """A file name for a run: readable, safe, and different for different runs."""
+    """A file name for a key: readable, safe, and different for different keys."""
     readable = re.sub(r"[^A-Za-z0-9.=-]+", "_", key).strip("_")[:80]
     return f"{readable}-{zlib.crc32(key.encode()):08x}"
 
 
 def sweep(folder: Path) -> None:
-    """Remove what a killed process left: files half-written beside their places, and checkpoints of runs that are finished.
+    """Remove partial files and obsolete checkpoints that a killed process left behind.
 
-    Only for who holds the folder: what another process is just writing looks the same.
+    Call it only with the lock of the folder, because files that another process is writing look the
+    same.
     """
     begun = re.compile(r"\.(?P<name>.+)\.\d+(-journal)?")  # as write_whole names them, and what SQLite adds
     ours = (folder / "plan.json").exists()  # without it, a folder called models may be anybody's
@@ -187,7 +187,7 @@ def sweep(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-# Results as files: tidy rows in CSV and Parquet.
+# Tables: tidy rows in CSV and Parquet.
 
 
 def write_rows(store: Store, comparison: Comparison) -> list[dict[str, Any]]:
@@ -196,7 +196,7 @@ def write_rows(store: Store, comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def write_tidy(store: Store, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same for rows that are already there."""
+    """Write these rows to results.csv and results.parquet, and return them."""
     import pyarrow as pa  # plans are executed also where it is not installed
     import pyarrow.parquet
 
@@ -206,14 +206,14 @@ def write_tidy(store: Store, rows: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def write_csv(store: Store, name: str, rows: list[dict[str, Any]]) -> None:
-    """A table of its own columns beside the tidy rows."""
+    """Write rows with columns of their own to a CSV file."""
     import pyarrow.csv
 
     store.write(name, lambda file: pyarrow.csv.write_csv(csv_table(rows), file))
 
 
 def csv_table(rows: list[dict[str, Any]]) -> "pa.Table":
-    """Rows as a CSV file has them: names that a spreadsheet would take for formulas begin with an apostrophe."""
+    """Rows as a table for CSV. Text that a spreadsheet would read as a formula starts with an apostrophe."""
     import pyarrow as pa
 
     table = pa.Table.from_pylist(rows)
@@ -227,17 +227,21 @@ def csv_table(rows: list[dict[str, Any]]) -> "pa.Table":
     return table.rename_columns([csv_cell(name) for name in table.column_names])
 
 
-# One process at a time works in a folder of results.
+# The lock: one process at a time works in a folder.
 
 WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # some file systems of clusters have none: nobody can be refused there
 
 
 @contextmanager
 def folder_lock(folder: Path, other: str = "--out") -> Iterator[None]:
-    """Keep the folder for this process; whoever else wants it is refused with a sentence, and told to choose an `other`.
+    """Lock a folder for this process.
 
-    The kernel lets go of the lock when the process ends, however it ends, so a lock file that a killed process left behind
-    is no obstacle. A folder that was made only for the lock does not stay.
+    The kernel releases the lock when the process ends, so the lock file of a killed process is no
+    obstacle. Folders that were created only for the lock are removed.
+
+    Raises:
+        ValueError: If another process holds the lock. The message suggests to choose another
+            `other`.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     file = _acquire_lock(folder, other)
@@ -287,21 +291,21 @@ def _same_file(file: int, path: Path) -> bool:
         return False
 
 
-# `run.json`: what a folder says of its run besides the plan.
-#
-# It is written before training begins, so that a run that was killed can be continued and reported as if it had not been.
+# Run metadata in run.json: command, time, device, versions. It is written before training, so that an interrupted run
+# can be resumed and reported.
 
 RECORD_SCHEMA = 1
 RUN_FILE = "run.json"
 
 
 def versions() -> dict[str, str]:
+    """Versions of evenly, Python, JAX and NumPy."""
     return {"evenly": __version__, "python": sys.version.split()[0], "jax": jax.__version__, "numpy": np.__version__}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """Who asked for a run, what it is called, and what it took."""
+    """Run metadata: command, title, time, device and versions."""
 
     command: str = ""
     title: str = ""
@@ -318,7 +322,7 @@ class RunRecord:
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """What is known of the run in a folder; None where nothing is."""
+    """The run record of a folder, or None if there is none."""
     path = folder / RUN_FILE
     if not path.exists():
         return None
@@ -327,13 +331,13 @@ def read_record(folder: Path) -> RunRecord | None:
         check_kinds(fields, kinds_of(RunRecord))
         return RunRecord(**{field.name: fields[field.name] for field in dataclasses.fields(RunRecord) if field.name in fields})
     except NewerError as error:
-        raise ValueError(f"{str(path)!r} {error}, or choose another --out; nothing was touched.") from None
+        raise ValueError(f"{str(path)!r} {error}, or choose another --out. Nothing was changed.") from None
     except ValueError:
-        raise ValueError(f"{str(path)!r} is damaged. Remove it and go on; the results beside it stay.") from None
+        raise ValueError(f"{str(path)!r} is damaged. Remove it and run the command again; no results are lost.") from None
 
 
 def begin(folder: Path, record: RunRecord) -> RunRecord:
-    """Write down what is about to run. Where the folder already has a record, its first command and what training took stay."""
+    """Write the run record before training. An existing record keeps its first command and its training time."""
     known = read_record(folder)
     if known:
         kept = {name: getattr(known, name) for name in ("started_in", "seconds", "compiling", "device", "date", "versions")}
@@ -344,13 +348,13 @@ def begin(folder: Path, record: RunRecord) -> RunRecord:
 
 
 def _working_directory(folder: Path) -> str:
-    """Where we are, seen from a folder; not from a link to it, whose parent is another."""
+    """The working directory, relative to a folder. Symbolic links to the folder are resolved first."""
     return os.path.relpath(Path.cwd(), folder.resolve())
 
 
 @contextmanager
 def training_timer(folder: Path, *traces: Path, command: str = "") -> Iterator[None]:
-    """Add the time of what is done inside to the folder's record, unless all of its traces were there before."""
+    """Context that adds its duration to the run record, unless it added no traces."""
     there = lambda: sum(len(list(of.glob("*"))) for of in traces)  # noqa: E731
     began, before = time.monotonic(), there()
     add = lambda: add_training(folder, time.monotonic() - began, command, compiling=compile_seconds(began))  # noqa: E731
@@ -365,7 +369,7 @@ def training_timer(folder: Path, *traces: Path, command: str = "") -> Iterator[N
 
 
 def add_training(folder: Path, seconds: float, command: str = "", *, compiling: float = 0.0, also: Mapping[str, str] | None = None) -> None:
-    """Add the time of a session, and say where it was; `also` are versions of further packages."""
+    """Add the duration, device and versions of a training session to the run record. `also` holds versions of further packages."""
     known = read_record(folder) or RunRecord(command=command, started_in=_working_directory(folder))
     device = "a CPU" if jax.default_backend() == "cpu" else jax.devices()[0].device_kind
     every = {name: _add_distinct(known.versions.get(name, ""), version) for name, version in {**versions(), **(also or {})}.items()}
@@ -374,19 +378,19 @@ def add_training(folder: Path, seconds: float, command: str = "", *, compiling: 
 
 
 def _add_distinct(before: str, now: str) -> str:
-    """What was used in any session, in order: results of several versions or devices say so."""
+    """A comma-separated list with one more entry, unless it is in the list."""
     return ", ".join(dict.fromkeys([*filter(None, before.split(", ")), now]))
 
 
 def with_record(comparison: Comparison, folder: Path) -> Comparison:
-    """A comparison with what its folder's record says of it."""
+    """A comparison with the command, time, title and notes of its run record."""
     known = read_record(folder) or RunRecord()
     facts = {"command": known.command, "seconds": known.seconds, "title": known.title, "notes": known.notes}
     return comparison._replace(**facts, versions=known.versions or comparison.versions)
 
 
 def finish(folder: Path) -> RunRecord:
-    """Everything that belongs into the folder is there."""
+    """Mark the run record as finished."""
     return _write(folder, dataclasses.replace(read_record(folder) or RunRecord(), status="finished"))
 
 

@@ -1,4 +1,4 @@
-"""What a running experiment reports: a point for every evaluation of every run, its progress, and `live.jsonl`."""
+"""Report on a running experiment: a point for every evaluation of every run, progress, and the file `live.jsonl`."""
 
 import fcntl
 import json
@@ -23,16 +23,16 @@ from evenly.experiment.plan import Plan, Program
 from evenly.simulate.traces import Observe
 from evenly.types import Several, Trace
 
-# `live.jsonl`: what a running experiment has found so far, for `evenly watch` and for anybody who can read lines of JSON.
+# The file live.jsonl, which `evenly watch` reads. Its first line describes the execution. Every other line has a `time` and
+# one of these groups of fields:
 #
-# The first line says what runs; the others, in the order in which things happened, hold a `time` and one of these:
+#     label, seed, round, values   metrics of an evaluation: values[split][metric]
+#     done, total                  rounds of training, over all programs
+#     started or failed            runs [[label, seed]] that are trained together; failed has an `error`
+#     end                          finished, stopped or failed: the last line
 #
-# label, seed, round, values what an evaluation found: values[split][metric] done, total rounds of training, over all programs started |
-# failed: [[label, seed]] runs that are trained together began, or ended with an `error` end: finished | stopped | failed the last line
-# of an execution that was not killed
-#
-# Lines are appended whole, so after a kill at most the last one is torn, and it is not read. Every execution begins the file anew with
-# what was found before. While its process lives, the file is locked; the kernel lets go of it however that ends.
+# Only whole lines are appended. After a kill the last line may be incomplete and is ignored. Every execution starts a new
+# file with the evaluations of earlier ones. The process that writes the file holds a lock on it.
 
 LIVE_FILE = "live.jsonl"
 LIVE_FORMAT = 1
@@ -44,7 +44,7 @@ RunName = tuple[str, int]  # label and seed
 
 
 class Live:
-    """The file of one execution. A disk that is full ends it, never the experiment."""
+    """Writes `live.jsonl` for one execution. If the disk is full, it stops writing, and training continues."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any], runs: Sequence[RunName]) -> None:
         self._lock, self._began, self._noted = threading.Lock(), time.monotonic(), -PAUSE
@@ -57,28 +57,29 @@ class Live:
             self._file = _create_live_file(folder / LIVE_FILE, _line(head))
 
     def wants(self, done: int) -> bool:
-        """Whether the evaluation after so many rounds is one to write down; the first and the last always are."""
+        """Whether to write the evaluation after `done` rounds. The first and the last evaluation are always written."""
         return done % self._stride == 0 or done >= self._rounds  # some methods end with one more round than planned
 
     def point(self, label: str, seed: int, done: int, values: Mapping[str, Mapping[str, float]]) -> None:
-        """What an evaluation found, after so many rounds."""
+        """Write the metrics of an evaluation after `done` rounds."""
         if not self.wants(done):
             return
         shown = {split: {m: float(f"{v:.5g}") for m, v in values[split].items()} for split in self._splits if split in values}
         self._write({"label": label, "seed": seed, "round": done, "values": shown})
 
     def progress(self, done: int, total: int) -> None:
-        """How far everything is; written now and then, and at the end."""
+        """Write the progress, at most every `PAUSE` seconds and at the end."""
         now = time.monotonic() - self._began
         if now - self._noted >= max(PAUSE, now / SHARE) or done == total:
             self._noted = now
             self._write({"done": done, "total": total})
 
     def mark(self, what: str, runs: Sequence[RunName], error: str = "") -> None:
-        """What happened to runs that are trained together: "started" or "failed"."""
+        """Write an event of runs that are trained together: "started" or "failed"."""
         self._write({what: runs, **({"error": error} if error else {})})
 
     def end(self, how: str, error: str = "") -> None:
+        """Write how the execution ended, and close the file."""
         self._write({"end": how, **({"error": error} if error else {})})
         with self._lock:
             if self._file is not None:
@@ -98,7 +99,7 @@ class Live:
 
 
 def is_running(path: Path) -> bool:
-    """Whether the process that writes a live file is alive, or may be: some file systems have no locks."""
+    """Whether the process that writes a live file is running. True if the file system has no locks and this is unknown."""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -114,7 +115,7 @@ def _line(fields: Mapping[str, Any]) -> bytes:
 
 
 def _create_live_file(path: Path, head: bytes) -> int:
-    """A new file in place of an older one, locked before anybody can see it."""
+    """Create the file, locked, and replace an older one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
@@ -130,16 +131,14 @@ def _create_live_file(path: Path, head: bytes) -> int:
     return file
 
 
-# What a running experiment tells those who follow it: a Point for every evaluation of every run, and how far it is.
-#
-# Followers never disturb the experiment. One that raises an error is told nothing more, and the user is told once.
+# Followers: functions that receive the points and the progress of an execution.
 
 Progress = Callable[[int, int], None]
 EVALUATED = ("rounds", "tables", "losses", "central")  # what a trace has of each evaluation
 
 
 class RunId(NamedTuple):
-    """One row of a comparison on one seed."""
+    """One variant on one seed."""
 
     experiment: str
     label: str
@@ -147,7 +146,7 @@ class RunId(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one evaluation of one run has found."""
+    """The metrics of one run at one evaluation."""
 
     run: RunId
     round: int  # rounds done
@@ -160,9 +159,10 @@ Log = Callable[[Point], None]
 
 
 class Followers:
-    """Everybody who follows one execution of a plan: the folder's live file, and whoever else was asked for.
+    """Passes evaluations and progress of a plan to the live file and to a log function.
 
-    Programs report from several threads; followers are told one at a time.
+    Programs report from several threads; followers are called by one thread at a time. An error in
+    a follower never stops training: the follower is not called again, and a warning is printed.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Followers:
 
     @contextmanager
     def session(self, finished: Mapping[Program, list[Trace]], left: int) -> Iterator[None]:
-        """While jobs run: the live file begins anew, with what earlier processes `found`, and says how it ended."""
+        """Context in which jobs run: it starts the live file with `finished` programs, and writes how the execution ended."""
         if self._folder and left:
             runs = [(v.label, seed) for v in self._variants for seed in self._plan.seeds]
             about = {
@@ -204,7 +204,7 @@ class Followers:
         self._end("finished")
 
     def progress(self, further: Progress | None, total: int) -> Progress:
-        """Note how far everything is, of so many rounds, and pass it on."""
+        """A progress function that records the progress and calls `further`, if given."""
         self._progress = (0, total)
 
         def report(done: int, total: int) -> None:
@@ -217,36 +217,38 @@ class Followers:
         return report
 
     def begin(self, program: Program) -> Observe | None:
-        """A program begins: what to call with its evaluations, if anybody follows."""
+        """Report the start of a program, and return the function that takes its evaluations, if there are followers."""
         if self._live:
             self._live.mark("started", self._runs(program))
         return (lambda traces: self._report(program, traces)) if self.active else None
 
     @property
     def active(self) -> bool:
+        """Whether there are followers."""
         return bool(self._live or self._logs)
 
     def report_failure(self, program: Program, error: Exception) -> None:
+        """Report that a program failed."""
         if self._live:
             self._live.mark("failed", self._runs(program), str(error))
 
     def report_traces(self, program: Program, traces: Sequence[Trace]) -> None:
-        """Tell what is not told yet of a finished program: everything where it ran in another process."""
+        """Report all evaluations of a finished program that were not reported before."""
         if self.active:
             self._report(program, traces)
 
     def _report(self, program: Program, traces: Sequence[Trace]) -> None:
-        """Pass evaluations on; what cannot be measured must not end the training that it is a measure of."""
+        """Report evaluations. An error disables reporting; training continues."""
         if self._disabled:
             return
         try:
             self._pass_on(program, traces)
         except Exception as error:
             self._disabled = True
-            warn(f"The experiment cannot be followed ({type(error).__name__}: {error}). Training goes on.")
+            warn(f"Progress reporting failed and is off ({type(error).__name__}: {error}). Training continues.")
 
     def _pass_on(self, program: Program, traces: Sequence[Trace]) -> None:
-        """A method whose members are trained in several programs is not followed: it is known only when all of them are done."""
+        """Report new evaluations to all followers. Methods whose members are in several programs are reported at the end only."""
         rounds, last = traces[0].rounds.tolist(), self._reported.get(program, -1)
         self._reported[program] = max(last, rounds[-1])  # one that starts again tells nothing twice
         wanted = [i for i, done in enumerate(rounds) if done > last and (self._logs or (self._live and self._live.wants(done)))]
@@ -260,7 +262,7 @@ class Followers:
                 self._logs = [log for log in self._logs if _accepts(log, point)]
 
     def _points(self, program: Program, by_member: dict[int, Trace]) -> Iterator[Point]:
-        """The evaluations of all runs of a program are measured together: one by one, many runs would take longer than training."""
+        """The points of all runs of a program. Their metrics are computed together, which is faster than run by run."""
         variants, traces = [self._variants[i] for i in self._variants_of(program)], []
         for variant, own in zip(variants, (self._members[i] for i in self._variants_of(program)), strict=True):
             members = [by_member[member] for member in own]
@@ -291,12 +293,12 @@ class Followers:
 
 
 def log_part(log: Log, part: str) -> Log:
-    """The same log for one part of a larger experiment, whose runs would have the same names in every part."""
+    """A log function for one part of a larger experiment. It adds the name of the part, because runs have the same names in every part."""
     return lambda point: log(point._replace(run=point.run._replace(experiment=f"{point.run.experiment}/{part}")))
 
 
 def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
-    """A run's settings as flat, plain values, as loggers want them."""
+    """The settings of a run as flat, plain values, for loggers."""
     rest = {
         "experiment": plan.name,
         "model": plan.model or "auto",
@@ -310,13 +312,13 @@ def params_of(plan: Plan, variant: Variant, seed: int) -> dict[str, Any]:
 
 
 def _one_more(variant: Variant) -> bool:
-    """Whether a method ends with one more round than planned, in which everybody takes part."""
+    """Whether a method ends with one more round than planned, in which all clients take part."""
     rule = variant.members[0].rule
     return isinstance(rule, Several) and rule.final_pass
 
 
 def _select(trace: Trace, evaluations: list[int]) -> Trace:
-    """Some of a trace's evaluations, with what they are measured by."""
+    """A trace with some of its evaluations."""
     return trace._replace(**{name: getattr(trace, name)[evaluations] for name in EVALUATED})
 
 
@@ -324,11 +326,11 @@ def _accepts(log: Log, point: Point) -> bool:
     try:
         log(point)
     except Exception as error:  # whatever a follower does wrong, training goes on
-        warn(f"Logging stopped ({type(error).__name__}: {error}). Training goes on.")
+        warn(f"Logging stopped ({type(error).__name__}: {error}). Training continues.")
         return False
     return True
 
 
 def warn(sentence: str) -> None:
-    """Say something on stderr without a chance to raise: users may have made errors of warnings."""
+    """Print a warning on stderr. Uses logging, because the warnings module may be configured to raise errors."""
     logging.getLogger("evenly").warning(sentence)

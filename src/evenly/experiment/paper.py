@@ -1,4 +1,4 @@
-"""The papers' figures beside ours."""
+"""Figures of a paper beside the results of a comparison."""
 
 import csv
 from importlib import resources
@@ -16,12 +16,13 @@ STRICT = ConfigDict(extra="forbid", strict=True)  # "100" is not a number
 
 
 class Paper(BaseModel):
-    """Which figures of the paper stand beside ours.
+    """The table `[paper]` of an experiment file: which figures of a paper are shown beside our results.
 
-    `rows` maps our labels to the entries of `column` in the reference file; `metrics` maps the paper's names of metrics to
-    ours, where they differ (a file with levels, such as user and group, has them before the name: group_variance); `scale`
-    multiplies the paper's figures into our units; `setting` keeps only the figures with that entry; `split` is whose rows the
-    figures are about, where the file does not say.
+    `rows` maps our labels to entries of `column` in the reference file. `metrics` maps the paper's
+    names of metrics to ours where they differ; in files with a level, such as user or group, the
+    level comes first: group_variance. `scale` converts the paper's figures to our units. `setting`
+    selects the figures with that entry. `split` names the rows that the figures are about, if the
+    file does not.
     """
 
     model_config = STRICT
@@ -36,7 +37,7 @@ class Paper(BaseModel):
 
 
 class PaperLine(NamedTuple):
-    """One figure of the paper and ours."""
+    """One figure of the paper and our value."""
 
     table: str
     split: str
@@ -52,7 +53,7 @@ class PaperLine(NamedTuple):
 
 
 def side_by_side(comparison: Comparison, paper: Paper) -> list[PaperLine]:
-    """Every figure the paper gives for these methods, once, with ours; a comparison may hold only some of the methods."""
+    """All figures of the paper for the methods of a comparison, each with our value."""
     rows = {label: entry for label, entry in paper.rows.items() if label in comparison.labels}
     lines: dict[tuple[str, str, str], PaperLine] = {}
     ours = {(label, split): final_spreads(comparison, label, split) for label in rows for split in (*SPLITS, CENTRAL)}
@@ -71,7 +72,7 @@ def side_by_side(comparison: Comparison, paper: Paper) -> list[PaperLine]:
 
 
 def paper_lines(comparison: Comparison, folder: Path) -> list[PaperLine]:
-    """The same with the figures that a folder's run stands beside; none where it is no experiment of a paper."""
+    """All figures of the paper that the run in a folder reproduces, or an empty list."""
     known = read_record(folder)
     return side_by_side(comparison, Paper.model_validate(known.paper)) if known and known.paper else []
 
@@ -83,7 +84,7 @@ def _figures(paper: Paper) -> list[dict[str, str]]:
 
 
 def _mean(row: dict[str, str]) -> str:
-    """The figure, as text; a file of single figures calls it a value."""
+    """The figure as text. Files with one value per figure call the column `value` instead of `mean`."""
     return row["mean"] if "mean" in row else row["value"]
 
 
@@ -92,7 +93,7 @@ def _name(row: dict[str, str]) -> str:
 
 
 class PaperRow(NamedTuple):
-    """All figures of one method on one split; a figure that the paper does not give is None."""
+    """All figures of one method on one split. Figures that the paper does not report are None."""
 
     split: str
     label: str
@@ -100,7 +101,7 @@ class PaperRow(NamedTuple):
 
 
 def paper_rows(lines: list[PaperLine]) -> tuple[tuple[str, ...], list[PaperRow]]:
-    """The metrics that occur, and one row per split and method: test rows first, as the papers do."""
+    """The metrics that occur, and one row for each split and method, test rows first."""
     metrics = tuple(dict.fromkeys(line.metric for line in lines))
     found = {(line.split, line.label, line.metric): line for line in lines}
     pairs = sorted(dict.fromkeys((line.split, line.label) for line in lines), key=lambda pair: pair[0] != "test")

@@ -1,4 +1,9 @@
-"""A plan: everything that determines an experiment, as plain data, and the programs that its runs are trained in."""
+"""Plans: everything that determines an experiment, as plain data, and the programs in which its runs are trained.
+
+A plan is stored in `plan.json`, so that a machine with only the core packages can execute it. Its
+fingerprint identifies the settings of a folder of results: results are never mixed with those of
+other settings.
+"""
 
 import dataclasses
 import hashlib
@@ -18,10 +23,7 @@ from evenly.simulate import companions
 from evenly.types import Algorithm, Select, Task
 from evenly.writing import write_whole
 
-# A plan: everything that determines an experiment, as plain data.
-#
-# It is written to `plan.json`, so that a machine with only the core packages can execute it, and hashed, so that a folder of results is
-# never continued with other settings.
+# Plans.
 
 SCHEMA = 1
 MOST_SEEDS, MOST_ROUNDS, LARGEST_SEED = 10_000, 10**9, 2**63 - 1
@@ -29,12 +31,12 @@ ALL_MODELS = ChainMap(NETWORKS, MODELS)  # a view, not a copy
 
 
 class NewerError(ValueError):
-    """A file was written by a later version of evenly: it is left as it is."""
+    """A file was written by a later version of evenly and is not changed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to train on what, and for how long."""
+    """Data, methods, rounds, seeds and all other settings of an experiment."""
 
     name: str
     data: dict[str, Any]  # "name" and the data set's settings, or "path" and the columns of a table
@@ -68,18 +70,22 @@ class Plan:
 
     @property
     def has_files(self) -> bool:
-        """Whether it names files of the user's own: a table, or plugins."""
+        """Whether the plan names the user's files: a table or plugins."""
         return "path" in self.data or bool(self.plugins)
 
     def variants(self) -> list[Variant]:
-        """Every row of the comparison, sweeps expanded; the same row twice is an error."""
+        """All rows of the comparison, with sweeps expanded.
+
+        Raises:
+            ValueError: If there is no method, or if two rows are the same.
+        """
         select = self._select()
         found = [v for text in self.methods for part in parse_list(text) for v in variants(part, self.training, select)]
         if not found:
             raise ValueError("At least one method is needed, got none. `evenly list` shows them.")
         twice = next((label for label, times in Counter(v.label for v in found).items() if times > 1), None)
         if twice is not None:
-            raise ValueError(f"Method {shortened(twice)} is given twice. Every row of a comparison must differ.")
+            raise ValueError(f"Method {shortened(twice)} is listed twice. Every method of a comparison must be different.")
         return found
 
     def _select(self) -> Select:
@@ -90,7 +96,7 @@ class Plan:
 
     @property
     def evaluations(self) -> int:
-        """Rounds between evaluations."""
+        """Number of rounds between two evaluations."""
         return self.evaluate_every or max(1, self.rounds // 50)
 
     def to_json(self) -> str:
@@ -114,32 +120,35 @@ class Plan:
 
 
 def check_seeds(count: int) -> None:
-    """Refuse more seeds than anybody would train, before there is a list of them."""
+    """Raise ValueError if there are more than `MOST_SEEDS` seeds. The check needs no list of them."""
     if count > MOST_SEEDS:
-        raise ValueError(f"There may be at most {MOST_SEEDS:,} seeds, got {shortened(count)}. Five to thirty are usual.")
+        raise ValueError(f"The number of seeds must be at most {MOST_SEEDS:,}, got {shortened(count)}. Five to thirty are usual.")
 
 
-def read_fields(text: str, known: int = SCHEMA) -> dict[str, Any]:
-    """The fields of one of evenly's JSON files, if this version can read them."""
+def read_fields(text: str, newest: int = SCHEMA) -> dict[str, Any]:
+    """The fields of a JSON file of evenly, without its schema number.
+
+    Raises:
+        NewerError: If its schema number is higher than `newest`.
+        ValueError: If it is not a JSON object with a schema number.
+    """
     fields = plain_json(text)
     if not isinstance(fields, dict) or not fits(schema := fields.pop("schema", None), int):
         raise ValueError("A JSON object with a schema number is needed.")
-    if schema > known:
+    if schema > newest:
         there = shortened(schema)
-        raise NewerError(f"was written by a newer version of evenly: format {there}, where this one knows {known}. Upgrade evenly")
+        raise NewerError(f"was written by a newer version of evenly (format {there}; this version reads up to {newest}). Upgrade evenly")
     return fields
 
 
-# The programs of a plan: which runs are trained together, and under which names a store keeps them.
-#
-# A folder keeps who is together from when its training began. Other machines would group otherwise (a GPU joins samplings that a CPU
-# keeps apart), and would neither find what is finished nor go on to the same bits.
+# Programs. A folder stores the grouping with which its training started. Other machines may group differently: a GPU
+# joins samplings that a CPU separates. Without the stored grouping, they could not find finished programs.
 
 GROUPING_FILE = "programs.json"
 
 
 class Program(NamedTuple):
-    """Runs of one seed that are trained together and kept together: finished, they are one file of traces."""
+    """Members that are trained together for one seed. Their traces are stored in one file."""
 
     seed: int
     members: tuple[int, ...]  # places in the plan's list of members
@@ -147,12 +156,16 @@ class Program(NamedTuple):
 
 
 def members_of(plan: Plan) -> list[Algorithm]:
-    """Every model that is trained on a seed; some methods are made of several."""
+    """All algorithms that are trained for each seed. Most methods have one member, some have several."""
     return [member for variant in plan.variants() for member in variant.members]
 
 
 def programs(plan: Plan, task: Task, folder: Path | None = None) -> Iterator[Program]:
-    """Seed by seed, in the order in which they are trained: as the folder keeps them, or as suits this machine."""
+    """The programs of a plan, seed by seed, in the order of training.
+
+    A folder that holds a grouping keeps it. Otherwise members are grouped for the device of this
+    machine.
+    """
     members = members_of(plan)
     groups = _read_grouping(folder, len(members)) or companions(members, task)
     for seed in plan.seeds:
@@ -161,7 +174,7 @@ def programs(plan: Plan, task: Task, folder: Path | None = None) -> Iterator[Pro
 
 
 def write_grouping(every: Sequence[Program], folder: Path) -> None:
-    """Write down who is together, before any of them is trained."""
+    """Store which members form a program, before any of them is trained."""
     path = folder / GROUPING_FILE
     if not path.exists():
         groups = dict.fromkeys(program.members for program in every)
@@ -178,4 +191,4 @@ def _read_grouping(folder: Path | None, members: int) -> list[list[int]] | None:
             return groups
     except ValueError:
         pass
-    raise ValueError(f"{str(path)!r} is damaged. Remove it; programs are then put together as suits this machine.")
+    raise ValueError(f"{str(path)!r} is damaged. Remove it; the programs are then grouped anew for this machine.")

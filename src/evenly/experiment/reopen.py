@@ -1,4 +1,4 @@
-"""Folders of results, opened again without training anything: comparisons, deployments, studies, and how two of them differ."""
+"""Read finished folders of results without training: comparisons, studies, deployments, and the differences between two folders."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,21 +31,19 @@ from evenly.experiment.study import Study, StudyPlan, execute_study
 from evenly.plugins import refuse_unloaded
 from evenly.types import NO_CHOICE, Trace
 
-# A deployment's folder as a comparison of one run: the same traces, so the same tables, files and report as of a simulation.
-#
-# Clients do not answer in every round. What is shown of one that did not answer is what it said last; before its first answer nothing
-# is known of it. Where clients tell only an accuracy, the nearest whole number of right rows is counted.
+# Deployments. Clients do not answer in every round, so each evaluation shows the last answer of every client. If clients
+# send an accuracy only, the number of right rows is rounded to the nearest whole number.
 
 PARTITION = "who holds them: this is a deployment"
 NOT_FINITE = "NaN or infinity"
 
 
 def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
-    """What is there so far; a deployment that still runs, or was stopped, is shown up to its last evaluation."""
+    """The comparison of a deployment up to its last evaluation. The deployment may still be running."""
     rounds, about = read_rounds(folder), read_facts(folder)
     if not any(done.evaluation for done in rounds):
         raise ValueError(
-            f"{str(folder)!r} holds no evaluation yet: {len(rounds)} rounds, and no client has said how the model serves it. "
+            f"{str(folder)!r} holds no evaluation yet: {len(rounds)} rounds, and no client has evaluated the model yet. "
             "Let clients evaluate (fraction_evaluate above 0) and wait for the first round."
         )
     left, flagged = read_exclusions(folder)
@@ -56,6 +54,7 @@ def open_deployment(folder: Path, deployment: Deployment) -> Comparison:
 def comparison_of(
     deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], told: Incidents, options: Sequence[ServerOptions] = ()
 ) -> Comparison:
+    """A deployment as a comparison of one run."""
     trace = trace_of(about, rounds, told)
     federation = federation_of(deployment, about, rounds, trace)
     return Comparison(
@@ -89,7 +88,7 @@ def _setup(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Roun
 
 
 def trace_of(about: DeploymentFacts, rounds: Sequence[Round], told: Incidents | None = None) -> Trace:
-    """The rounds of a deployment, stacked as a simulation's are. The model itself is not in it."""
+    """The rounds of a deployment as a trace, like a simulation's but without the model."""
     seen = [done for done in rounds if done.evaluation]
     tables, losses, choice = _stack_evaluations(about, [done.evaluation for done in seen if done.evaluation])
     trained = [done for done in rounds if done.number]
@@ -116,7 +115,7 @@ def trace_of(about: DeploymentFacts, rounds: Sequence[Round], told: Incidents | 
 
 
 def federation_of(deployment: Deployment, about: DeploymentFacts, rounds: Sequence[Round], trace: Trace) -> Federation:
-    """A federation without rows: only how many each client has."""
+    """A federation without rows that holds the number of rows of each client."""
     groups, labels = trace.tables.shape[3:5]
     sizes = trace.tables[-1].sum((-3, -2, -1)) if len(trace.tables) else np.zeros((len(SPLITS), len(about.names)), int)
     train, valid, test = sizes
@@ -139,7 +138,7 @@ def federation_of(deployment: Deployment, about: DeploymentFacts, rounds: Sequen
 
 
 def training_rows(about: DeploymentFacts, rounds: Sequence[Round]) -> np.ndarray:
-    """As clients said before the first round, or with their last update; 0: never told. [clients]"""
+    """Training rows of each client [clients], from its last update or from the census; 0 if unknown."""
     rows = np.array(about.examples or [0] * len(about.names), np.int64)
     for done in rounds:
         rows[done.cohort] = np.where(done.examples > 0, done.examples, rows[done.cohort])
@@ -161,7 +160,7 @@ def _model(deployment: Deployment) -> str:
 
 
 def _stack_evaluations(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tables, losses and chosen models of every client at every evaluation, as each said last."""
+    """Tables, losses and choices of every client at every evaluation. Clients that did not answer keep their last values."""
     shape = _shape(about, evaluations)
     clients, count = len(about.names), len(evaluations)
     tables = np.zeros((count, len(SPLITS), clients, *shape), np.int32)
@@ -177,14 +176,14 @@ def _stack_evaluations(about: DeploymentFacts, evaluations: Sequence[Evaluation]
 
 
 def _shape(about: DeploymentFacts, evaluations: Sequence[Evaluation]) -> tuple[int, int, int]:
-    """Groups, labels and outcomes, from what clients said of themselves or from their tables; accuracies alone need two outcomes."""
+    """Numbers of groups, labels and outcomes. If clients sent accuracies only, there are two labels."""
     sent = next((found.tables.shape[2:] for found in evaluations if found.tables.shape[-1]), (1, 2, 2))
     groups, labels = len(about.groups) or sent[0], max(len(about.labels), sent[1], 2)
     return groups, labels, labels
 
 
 def merge_evaluations(before: Evaluation | None, now: Evaluation) -> Evaluation:
-    """What every client said last, where some did not answer now; older tables of another shape are left."""
+    """The last evaluation of every client. Older tables with another shape are dropped."""
     if before is None or before.tables.shape[1:] != now.tables.shape[1:]:
         return now
     old = ~np.isin(before.clients, now.clients)
@@ -192,7 +191,7 @@ def merge_evaluations(before: Evaluation | None, now: Evaluation) -> Evaluation:
 
 
 def _tables(found: Evaluation, i: int, shape: tuple[int, int, int]) -> np.ndarray:
-    """One client's tables by split; of an accuracy, right rows and wrong ones of no label in particular."""
+    """The tables of one client by split. From an accuracy, rows are counted as right or wrong without their label."""
     made = np.zeros((len(SPLITS), *shape), np.int32)
     groups, labels, outcomes = found.tables.shape[2:]
     if groups == shape[0] and labels <= shape[1]:
@@ -204,7 +203,7 @@ def _tables(found: Evaluation, i: int, shape: tuple[int, int, int]) -> np.ndarra
 
 
 def _cohorts(trained: Sequence[Round]) -> tuple[np.ndarray, np.ndarray]:
-    """Cohorts and weights of equal length: a smaller cohort names one of its own again, with weight 0."""
+    """Cohorts and coefficients, padded to equal length. A shorter cohort repeats its first client with coefficient 0."""
     slots = max((len(done.cohort) for done in trained), default=0)
     cohort, weights = np.zeros((len(trained), slots), np.int32), np.zeros((len(trained), slots), np.float32)
     for t, done in enumerate(trained):
@@ -214,14 +213,14 @@ def _cohorts(trained: Sequence[Round]) -> tuple[np.ndarray, np.ndarray]:
     return cohort, weights
 
 
-# A folder of results, opened again: what was planned, how far it is, and the results without training anything.
+# Folders of plans and studies.
 
 
 def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
-    """What the results in a folder are of."""
+    """The plan, study or deployment whose results are in a folder."""
     path = folder / "plan.json"
     if not folder.is_dir():
-        raise ValueError(f"There is no folder {str(folder)!r}. Give one that evenly wrote results into.")
+        raise ValueError(f"There is no folder {str(folder)!r}. Give a folder of results written by evenly.")
     if not path.exists():
         raise ValueError(f"The folder {str(folder)!r} holds no results of evenly: there is no plan.json in it.")
     try:
@@ -232,16 +231,16 @@ def read_plan(folder: Path) -> Plan | StudyPlan | Deployment:
         if "shared" not in fields:
             return StudyPlan.from_json(text) if "cells" in fields else Plan.from_json(text)
     except NewerError as error:
-        raise ValueError(f"The folder {str(folder)!r} {error}; nothing was touched.") from None
+        raise ValueError(f"The folder {str(folder)!r} {error}. Nothing was changed.") from None
     except ValueError as error:
-        raise ValueError(f"{str(path)!r} is damaged, so it is not known what the results beside it are of: {error}") from None
+        raise ValueError(f"{str(path)!r} is damaged, so the settings of these results are unknown: {error}") from None
     known = read_record(folder)
     again = f": {known.command}" if known and known.command else ""
-    raise ValueError(f"The folder {str(folder)!r} holds a search of settings; the command that began it goes on with it{again}")
+    raise ValueError(f"The folder {str(folder)!r} contains a search for settings. Run the command that started it to continue{again}")
 
 
 def open_results(folder: Path) -> Comparison:
-    """The comparison in a finished folder, as tables and the report need it; nothing is trained. Of a deployment, what is there."""
+    """The comparison in a finished folder, or the present state of a deployment. Nothing is trained."""
     plan = read_plan(folder)
     if isinstance(plan, Deployment):
         return open_deployment(folder, plan)
@@ -256,7 +255,7 @@ def open_results(folder: Path) -> Comparison:
 
 
 def open_study(folder: Path) -> Study:
-    """The study in a finished folder; nothing is trained."""
+    """The study in a finished folder. Nothing is trained."""
     plan = read_plan(folder)
     if not isinstance(plan, StudyPlan):
         raise ValueError(f"The folder {str(folder)!r} holds one comparison, not a study.")
@@ -270,29 +269,29 @@ def open_study(folder: Path) -> Study:
 
 
 def starting_directory(folder: Path, *plans: Plan) -> AbstractContextManager[None]:
-    """Inside, relative paths mean what they meant to whoever began the run: only files of the user's own have any."""
+    """Context in which relative paths of the user's files mean the same as when the run was started."""
     known = read_record(folder)
     return chdir(folder / known.started_in) if known and any(plan.has_files for plan in plans) else nullcontext()
 
 
 def progress(plan: Plan, folder: Path, first: SeedSetting) -> tuple[int, int]:
-    """How many of a plan's programs are finished, and how many there are."""
+    """The number of a plan's finished programs, and the number of its programs."""
     kept = [Store.traces_in(folder, program.keys).exists() for program in programs(plan, first.task, folder)]
     return sum(kept), len(kept)
 
 
 def _refuse_unfinished(folder: Path, done: int, total: int) -> None:
     if done < total:
-        raise ValueError(f"{str(folder)!r} is not finished: {done} of {total} programs. Go on with `evenly resume {folder}`.")
+        raise ValueError(f"{str(folder)!r} is not finished: {done} of {total} programs. Continue with `evenly resume {folder}`.")
 
 
-# Two folders of results beside each other: what differs in settings, in methods and in results.
+# Differences between two folders: settings, methods and metrics.
 
 ABSENT = "not there"
 
 
 class SettingDifference(NamedTuple):
-    """A setting that is not the same, under its place in plan.json."""
+    """A setting that differs, by its path in plan.json."""
 
     key: str
     first: Any
@@ -300,7 +299,7 @@ class SettingDifference(NamedTuple):
 
 
 class FigureDifference(NamedTuple):
-    """A metric of a method that is not the same: means over seeds, where both have any."""
+    """A metric that differs: means over the seeds."""
 
     label: str
     split: str  # of a study the protocol
@@ -315,7 +314,7 @@ class FigureDifference(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Everything that is not the same in two folders."""
+    """All differences between two folders."""
 
     settings: list[SettingDifference]
     only_first: list[str]  # methods
@@ -339,7 +338,7 @@ Values = dict[_Place, dict[int, float]]  # by seed
 
 
 def diff(first: Path, second: Path, *, tolerance: float = 0.0) -> Difference:
-    """Compare two finished folders. Results are the same where, seed by seed, they differ by at most `tolerance`."""
+    """Compare two finished folders. Results are equal if they differ by at most `tolerance` for every seed."""
     if not tolerance >= 0:
         raise ValueError(f"The tolerance must be at least 0, got {tolerance}.")
     plans = [read_plan(folder) for folder in (first, second)]

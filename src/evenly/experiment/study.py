@@ -1,4 +1,11 @@
-"""A study: every method on several partitions, each with several values of a setting of which one is chosen by validation."""
+"""Studies: every method on several partitions, with a setting whose value is chosen by a protocol.
+
+The *study* protocol takes the value with the lowest |EOD| on the test set, as FairFed's authors and
+the thesis do. It is optimistic, because the test set takes part in the choice. The *honest*
+protocol uses validation rows only: of the values whose validation accuracy is within one point of
+the best, it takes the one with the lowest |EOD|. Both choose once for all seeds, by means over
+seeds, from the same trained models.
+"""
 
 import dataclasses
 import hashlib
@@ -26,14 +33,14 @@ from evenly.outside import check_kinds, shortened
 from evenly.simulate import SeedBatch, worth_batching, worth_streaming
 from evenly.simulate.run import Progress
 
-# The partitions of a study: one after another or, where one of them would not fill the GPU, side by side.
+# Training the partitions of a study: one after another or, if one would not fill the GPU, together.
 
-MOST_SEATS = 32  # simulations that advance in one program
+MOST_MEMBERS = 32  # simulations that advance in one program
 MOST_BYTES = 2**32  # of features, all of them together
 
 
 class StudyCell(NamedTuple):
-    """One partition, and where its results are kept."""
+    """One partition and the store of its results."""
 
     name: str
     plan: Plan
@@ -49,7 +56,7 @@ def execute_cells(
     where: Executor,
     log: Log | None,
 ) -> dict[str, Comparison]:
-    """Train everything that is not in the folder yet."""
+    """Train all partitions, except for runs that are stored in the folder."""
     cells = [StudyCell(name, plan, Store(folder / "cells" / slug(name), plan) if folder else None) for name, plan in plans.items()]
     rounds = _Rounds(len(cells), progress)
     first = setting_of(cells[0].plan, cells[0].plan.seeds[0])
@@ -73,25 +80,25 @@ def execute_cells(
 
 
 def _cells_per_batch(cells: Sequence[StudyCell], first: SeedSetting) -> int:
-    """How many partitions advance together: one, unless it would leave most of a GPU idle."""
+    """Number of partitions that advance together: one, unless a single partition would leave most of a GPU idle."""
     plan = cells[0].plan
     runs = len(members_of(plan))
     if len(cells) == 1 or worth_streaming(first.federation, runs) or not worth_batching(first.task, runs):
         return 1
-    return max(1, min(MOST_SEATS, MOST_BYTES // first.federation.x.nbytes) // len(plan.seeds))
+    return max(1, min(MOST_MEMBERS, MOST_BYTES // first.federation.x.nbytes) // len(plan.seeds))
 
 
 def _run_together(
     cells: Sequence[StudyCell], one: Callable[[StudyCell, Executor], Comparison], stop: Callable[[], None]
 ) -> list[Comparison]:
-    """Every partition in a thread of its own, all seeds of all of them in one seed batch."""
+    """Train partitions in parallel threads, with the seeds of all of them in one seed batch."""
     *firsts, members = accumulate((len(cell.plan.seeds) for cell in cells), initial=0)
     batch = SeedBatch(members)
 
     def run_cell(cell: StudyCell, first: int) -> Comparison:
         try:
             return one(cell, partial(on_threads, share=BatchShare(batch, first)))
-        finally:  # what failed before it sat down, or was finished earlier, is not waited for
+        finally:  # the others do not wait for seeds that failed early or were finished before
             batch.leave(range(first, first + len(cell.plan.seeds)))
 
     with ThreadPoolExecutor(max_workers=len(cells)) as pool:
@@ -106,7 +113,7 @@ def _run_together(
 
 
 class _Rounds:
-    """Adds up the progress of partitions; those that have not begun are taken to be as long as the last that has."""
+    """Adds up the progress of partitions. A partition that has not started counts as long as the last one that has."""
 
     def __init__(self, cells: int, progress: Progress | None) -> None:
         self._cells, self._progress, self._stopped = cells, progress, False
@@ -124,16 +131,11 @@ class _Rounds:
         return report
 
     def stop(self) -> None:
-        """Make every partition stop where it next reports."""
+        """Stop every partition at its next progress report."""
         self._stopped = True
 
 
-# A study: every method on several partitions, each with several values of a setting of which one is chosen afterwards.
-#
-# Two protocols choose. The *study's* takes the value with the least |EOD| on the test set, as FairFed's authors and the thesis do:
-# optimistic, because the test set takes part in the choice. The *honest* one looks at validation rows only: of the values whose
-# accuracy there is within one point of the best, the one with the least |EOD|; the test set is read once, afterwards. Both choose once
-# for all seeds, by means over seeds, from the same trained models.
+# Plans, results and choices of studies.
 
 PROTOCOLS = ("study", "honest")
 MARGIN = 1.0  # points of validation accuracy that the honest protocol gives away for fairness
@@ -166,7 +168,7 @@ class StudyPlan:
 
 
 class Outcome(NamedTuple):
-    """One method on one partition, with the setting that a protocol chose: its metrics on the central test set, by seed."""
+    """One method on one partition with the setting that a protocol chose: metrics on the central test set, by seed."""
 
     cell: str
     method: str
@@ -179,7 +181,7 @@ class Outcome(NamedTuple):
 
 
 class Study(NamedTuple):
-    """A study that was run."""
+    """The result of a study."""
 
     plan: StudyPlan
     cells: dict[str, Comparison]
@@ -194,14 +196,14 @@ class Study(NamedTuple):
 
 
 def add_sweep(methods: Sequence[str], settings: dict[str, list[Any]]) -> tuple[str, ...]:
-    """The same methods with a sweep over these settings."""
+    """The methods with a sweep over these settings."""
     return tuple(
         show((Part(head.name, {**head.settings, **settings}), *rest)) for text in methods for head, *rest in parse_list(text)
     )  # fmt: skip
 
 
 def drop_settings(label: str, settings: Sequence[str]) -> str:
-    """A label without the settings that are chosen: what a row of the study is called."""
+    """A label without these settings: the name of a row of the study."""
     head, *rest = parse(label)
     return show((Part(head.name, {k: v for k, v in head.settings.items() if k not in settings}), *rest))
 
@@ -222,7 +224,7 @@ def execute_study(
     where: Executor = on_threads,
     log: Log | None = None,
 ) -> Study:
-    """Train everything and choose. With a folder, each partition's finished runs are kept there and never made again."""
+    """Train everything and choose settings. With a folder, finished runs are stored there and not trained again."""
     began = time.monotonic()
     cells = execute_cells(plan.cells, folder, progress=progress, command=command, where=where, log=log)
     if folder and (known := read_record(folder)) and known.versions:  # of when it was trained
@@ -232,7 +234,7 @@ def execute_study(
 
 
 def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: float = MARGIN) -> Iterator[Outcome]:
-    """Both protocols' choices for every method of one partition."""
+    """The choices of both protocols for every method of one partition."""
     seen = {split: _final_metrics(comparison, split) for split in ("valid", CENTRAL)}
     rows: dict[str, list[str]] = {}
     for label in comparison.labels:
@@ -245,7 +247,7 @@ def choose(cell: str, comparison: Comparison, settings: Sequence[str], margin: f
 
 
 def _final_metrics(comparison: Comparison, split: str) -> dict[str, dict[str, np.ndarray]]:
-    """label -> metric -> [seeds]"""
+    """Metrics after the last round: label -> metric -> [seeds]."""
     where = comparison.federation
     tables = np.stack([pooled(run.trace, split)[-1] for run in comparison.runs])
     values = measure_groups(tables, favourable=where.favourable, unprivileged=where.unprivileged)
@@ -266,6 +268,6 @@ def _best_on_validation(labels: Sequence[str], valid: dict[str, dict[str, np.nda
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean over the seeds where it is defined; infinite where it never is, so that it is not chosen."""
+    """The mean over the seeds with a defined value, or infinity if there is none, so that it is not chosen."""
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) else float("inf")

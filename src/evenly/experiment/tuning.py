@@ -1,4 +1,9 @@
-"""Search a method's settings on validation rows, and read the test rows once, of what was chosen and of the baseline."""
+"""Search settings of a method on validation rows, then evaluate the choice and the baseline once on test rows.
+
+Trials are trained in batches. The trials of a batch share programs, which makes a trial nearly
+free. They are trained on data without test rows. At the end, the chosen method and the baseline are
+trained again with all rows, on the same seeds.
+"""
 
 import csv
 import io
@@ -31,18 +36,13 @@ from evenly.metrics.statistics import on_front
 from evenly.notation import Value
 from evenly.writing import csv_row, write_whole
 
-# Choosing among settings on validation rows; the test rows of what is chosen are read once, afterwards.
-#
-# With one objective this is q-FFL's rule: of all candidates whose average stays close to the baseline's, the one with the least
-# variance. With several, the most balanced candidate of the front is taken: the one nearest to the best of each objective, when each is
-# measured from the worst (0) to the best (1) of the front and the baseline. The front is made of the candidates that no other beats in
-# the objectives and in what is kept.
+# Choosing among candidates.
 
 Means = Mapping[str, Mapping[str, float]]  # candidate -> metric -> mean over seeds, on validation rows
 
 
 class TuningChoice(NamedTuple):
-    """What was chosen, what no other candidate beats, and who may be chosen at all."""
+    """The chosen candidate, the Pareto front, and which candidates stay within the margin."""
 
     chosen: str
     baseline: str
@@ -53,7 +53,13 @@ class TuningChoice(NamedTuple):
 def choose(
     means: Means, baseline: str, *, objectives: Sequence[str] = ("variance",), keep: str = "average", within: float | None = 1.0
 ) -> TuningChoice:
-    """The best candidate that keeps `keep` within a margin of the baseline's (None: no margin). The baseline is a candidate itself."""
+    """The best candidate whose `keep` metric stays within a margin of the baseline's (None: no margin).
+
+    With one objective this is q-FFL's rule: the best value of the objective among the candidates
+    within the margin. With several objectives, it is the most balanced candidate of the Pareto
+    front: the nearest to the best value of each objective, when objectives are scaled from the
+    worst (0) to the best (1). The baseline is a candidate itself.
+    """
     if baseline not in means:
         raise ValueError(f"The baseline must be one of {', '.join(means)}, got {baseline!r}.")
     if within is not None and within < 0:
@@ -75,35 +81,31 @@ def choose(
 
 
 def front_metrics(objectives: Sequence[str], keep: str, within: float | None) -> tuple[str, ...]:
-    """What spans the front: a single objective is means against what is to be kept, and so are several where there is a margin."""
+    """The metrics of the Pareto front: the objectives and, with one objective or a margin, the metric to keep."""
     return tuple(dict.fromkeys((*objectives, keep))) if len(objectives) == 1 or within is not None else tuple(objectives)
 
 
 def shortfall(means: Means, name: str, baseline: str, keep: str, within: float) -> float:
-    """How far a candidate is below the margin in what is to be kept: at most 0 where it is allowed, infinite where undefined."""
+    """How far a candidate's `keep` metric is below the margin: at most 0 if it is within, infinite if undefined."""
     side = EVERY_METRIC[keep].better
     missing = (side * means[baseline][keep] - within) - side * means[name][keep]
     return missing if isfinite(missing) else float("inf")
 
 
 def _better(means: Means, names: Sequence[str], metrics: Sequence[str]) -> np.ndarray:
-    """[names, metrics], larger is better in every column."""
+    """Values [names, metrics], signed so that larger is better in every column."""
     values = [[EVERY_METRIC[m].better * means[name][m] for m in metrics] for name in names]
     return np.array(values, np.float64).reshape(len(names), len(metrics))
 
 
 def _unbalance(better: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """How far each row is from the best of every column, columns scaled to 0 to 1 over all rows and the baseline's."""
+    """The distance of each row to the best value of every column, with columns scaled to 0 to 1."""
     low, high = np.fmin(better.min(0), baseline[0]), better.max(0)  # the baseline's where it has a value
     missing = (high - better) / np.where(high > low, high - low, 1)
     return np.sqrt((missing**2).sum(-1))
 
 
-# The study: finished trials in an Optuna database, and what Optuna would try next.
-#
-# Proposals come in batches. A batch is a function of its place and of the trials of the batches before it, because every batch has a
-# sampler of its own: a search that was killed goes on as if it had not been, and one with more trials begins with those of the shorter
-# one. The database holds finished trials only, each written in one transaction; Optuna's own tools can read it.
+# The database of trials. It holds finished trials only, each written in one transaction, and can be read by Optuna's tools.
 
 STUDY_NAME = "evenly"
 BASELINE = "baseline"
@@ -113,7 +115,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every 
 
 
 class Trial(NamedTuple):
-    """A trial that is finished: the method, its searched settings, and what was seen of it on validation rows."""
+    """A finished trial: the method, its searched settings, and its metrics on validation rows by seed."""
 
     label: str
     settings: dict[str, Value]
@@ -128,7 +130,12 @@ class Trial(NamedTuple):
 
 
 class TrialDatabase:
-    """The finished trials of a search, kept in a file (None: in memory)."""
+    """The finished trials of a search in an Optuna database on disk, or in memory if `path` is None.
+
+    The proposals of a batch depend only on its number and on the trials of earlier batches. An
+    interrupted search therefore continues with the same trials, and a longer search starts with the
+    trials of a shorter one.
+    """
 
     def __init__(self, plan: TuningPlan, path: Path | None) -> None:
         self._plan, self._space = plan, plan.space
@@ -143,7 +150,7 @@ class TrialDatabase:
         return None if values is None else Trial(self._plan.baseline, {}, _from_json(values))
 
     def trials(self) -> list[Trial]:
-        """Every finished trial in the order of its number."""
+        """All finished trials in the order of their numbers."""
         return [Trial(self._space.method(trial.params), trial.params, _from_json(trial.user_attrs)) for trial in self._study.trials]
 
     def add_baseline(self, values: SeedValues) -> None:
@@ -151,7 +158,7 @@ class TrialDatabase:
             self._study.set_user_attr(BASELINE, _to_json(values))
 
     def add(self, settings: dict[str, Value], values: SeedValues) -> None:
-        """Add a finished trial. One with an undefined objective counts as failed, so that the sampler does not learn from it."""
+        """Add a finished trial. A trial with an undefined objective is stored as failed, so that the sampler ignores it."""
         assert self.baseline is not None
         plan, means = self._plan, {"trial": Trial("", {}, values).means, BASELINE: self.baseline.means}
         objectives = [means["trial"][metric] for metric in plan.objectives]
@@ -163,7 +170,7 @@ class TrialDatabase:
             self._study.add_trial(create_trial(params=settings, distributions=self._distributions, user_attrs=_to_json(values), **outcome))
 
     def proposals(self, start: int, stop: int) -> list[dict[str, Value]]:
-        """What trials `start` to `stop` of one batch should try, from what was seen in the batches before."""
+        """The settings of trials `start` to `stop` of one batch."""
         if self._plan.sampler == "grid":
             return self._space.grid()[start:stop]
         batch = start // self._plan.batch
@@ -183,7 +190,7 @@ def _new_study(plan: TuningPlan, sampler: TPESampler | None = None, storage: opt
 
 
 def _create_database(plan: TuningPlan, path: Path) -> None:
-    """A new database, made beside its place: a kill while its tables are laid out leaves none."""
+    """Create a database atomically."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     for left in (beside, *(own.with_name(f"{own.name}-journal") for own in (beside, path))):
         left.unlink(missing_ok=True)  # SQLite would play the journal of an older database into a new one of its name
@@ -199,18 +206,18 @@ def _open_database(path: Path) -> optuna.Study:
         study = optuna.load_study(study_name=STUDY_NAME, storage=_address(path))
         study.get_trials()
     except (KeyError, SQLAlchemyError, StorageInternalError):
-        raise ValueError(f"The database {str(path)!r} of this search is damaged. Remove it; its trials are then made again.") from None
+        raise ValueError(f"The database {str(path)!r} of this search is damaged. Remove it; its trials are then repeated.") from None
     return study
 
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """Around whatever is written to the database: a full disk in one sentence."""
+    """Context for writing to the database: errors of SQLite become one OSError."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
         why = getattr(error, "orig", None) or getattr(error.__cause__, "orig", None) or error  # SQLite's own words
-        raise OSError(f"A trial could not be kept: {why}. Those before it are; the same command goes on from there.") from None
+        raise OSError(f"A trial could not be stored: {why}. Earlier trials are stored; run the same command again to continue.") from None
 
 
 def _address(path: Path) -> str:
@@ -226,7 +233,7 @@ def _distribution(search: Any) -> BaseDistribution:
 
 
 def _to_json(values: SeedValues) -> dict[str, list[float | None]]:
-    """Undefined numbers as null: JSON has no NaN."""
+    """Values with None for undefined numbers, because JSON has no NaN."""
     return {metric: [value if isfinite(value) else None for value in each] for metric, each in values.items()}
 
 
@@ -234,11 +241,7 @@ def _from_json(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[f
     return {metric: [float("nan") if value is None else value for value in each] for metric, each in values.items()}
 
 
-# Search a method's settings on validation rows, and read the test rows once, of what was chosen and of the baseline.
-#
-# Trials are trained in batches: those of a batch advance in as few programs as possible, which makes a trial nearly free. They are
-# trained on data without any test rows; only at the end are the chosen method and the baseline trained again, on the same seeds, with
-# all rows.
+# The search.
 
 QFFL = "q-fedavg(q=[0.001, 0.01, 0.1, 1, 2, 5, 10, 15])"  # the values that q-FFL tries
 ALWAYS = ("average", "worst10", "variance")
@@ -248,7 +251,7 @@ Progress = Callable[[int, int], None]
 
 
 class Tuning(NamedTuple):
-    """A search that is finished."""
+    """The result of a search."""
 
     plan: TuningPlan
     baseline: Trial
@@ -271,10 +274,16 @@ def tune(
     finish: Callable[[Tuning, Path], Any] | None = None,
     **settings: Any,
 ) -> Tuning:
-    """Search the settings that a method's notation leaves open, such as `q-fedavg(q=0.001..10:log)`; `planned` has the other options.
+    """Search the settings that a notation leaves open, such as `q-fedavg(q=0.001..10:log)`.
 
-    With a folder `out`, the search is kept there, and the same call goes on where it was stopped. `finish` is called with what was found
-    while the folder is held: `evenly.tune` writes its pages then.
+    Args:
+        method: Method with ranges or lists of values.
+        data: Name of a data set, or the source of a table.
+        out: Folder of the search. The same call resumes an interrupted search.
+        progress: Called with the number of finished rounds and the total.
+        trials: Number of trials. By default 64, or every combination if there are fewer.
+        finish: Called with the result and the folder while the folder is locked.
+        settings: Further options of `plan_tuning`.
     """
     plan, number = plan_tuning(method, source_of(data), trials=trials, **settings)
     if out is None:
@@ -290,8 +299,7 @@ def tune(
 def search(
     plan: TuningPlan, trials: int, folder: Path | None = None, *, force: bool = False, progress: Progress | None = None, command: str = ""
 ) -> Tuning:
-    """Make all trials that are not finished yet, choose, and train what was chosen. With a folder, which the caller holds, whatever is
-    finished is kept there."""
+    """Run all trials that are not finished, choose, and train the choice. The caller must hold the lock of the folder."""
     metrics = _metrics(plan)
     if folder:
         Store(folder, plan, force=force)
@@ -336,7 +344,7 @@ def _train(
 
 
 def _interrupted_batch(folder: Path | None, done: int) -> tuple[int, int] | None:
-    """The batch that was begun before the search was stopped, and holds the next trial: it goes on as it was planned."""
+    """The batch that an interrupted search had started and that holds trial `done`."""
     for path in (folder / BATCHES).glob("*-*") if folder else ():
         if match := re.fullmatch(r"(\d+)-(\d+)", path.name):
             start, stop = map(int, match.groups())
@@ -346,16 +354,20 @@ def _interrupted_batch(folder: Path | None, done: int) -> tuple[int, int] | None
 
 
 def _validation_values(comparison: Comparison, runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, list[float]]:
-    """Each seed's figures on validation rows."""
+    """Metrics on validation rows, for each seed."""
     each = [final_spreads(comparison._replace(runs=[run]), run.label, "valid") for run in runs]
     return {metric: [values[metric].mean if metric in values else float("nan") for values in each] for metric in metrics}
 
 
 def _metrics(plan: TuningPlan) -> list[str]:
-    """The metrics that are kept of every trial; those asked for that the data cannot give are an error, before anything is trained."""
+    """The metrics that are stored for every trial.
+
+    Raises:
+        ValueError: If the data do not have a metric that was asked for.
+    """
     federation = load({**plan.shared.data, HIDE_TEST: True}, plan.shared.seeds[0])
     if not federation.valid.counts.any():
-        raise ValueError(f"Settings are chosen on the clients' validation rows, but no client of {federation.name} has any.")
+        raise ValueError(f"Settings are chosen by their results on validation rows, but no client of {federation.name} has any.")
     for name in (*plan.objectives, plan.keep):
         if reason := _missing(name, federation):
             raise ValueError(f"{name} cannot be measured on {federation.name}: {reason}.")
@@ -369,7 +381,7 @@ def _missing(name: str, federation: Federation) -> str:
 
 
 def _final(plan: TuningPlan, choice: TuningChoice, folder: Path | None, progress: Progress, command: str) -> Comparison:
-    """Train the baseline and what was chosen with all rows, into a folder of results like any other."""
+    """Train the baseline and the chosen method with all rows, into a folder of results."""
     final = plan.final(choice.chosen)
     if folder is None:
         return execute(final, progress=progress, command=command)
@@ -383,7 +395,7 @@ def _final(plan: TuningPlan, choice: TuningChoice, folder: Path | None, progress
 
 
 class _StageProgress:
-    """Adds up the progress of one stage after another; how long later stages are is guessed from the present one."""
+    """Adds up the progress of stages. Later stages are assumed to be as long as the present one."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress, self._done = progress, 0
@@ -399,18 +411,19 @@ class _StageProgress:
         return report
 
 
-# `tuning.csv`: every trial with its settings and what was seen on validation rows.
+# tuning.csv: every trial with its settings and its metrics on validation rows.
 
 TABLE_FILE = "tuning.csv"
 
 
 def trial_rows(tuning: Tuning) -> list[dict[str, Any]]:
-    """One row for the baseline and one for each trial: for every metric the mean over seeds, the deviation and each seed's value."""
+    """One row for the baseline and for each trial: mean, standard deviation and the values of all seeds for every metric."""
     settings = list(tuning.plan.space.dimensions)
     return [_row(tuning, "baseline", tuning.baseline, settings), *(_row(tuning, i, one, settings) for i, one in enumerate(tuning.trials))]
 
 
 def write_trials(tuning: Tuning, folder: Path) -> Path:
+    """Write tuning.csv."""
     rows, text = [csv_row(row) for row in trial_rows(tuning)], io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
@@ -436,5 +449,5 @@ def _row(tuning: Tuning, number: int | str, trial: Trial, settings: list[str]) -
 
 
 def _number(value: float) -> str:
-    """A number in as many digits as it has; empty where undefined."""
+    """A number with all its digits, or "" if it is undefined."""
     return repr(value) if isfinite(value) else ""

@@ -1,4 +1,10 @@
-"""What is searched, in the notation of methods, and everything else that determines a search, as plain data."""
+"""The search space in the notation of methods, and the plan of a search, as plain data.
+
+In `q-fedavg(q=0.001..10:log, learning_rate=[0.1, 0.3])+parity(p=0.1..0.9)`, `LOW..HIGH` is a range,
+`LOW..HIGH:log` a range on a logarithmic scale, and a list in brackets a choice. Settings that count
+something, such as epochs, take whole numbers. A setting of the method has its own name; a setting
+of another part has the name of the part before it: `parity.p`.
+"""
 
 import dataclasses
 import hashlib
@@ -18,18 +24,14 @@ from evenly.parts.sampling import SAMPLINGS
 from evenly.parts.work import PREPARES
 from evenly.records import require
 
-# What is searched, in the notation of methods: `q-fedavg(q=0.001..10:log, learning_rate=[0.1, 0.3])+parity(p=0.1..0.9)`.
-#
-# `LOW..HIGH` is a range, `LOW..HIGH:log` one whose orders of magnitude are tried alike, and a list in brackets a choice. Settings that
-# count something, such as epochs, take whole numbers. Everything else stays as it is written. A setting of the method goes by its name,
-# one of another part by both: `parity.p`.
+# The search space.
 
 FORM = "A range is written LOW..HIGH or LOW..HIGH:log, such as 0.001..10:log"
 DIGITS = 3  # of a number that is tried: labels stay readable
 
 
 class Range(NamedTuple):
-    """Every number from the lower to the higher end."""
+    """All numbers from `low` to `high`."""
 
     low: float
     high: float
@@ -37,26 +39,26 @@ class Range(NamedTuple):
     whole: bool
 
     def near(self, value: float) -> float:
-        """The number with few digits that stands for a proposed one."""
+        """A proposed number, rounded to a few digits."""
         if self.whole:
             return round(value)
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
 
 class Choices(NamedTuple):
-    """One of these values."""
+    """A list of values."""
 
     values: tuple[Value, ...]
 
 
 class Space(NamedTuple):
-    """A method, some of whose settings are searched."""
+    """A method with the settings that are searched."""
 
     composition: Composition
     dimensions: dict[str, Range | Choices]
 
     def method(self, values: Mapping[str, Value]) -> str:
-        """The method with these values, as it is written down."""
+        """The notation of the method with these values."""
         return show(
             tuple(
                 Part(part.name, {key: values.get(_name(at, part, key), value) for key, value in part.settings.items()})
@@ -65,13 +67,13 @@ class Space(NamedTuple):
         )
 
     def corners(self) -> Iterator[dict[str, Value]]:
-        """Values that between them try every end of a range and every choice: what is wrong with one is wrong with the space."""
+        """Combinations that together contain both ends of every range and every value of every list."""
         ends = [(s.low, s.high) if isinstance(s, Range) else s.values for s in self.dimensions.values()]
         for at in range(max(map(len, ends))):
             yield {name: own[min(at, len(own) - 1)] for name, own in zip(self.dimensions, ends, strict=True)}
 
     def grid(self) -> list[dict[str, Value]]:
-        """Every combination, where all settings are choices; else none."""
+        """All combinations if every setting is a list, otherwise an empty list."""
         lists = [s.values for s in self.dimensions.values() if isinstance(s, Choices)]
         if len(lists) < len(self.dimensions):
             return []
@@ -79,9 +81,9 @@ class Space(NamedTuple):
 
 
 def space_of(method: str, searches: Sequence[str] = ()) -> Space:
-    """The space that a method's notation describes, and settings given apart from it as `q=0.1..10` or `parity.p=0.1,0.5`."""
+    """The search space of a notation, and of settings given separately, as `q=0.1..10` or `parity.p=0.1,0.5`."""
     wanted = parse_list(method)
-    require(len(wanted) == 1, f"One method is tuned at a time, got {len(wanted)} in {method!r}.")
+    require(len(wanted) == 1, f"Exactly one method can be tuned at a time, got {len(wanted)} in {method!r}.")
     composition = wanted[0]
     for text in searches:
         composition = _add_search(composition, text)
@@ -91,7 +93,7 @@ def space_of(method: str, searches: Sequence[str] = ()) -> Space:
         for key, value in part.settings.items()
         if (found := _search(at, part, key, value)) is not None
     }
-    require(bool(dimensions), f"{show(composition)} has nothing to search. {FORM}; several values are a list, such as q=[0, 1, 5].")
+    require(bool(dimensions), f"{show(composition)} has no setting to search. {FORM}; several values are a list, such as q=[0, 1, 5].")
     return Space(composition, dimensions)
 
 
@@ -100,7 +102,7 @@ def _name(at: int, part: Part, key: str) -> str:
 
 
 def _add_search(composition: Composition, text: str) -> Composition:
-    """A composition with one more setting to search, or another search of one it has."""
+    """A composition with one more search, or with another search of a setting that it has."""
     name, equals, value = (piece.strip() for piece in text.partition("="))
     require(bool(name and equals and value), f"--search is written NAME=VALUES, such as q=0.001..10:log or q=0,1,5, got {text!r}.")
     where, dot, key = name.rpartition(".")
@@ -119,19 +121,19 @@ def _search(at: int, part: Part, key: str, value: Value) -> Range | Choices | No
     ranged = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str) and ".." in v]
     if isinstance(value, list) and not _is_list_setting(at, part, key):
         require(not ranged, f"{where} must be a range or a list of values, got both in {value}.")
-        require(bool(value), f"{where} has no values to choose from.")
+        require(bool(value), f"{where} must list at least one value.")
         return Choices(tuple(dict.fromkeys(value)))
     return _range(where, str(value), _default(at, part, key)) if ranged else None
 
 
 def _is_list_setting(at: int, part: Part, key: str) -> bool:
-    """Whether a list is the setting's own value and no choice, as multi-q's is."""
+    """Whether the value of a setting is a list itself, as multi-q's q."""
     method = METHODS.get(part.name) if at == 0 else None
     return bool(method and method.combine and key in method.settings and isinstance(method.settings[key].default, list))
 
 
 def _default(at: int, part: Part, key: str) -> Any:
-    """The setting's default; a number where it is not known here, and building the method says what is wrong."""
+    """The default of a setting, or 0.0 if it is unknown here; building the method then reports the mistake."""
     if at == 0:
         known = METHODS[part.name].settings if part.name in METHODS else {}
     else:
@@ -151,18 +153,18 @@ def _range(where: str, text: str, default: Any) -> Range:
         low = high = math.nan
     require(math.isfinite(low) and math.isfinite(high), f"{where} cannot be read. {FORM}, got {text!r}.")
     assert match is not None
-    require(not isinstance(default, str | bool), f"{where} is no number, so it has no range; list its values, such as [{default}].")
+    require(not isinstance(default, str | bool), f"{where} is not a number and cannot have a range. List its values, such as [{default}].")
     require(low < high, f"{where} must go from the lower to the higher number, got {text}.")
     log, whole = bool(match["kind"]), isinstance(default, int)
     require(
         low > 0 or not log,
-        f"{where} must begin above 0 to be searched by orders of magnitude, got {text}. Leave :log out, or begin higher.",
+        f"{where} must start above 0 to be searched on a logarithmic scale, got {text}. Omit :log, or raise the lower end.",
     )
     require(not whole or (low.is_integer() and high.is_integer()), f"{where} must be whole numbers, got {text}.")
     return Range(int(low), int(high), log, whole) if whole else Range(low, high, log, whole)
 
 
-# Everything that determines a search but its length, as plain data: the same search with more trials goes on where it ended.
+# The plan of a search. Its length is not part of it, so a search can be continued with more trials.
 
 TRIALS, BATCH = 64, 16
 MARGIN = 1.0  # points of average accuracy that q-FFL gives away for evenness
@@ -171,7 +173,7 @@ SAMPLERS = {"grid": "every combination", "tpe": "tree-structured Parzen estimato
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuningPlan:
-    """What is searched, what for, and what every trial shares."""
+    """What is searched, the objectives, and the plan that all trials share. The number of trials is not part of it."""
 
     shared: Plan  # its methods are filled in batch by batch
     method: str
@@ -199,19 +201,19 @@ class TuningPlan:
         return space_of(self.method)
 
     def check(self) -> None:
-        """Build what will be trained at the ends of the space, so that mistakes are reported before anything is written."""
+        """Build the methods at the corners of the space, so that mistakes are reported before anything is written."""
         baseline = dataclasses.replace(self.shared, methods=(self.baseline,)).variants()
         require(len(baseline) == 1, f"The baseline must be one method without a sweep, got {self.baseline!r}.")
         for values in self.space.grid() if self.sampler == "grid" else self.space.corners():
             dataclasses.replace(self.shared, methods=(self.space.method(values),)).variants()
 
     def trials_together(self, methods: Sequence[str]) -> Plan:
-        """The plan of a batch: evaluated at the end only, and without test rows."""
+        """The plan of a batch: without test rows, and evaluated after the last round only."""
         data = {**self.shared.data, HIDE_TEST: True}
         return dataclasses.replace(self.shared, methods=tuple(methods), data=data, evaluate_every=self.shared.rounds)
 
     def final(self, chosen: str) -> Plan:
-        """The plan of the chosen method beside the baseline, on all rows."""
+        """The plan of the chosen method and the baseline, with all rows."""
         return dataclasses.replace(self.shared, methods=tuple(dict.fromkeys((self.baseline, chosen))))
 
     def to_json(self) -> str:
@@ -246,7 +248,7 @@ def plan_tuning(
     seeds: int = 3,
     **shared: Any,
 ) -> tuple[TuningPlan, int]:
-    """The search and how many trials it takes. `shared` are further fields of a Plan: model, sampling, training, dropout."""
+    """The plan of a search and its number of trials. `shared` holds further fields of `Plan`: model, sampling, training, dropout."""
     if seeds < 1:
         raise ValueError(f"seeds must be at least 1, got {seeds}.")
     space = space_of(method, searches)
@@ -266,7 +268,7 @@ def plan_tuning(
 
 
 def source_of(data: str | dict[str, Any]) -> dict[str, Any]:
-    """A plan's `data` from the name of a data set, settings in brackets; a table of one's own comes as `sources.table_source` has it."""
+    """The `data` of a plan from the name of a data set with its settings. The source of a table is returned unchanged."""
     if isinstance(data, dict):
         return data
     if is_table(data):
@@ -276,7 +278,7 @@ def source_of(data: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def baseline_of(space: Space) -> str:
-    """What a method is compared with, unless the user says: itself with q = 0 where it has a q to search, else plain FedAvg."""
+    """The default baseline: the method with q = 0 if q is searched, otherwise FedAvg."""
     head, *rest = space.composition
     if "q" not in space.dimensions:
         return "fedavg"
@@ -286,7 +288,7 @@ def baseline_of(space: Space) -> str:
 
 
 def length_of(space: Space, trials: int | None) -> tuple[str, int]:
-    """How a space is searched, and in how many trials: all combinations where that is no more than was asked for."""
+    """The sampler and the number of trials: a grid if it has no more combinations than trials were asked for."""
     require(trials is None or trials >= 1, f"trials must be at least 1, got {trials}.")
     combinations = len(space.grid())
     if combinations and combinations <= (TRIALS if trials is None else trials):
@@ -295,7 +297,7 @@ def length_of(space: Space, trials: int | None) -> tuple[str, int]:
 
 
 def margin_of(objectives: Sequence[str], within: float | None) -> float | None:
-    """The margin: as given (infinite: none), else one point for a single objective, and none where a front is wanted."""
+    """The margin: `within` if given (infinite: none), one point for one objective, none for several."""
     if within is None:
         return MARGIN if len(objectives) == 1 else None
     return None if within == float("inf") else within
@@ -306,4 +308,4 @@ def _check_metric(name: str) -> None:
         raise unknown("metric", name, EVERY_METRIC)
     if EVERY_METRIC[name].better == 0:
         hint = f" Use {name}_abs." if f"{name}_abs" in EVERY_METRIC else ""
-        raise ValueError(f"An objective needs a better side, but of {name} neither more nor less is better.{hint}")
+        raise ValueError(f"{name} cannot be an objective, because neither a higher nor a lower value is better.{hint}")

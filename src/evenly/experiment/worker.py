@@ -1,6 +1,6 @@
-"""What runs on a machine of a cluster: one program at a time, and the board on which everybody writes how far they are.
+"""Code that runs on the machines of a cluster: training of one program, and the board that collects progress.
 
-Nothing heavy is imported until a program is trained, because the board lives in a process of its own.
+Heavy modules are imported when a program is trained, because the board has a process of its own.
 """
 
 import dataclasses
@@ -26,11 +26,11 @@ _latest: "dict[tuple[str, int], SeedSetting]" = {}  # the data of the latest job
 
 
 class WorkerStoppedError(Exception):
-    """Everything is being stopped."""
+    """Raised in a job when the execution is stopped."""
 
 
 class Job(NamedTuple):
-    """What travels to a worker, as plain data; with the user's plugins; besides it only a table of the user's own."""
+    """The data that a worker receives: plan, program and the user's plugins. A table of the user is sent separately."""
 
     plan: str  # as JSON
     program: "Program"
@@ -41,27 +41,27 @@ class Job(NamedTuple):
 
 
 class JobUpdate(NamedTuple):
-    """What a job tells: its rounds, and what it evaluated since the last time."""
+    """The progress of a job, and its evaluations since the last update."""
 
     done: int
     evaluations: list[bytes]  # pickled, so that the board needs not know what it is
 
 
 class ProgressBoard:
-    """What every job told, until somebody reads it."""
+    """Collects the updates of all jobs until the driver reads them."""
 
     def __init__(self) -> None:
         self._updates: dict[int, JobUpdate] = {}
         self._stopped = False
 
     def tell(self, number: int, update: JobUpdate) -> bool:
-        """Write down a job's update; whether it should stop."""
+        """Add an update of a job. Returns whether the job should stop."""
         before = self._updates[number].evaluations if number in self._updates else []
         self._updates[number] = JobUpdate(update.done, before + update.evaluations)
         return self._stopped
 
     def read(self) -> dict[int, JobUpdate]:
-        """What is new since the last time, by the number of the job."""
+        """All updates since the last call, by the number of the job."""
         update, self._updates = self._updates, {}
         return update
 
@@ -126,7 +126,7 @@ def _send(board: Any, number: int, update: JobUpdate) -> bool:
 
 
 def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "SeedSetting":
-    """The data and the model, loaded here: from this machine's data folder, or from the table that came along."""
+    """Data and model, loaded from this machine's data folder or from the table that was sent."""
     from evenly.experiment.execute import setting_of
 
     key = (plan.fingerprint(), seed)
@@ -143,7 +143,7 @@ def _setting(plan: "Plan", seed: int, table: "np.ndarray | None") -> "SeedSettin
 
 
 def _checkpoint(plan: "Plan", program: "Program") -> Path | None:
-    """In the user's cache folder on this machine, where a job that starts again here finds it; none where that cannot be written."""
+    """The checkpoint file of a program in the user's cache folder, or None if the folder cannot be written."""
     from evenly.datasets.files import cache_folder
     from evenly.experiment.folder import slug
 
@@ -161,6 +161,6 @@ def _check_versions(wanted: dict[str, str]) -> None:
     for name, here in versions().items():
         if here != wanted[name]:
             raise ValueError(
-                f"Every machine of a cluster needs the same versions, or results would differ: {name} is {wanted[name]} where the "
-                f"experiment was started, but {here} on a worker. Install the same there."
+                f"All machines of a cluster must have the same versions, because other versions give other results: {name} is "
+                f"{wanted[name]} where the experiment was started, but {here} on a worker. Install the same version on the worker."
             )

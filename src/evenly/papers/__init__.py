@@ -1,1 +1,1 @@
-"""The papers' experiments (TOML) and figures (CSV), and what the thesis on group fairness found, on our results."""
+"""The papers' experiments (TOML) and figures (CSV), and the findings about the thesis that compares fair methods."""

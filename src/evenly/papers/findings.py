@@ -1,4 +1,4 @@
-"""What the thesis found and whether our results agree: outcomes, and what reweighing and parity sampling change."""
+"""Findings: what the thesis reports and whether our results agree, about outcomes, reweighing and parity sampling."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,7 +27,7 @@ from evenly.papers.thesis import (
     tally,
 )
 
-# How methods stand to each other and to the paper, and what choosing on the test set does to both.
+# Outcomes: order of methods, agreement with the paper, and the effect of choosing on the test set.
 
 RATIO = "FEDCVG-RATIO"
 FEW = 5  # as many as the thesis' lists of best methods have
@@ -38,7 +38,7 @@ NAMES = {
 
 
 def lowest_gap(views: list[StudyView]) -> Finding | None:
-    """Ranks of FedCvg-Ratio with reweighing among all methods of a partition, within each seed."""
+    """Ranks of FedCvg-Ratio with reweighing by |EOD| among all methods of a partition."""
     found = {view.place: {p: _ranked(view, p) for p in PROTOCOLS} for view in views if _variants(view)}
     if not found:
         return None
@@ -64,7 +64,7 @@ def _variants(view: StudyView) -> list[ThesisMethod]:
 
 
 def _ranked(view: StudyView, protocol: str) -> tuple[float, float, np.ndarray, str]:
-    """The best and the worst rank by means over seeds, the middle variant's rank in each seed, and the lowest method of all."""
+    """Best and worst rank by means over seeds, the rank of the middle variant in each seed, and the lowest method."""
     methods = view.outcomes[protocol]
     means = [spread(o.values["eod_abs"]).mean for o in methods.values()]
     own = [i for i, method in enumerate(methods) if method in _variants(view)]
@@ -83,7 +83,7 @@ def _paper_ranks(view: StudyView) -> str:
 
 
 def sign_of_accuracy(views: list[StudyView]) -> Finding | None:
-    """Whom the models are more accurate for: the sign of the accuracy difference, unprivileged minus privileged."""
+    """The sign of the accuracy difference, unprivileged minus privileged."""
     if not views:
         return None
     counts = {p: [tally([o.values["acc_diff"] for o in view.outcomes[p].values()]) for view in views] for p in PROTOCOLS}
@@ -115,7 +115,7 @@ def _tally_by_data(views: list[StudyView], tallies: list[Tally]) -> dict[str, Ta
 
 
 def same_order(views: list[StudyView]) -> Finding | None:
-    """Spearman's correlation of the methods' order, ours against the paper's, for each table and metric."""
+    """Spearman's correlation of the order of methods in our results and in the paper, for each table and metric."""
     known = [view for view in views if len(view.paper) > 2]
     if not known:
         return None
@@ -144,7 +144,7 @@ def _agreement(view: StudyView, protocol: str, metric: str) -> float:
 
 
 def choosing_on_test(views: list[StudyView]) -> Finding | None:
-    """What the study's protocol gains on the test set against one that never looks at it."""
+    """The gain on the test set from choosing on the test set."""
     if not views:
         return None
     columns = ("partition", "same value chosen", "|EOD|, study − honest", "accuracy (points), study − honest")
@@ -180,13 +180,13 @@ def _span(low: float, high: float) -> str:
 
 
 def best_methods(views: list[StudyView], protocol: str, metric: str) -> list[tuple[ThesisMethod, Spread]]:
-    """The methods by a score, the highest first: averaged over partitions, with the interval over seeds."""
+    """Methods by a score, the highest first: means over partitions with intervals over seeds."""
     found = [(method, mean_change([view.outcomes[protocol][method].values[metric] for view in views])) for method in _everywhere(views)]
     return sorted(found, key=lambda pair: -pair[1].mean)
 
 
 def best_in_paper(views: list[StudyView], metric: str) -> list[tuple[ThesisMethod, float]]:
-    """The same from the paper's figures; nothing where they are not known for every partition."""
+    """Methods by a score from the paper's figures, or an empty list if figures are missing."""
     methods = [method for method in _everywhere(views) if all(method in view.paper for view in views)]
     found = [(method, float(np.mean([view.paper[method][metric] for view in views]))) for method in methods]
     return sorted(found, key=lambda pair: -pair[1])
@@ -196,7 +196,7 @@ def _everywhere(views: list[StudyView]) -> list[ThesisMethod]:
     return [method for method in views[0].outcomes["honest"] if all(method in view.outcomes["honest"] for view in views)] if views else []
 
 
-# What a part of a method changes: reweighing, parity sampling, and FedCvg-Ratio's weights where clients are alike.
+# Effects of parts of a method: reweighing, parity sampling, and FedCvg-Ratio near IID.
 
 PLAIN = "FEDAVG"
 NEAR_IID = "5000"
@@ -205,6 +205,7 @@ BY_CHANCE = 0.025  # of intervals around no change at all, on either side
 
 
 def reweighing(views: list[StudyView]) -> Finding | None:
+    """The effect of local reweighing."""
     return _part(
         views,
         "debias",
@@ -214,6 +215,7 @@ def reweighing(views: list[StudyView]) -> Finding | None:
 
 
 def parity(views: list[StudyView]) -> Finding | None:
+    """The effect of parity sampling."""
     return _part(
         views,
         "parity",
@@ -253,7 +255,7 @@ def _changes(found: dict[str, list[Pair]]) -> list[str]:
 
 
 def near_iid(views: list[StudyView]) -> Finding | None:
-    """FedCvg-Ratio against FedAvg where clients are alike, with the same sampling and local work."""
+    """FedCvg-Ratio compared with FedAvg near IID, with the same sampling and local work."""
     alike = [view for view in views if view.place.partition == "dirichlet" and view.place.value == NEAR_IID]
     found = {protocol: aggregation_pairs(alike, protocol, RATIO, PLAIN) for protocol in PROTOCOLS}
     if not found["honest"]:
@@ -300,9 +302,9 @@ QUESTIONS: tuple[Callable[[list[StudyView]], Finding | None], ...] = (
 
 
 def findings(studies: Sequence[Study]) -> list[Finding]:
-    """All that these studies can answer; a question that needs what they do not have is left out.
+    """Answers to all questions for which the studies have the data.
 
-    What the thesis says stands beside its own studies only, not beside somebody else's.
+    The thesis' statements are included only for its own studies.
     """
     views = study_views(studies)
     answers = [found for question in QUESTIONS if (found := question(views))]

@@ -1,6 +1,6 @@
-"""What the weights themselves show: whether memory matters, how many clients decide, and whose rows count for more.
+"""Findings from the coefficients of the server: effect of memory, effective number of clients, and favoured groups.
 
-Nothing here depends on metrics of a test set: it is read off the coefficients that the server used.
+They do not depend on a test set.
 """
 
 import jax
@@ -19,7 +19,7 @@ FEW_CLIENTS = 1.5  # an effective number below this means that one client decide
 
 
 def equal_memories(views: list[StudyView]) -> Finding | None:
-    """FedCvg-Ratio's memory under full participation: algebra says that it does nothing."""
+    """Compare different memories of FedCvg-Ratio under full participation. In theory they are equal."""
     rows, equal, total = [], 0, 0
     models: float | None = 0.0
     for view in views:
@@ -43,13 +43,13 @@ def equal_memories(views: list[StudyView]) -> Finding | None:
 
 
 def _memories(view: StudyView) -> list[tuple[ThesisMethod, ThesisMethod]]:
-    """Variants of FedCvg-Ratio in which everyone takes part and that differ in memory alone."""
+    """Variants of FedCvg-Ratio with full participation that differ in memory only."""
     own = [method for method in view.runs if method.algorithm == RATIO and not method.parity and not method.other]
     return [(a, b) for i, a in enumerate(own) for b in own[i + 1 :] if a._replace(parameter="") == b._replace(parameter="")]
 
 
 def _same_rate(view: StudyView, one: ThesisMethod, other: ThesisMethod) -> list[tuple[Run, Run]]:
-    """Runs of two methods with the same value of the chosen settings and the same seed: labels come in the same order."""
+    """Runs of two methods with the same chosen settings and the same seed."""
     runs = [[run for own in view.runs[method].values() for run in own] for method in (one, other)]
     return [(a, b) for a, b in zip(*runs, strict=True) if a.seed == b.seed]
 
@@ -59,13 +59,13 @@ def _alike(a: Trace, b: Trace) -> bool:
 
 
 def _distance(a: Trace, b: Trace) -> float | None:
-    """The largest difference of a parameter; None where the models were not kept."""
+    """The largest difference of a parameter, or None if models were not stored."""
     leaves = zip(jax.tree.leaves(a.model), jax.tree.leaves(b.model), strict=True)
     return max((float(np.abs(np.asarray(x, np.float64) - np.asarray(y)).max()) for x, y in leaves if np.size(x)), default=None)
 
 
 def few_clients(views: list[StudyView]) -> Finding | None:
-    """FedCvg's effective number of clients, 1 / Σ a², where everyone takes part."""
+    """FedCvg's effective number of clients, 1 / Σ a², under full participation."""
     found = {view.place: _effective(view) for view in views}
     strong = {
         place: own[max(coverage, key=lambda m: float(m.parameter))]
@@ -92,13 +92,13 @@ def few_clients(views: list[StudyView]) -> Finding | None:
 
 
 def _effective(view: StudyView) -> dict[ThesisMethod, np.ndarray]:
-    """By seed, of the methods whose weights are the same in every round: FedAvg's, FedCvg's and FedCvg-Ratio's with everyone."""
+    """The effective number of clients by seed, for methods with constant coefficients."""
     fixed = [m for m in view.runs if m.algorithm in (PLAIN, COVERAGE, RATIO) and not (m.debias or m.parity or m.other)]
     return {m: np.array([effective_clients(run.trace) for run in _first(view, m)]) for m in fixed}
 
 
 def whom_weights_favour(views: list[StudyView]) -> Finding | None:
-    """How the share of unprivileged people behind the weights moves away from FedAvg's with everyone."""
+    """How the share of unprivileged people behind the coefficients differs from that under FedAvg."""
     rows: list[tuple[str, ...]] = []
     decided: list[bool] = []  # for each clear change: whether it is towards the side with fewer rows
     for view in views:
@@ -131,8 +131,7 @@ def _share_changes(view: StudyView) -> tuple[float, dict[ThesisMethod, Spread]]:
 
 
 def unprivileged_share(trace: Trace, data: Federation) -> float:
-    """The share of unprivileged people among the training rows of clients, weighted by their coefficients, averaged over rounds in
-    which somebody counted."""
+    """The share of unprivileged people among training rows, weighted by the clients' coefficients and averaged over rounds."""
     counts = sides(trace.tables[-1, SPLITS.index("train")], data.unprivileged).sum((-2, -1))
     share = ratio(counts[:, 0], counts.sum(1))
     cohort, weights = seated(trace)
@@ -143,7 +142,7 @@ def unprivileged_share(trace: Trace, data: Federation) -> float:
 
 
 def _first(view: StudyView, method: ThesisMethod) -> list[Run]:
-    """The runs of the first value of the chosen settings: these weights do not depend on it."""
+    """The runs with the first value of the chosen settings. These coefficients do not depend on it."""
     return next(iter(view.runs[method].values()))
 
 

@@ -17,7 +17,13 @@ CHANGE = "Change of |EOD| (left: fairer)"
 
 
 def study_change(changes: dict[str, list[Pair]], title: str, reach: tuple[float, float]) -> alt.LayerChart:
-    """`changes`: the name of a series -> its pairs, one for each aggregation. `reach` is the axis, so that charts can share it."""
+    """Bars of the change of |EOD| by aggregation with 95 % intervals.
+
+    Args:
+        changes: Pairs by the name of the series, one for each aggregation.
+        title: Title of the chart.
+        reach: Ends of the axis, so that charts can share it.
+    """
     names = list(changes)
     rows = [_row(name, pair) for name, own in changes.items() for pair in own]
     y = alt.Y("aggregation:N", sort=_order(changes), axis=alt.Axis(title=None, labelLimit=170))
@@ -39,7 +45,7 @@ def study_change(changes: dict[str, list[Pair]], title: str, reach: tuple[float,
 
 
 def reach_of(found: Sequence[Pair]) -> tuple[float, float]:
-    """From the lowest end of an interval to the highest, and 0 in any case."""
+    """The range of all intervals, including 0."""
     spreads = [spread(pair.change("eod_abs")) for pair in found]
     ends = [s.mean + sign * np.nan_to_num(s.half_width) for s in spreads for sign in (-1, 1) if np.isfinite(s.mean)]
     return min(0.0, *ends), max(0.0, *ends)
@@ -64,7 +70,10 @@ def _row(name: str, pair: Pair) -> dict[str, object]:
 
 
 def study_paper(views: Sequence[StudyView], metric: str, protocol: str = "study") -> alt.LayerChart:
-    """Ours under the paper's own way of choosing, because that is what its figures are."""
+    """The paper's figures against ours, one mark per method and partition, and the line of agreement.
+
+    The default protocol is the paper's.
+    """
     rows = [
         {"method": str(view.place), "name": str(m), "paper": view.paper[m][metric], "ours": spread(outcome.values[metric]).mean}
         for view in views
@@ -104,12 +113,12 @@ LEVEL = {"dirichlet": "Dirichlet alpha: further right is closer to IID"}
 
 
 def aggregations(views: Sequence[StudyView]) -> list[str]:
-    """The methods that are drawn, by their aggregation."""
+    """The aggregations in the charts."""
     return list(dict.fromkeys(m.aggregation for view in views for m in view.outcomes["honest"] if not (m.debias or m.parity or m.other)))
 
 
 def study_trend(views: Sequence[StudyView], metric: str, protocol: str) -> alt.LayerChart:
-    """One mark per aggregation and partition; the means over seeds, with the interval in the tooltip."""
+    """A metric over the partitions of a study, one line per aggregation: means over seeds, with intervals in the tooltip."""
     names, unit = aggregations(views), METRIC_TITLES[metric]
     where = LEVEL.get(views[0].place.partition, "Coverage: further left means more clients")
     base = alt.Chart(values(_trend_rows(views, metric, protocol))).encode(
@@ -165,7 +174,7 @@ SectionFigure = tuple[str, ChartFigure]  # a section and a figure in it
 
 
 def study_charts(views: list[StudyView]) -> Charts:
-    """All figures, in the order in which they are read."""
+    """All charts of a study, by section."""
     drawn = [*_trends(views), *_changes(views), *_beside_paper(views)]
     sections = {key: _section(key, own) for key in TITLES if (own := [figure for where, figure in drawn if where == key])}
     return Charts(sections, {figure.identifier: figure.spec for _, figure in drawn})

@@ -1,4 +1,4 @@
-"""The report of a study, or of several: findings first, then charts, and every method on every partition."""
+"""The report of one or several studies: findings, charts, and a table of all methods for every partition."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,8 @@ from evenly.papers.thesis import FRACTIONS, StudyView, ThesisMethod, score, stud
 from evenly.report.html import Charts, Column, Html, contents, definitions, document, element, grid, join, section
 from evenly.writing import write_whole
 
-# The methods of one partition: paper, ours as the study chooses, ours chosen honestly, one under the other in each cell.
-#
-# The table can be sorted and filtered where scripts run, and is complete where they do not.
+# The table of one partition. Each cell shows the paper, the study protocol and the honest protocol. It can be sorted and
+# filtered with scripts, and is complete without them.
 
 TABLE_COLUMNS = {
     "accuracy": "Accuracy", "eod_abs": "|EOD|", "spd_abs": "|SPD|", "aod_abs": "|AOD|", "acc_diff": "Acc. diff.", "precision": "Precision",
@@ -26,7 +25,7 @@ MEANS = "Mean ± half of the 95 % interval over seeds, as fractions"
 
 
 def study_table(view: StudyView) -> Html:
-    """One row per method. Columns are sorted by the honest figure."""
+    """The table of one partition, with one row per method. Columns are sorted by the honest figure."""
     whose = [who for who in WHO if who != "paper" or view.paper]
     heads = ["Method", "Whose", "Rate", *TABLE_COLUMNS.values()]
     cells = [element("th", {"scope": "col"}, _head(name)) for name in heads]
@@ -63,7 +62,7 @@ def _table_row(view: StudyView, method: ThesisMethod, whose: list[str]) -> Html:
 
 
 def _breakable(name: str) -> list[str]:
-    """A name that may break before a plus, and nowhere else."""
+    """A name that may break before a plus only."""
     first, *rest = name.split("+")
     return [first, *(piece for part in rest for piece in (element("wbr"), f"+{part}"))]
 
@@ -92,7 +91,7 @@ def _unit(metric: str) -> float:
     return 100.0 if metric in FRACTIONS else 1.0
 
 
-# The report of a study, or of several: findings first, then charts, and every method on every partition.
+# The page.
 
 CONTENTS = {
     "findings": "Findings", "top": "Best by FAS", "trend": "Partitions", "debias": "Reweighing", "parity": "Parity sampling",
@@ -107,12 +106,13 @@ PROTOCOLS = (
 
 
 def write_study_report(studies: Sequence[Study], path: Path, title: str, notes: str = "") -> Path:
+    """Write the report of studies to a file."""
     text = render_study(studies, title, notes)
     return write_whole(path, lambda file: file.write(text.encode()))
 
 
 def render_study(studies: Sequence[Study], title: str, notes: str = "") -> str:
-    """The page as text. Of several studies it holds what they say together; each has its own report for the rest."""
+    """The report as HTML. The report of several studies contains findings only; each study has its own report."""
     views = study_views(studies)
     single = len(studies) == 1
     drawn = study_charts(views) if single else Charts({}, {})

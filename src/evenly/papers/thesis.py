@@ -1,4 +1,9 @@
-"""The thesis' tables beside ours: methods, places and views, pairs of methods, and how a finding is put into words."""
+"""The thesis beside our results: its names of methods and partitions, its figures, and our results in its columns.
+
+Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Only
+its tables A.1 to A.5 (Adult, Dirichlet) are among the reference figures. Elsewhere no figures are
+shown.
+"""
 
 import csv
 import json
@@ -17,10 +22,7 @@ from evenly.experiment.study import PROTOCOLS, Outcome, Study, drop_settings
 from evenly.metrics import Spread, spread
 from evenly.notation import parse
 
-# The comparative thesis: its names for our methods and partitions, its figures beside ours, and our results in its columns.
-#
-# Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Of its tables of results only A.1 to A.5
-# (Adult, Dirichlet) are among the reference figures; where there is no figure, none is shown.
+# Names, places and figures.
 
 # The thesis' columns and our metrics. Accuracies and precisions are fractions there and percentages here.
 COLUMNS = {
@@ -36,7 +38,7 @@ LEVELS = ("0.1", "0.2", "0.5", "10", "5000")
 
 
 class ThesisMethod(NamedTuple):
-    """A method in the thesis' words: `FEDCVG-RATIO(0.5)+LD+PS(0.7)`."""
+    """A method in the thesis' notation: `FEDCVG-RATIO(0.5)+LD+PS(0.7)`."""
 
     algorithm: str
     parameter: str
@@ -53,7 +55,7 @@ class ThesisMethod(NamedTuple):
 
 
 class Place(NamedTuple):
-    """One partition of one data set: a table of the thesis."""
+    """One partition of one data set, which is one table of the thesis."""
 
     table: str  # "" where the thesis' number is not known
     dataset: str
@@ -67,7 +69,7 @@ class Place(NamedTuple):
 
 
 class StudyView(NamedTuple):
-    """All that was found on one partition, by the thesis' names."""
+    """All results on one partition, by the thesis' names."""
 
     place: Place
     cell: str
@@ -93,7 +95,7 @@ def thesis_method(label: str) -> ThesisMethod:
 
 
 def place(plan: Plan, cell: str) -> Place:
-    """Where a plan of the study belongs in the thesis."""
+    """The data set and partition of a plan, as the thesis names them."""
     name, kind = str(plan.data.get("name", "")), str(plan.data.get("partition", ""))
     dataset, partition = DATASETS.get(name, name), PARTITIONS.get(kind, kind.replace("-", "_"))
     value = plan.data.get("alpha", plan.data.get("coverage", cell))
@@ -103,7 +105,7 @@ def place(plan: Plan, cell: str) -> Place:
 
 
 def figures(where: Place) -> dict[ThesisMethod, dict[str, float]]:
-    """The thesis' figures for a partition, by our names of metrics and in our units; nothing where they are not known."""
+    """The thesis' figures for a partition, with our names and units of metrics, or an empty dictionary."""
     with (resources.files("evenly") / "papers" / "reference" / "thesis_results.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["dataset"], row["partition"], row["partition_value"]) == where[1:]]
     found = {}
@@ -115,7 +117,7 @@ def figures(where: Place) -> dict[ThesisMethod, dict[str, float]]:
 
 
 def study_views(studies: Sequence[Study]) -> list[StudyView]:
-    """Every partition of these studies."""
+    """One view for every partition of these studies."""
     return [_view(study, cell) for study in studies for cell in study.cells]
 
 
@@ -129,7 +131,7 @@ def _view(study: Study, cell: str) -> StudyView:
 
 
 def study_rows(study: Study) -> Iterator[dict[str, Any]]:
-    """Our results in the columns of the reference file, then what only we have: one row per partition, protocol and method."""
+    """One row per partition, protocol and method: the columns of the reference file, then further columns."""
     for view in study_views([study]):
         for protocol, outcomes in view.outcomes.items():
             for method, outcome in outcomes.items():
@@ -198,11 +200,11 @@ def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# Pairs of methods on the same seeds: what one changes against the other, and whether the seeds decide it.
+# Pairs of methods on the same seeds, and whether a change is decided by the seeds.
 
 
 class Pair(NamedTuple):
-    """A method, what it is compared with, and the change of each metric, seed by seed."""
+    """A method, the method that it is compared with, and the change of each metric by seed."""
 
     view: StudyView
     method: ThesisMethod
@@ -214,7 +216,7 @@ class Pair(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How many 95 % intervals lie below 0, hold it, and lie above it."""
+    """Numbers of 95 % intervals that lie below 0, contain 0, and lie above 0."""
 
     lower: int
     undecided: int
@@ -229,7 +231,7 @@ class Tally(NamedTuple):
 
 
 def pairs(views: Sequence[StudyView], protocol: str, part: str) -> list[Pair]:
-    """Every method with a part ("debias" or "parity") beside the same method without it."""
+    """Every method with a part ("debias" or "parity"), and the same method without it."""
     found = []
     for view in views:
         methods = view.outcomes[protocol]
@@ -241,7 +243,7 @@ def pairs(views: Sequence[StudyView], protocol: str, part: str) -> list[Pair]:
 
 
 def aggregation_pairs(views: Sequence[StudyView], protocol: str, algorithm: str, other: str) -> list[Pair]:
-    """Every variant of one aggregation beside another aggregation with the same sampling and the same local work."""
+    """Every variant of one aggregation, and another aggregation with the same sampling and local work."""
     found = []
     for view in views:
         methods = view.outcomes[protocol]
@@ -253,7 +255,7 @@ def aggregation_pairs(views: Sequence[StudyView], protocol: str, algorithm: str,
 
 
 def verdict(change: Spread) -> int:
-    """-1 or 1 where the 95 % interval leaves out 0, else 0: also for a single seed, which has no interval."""
+    """-1 or 1 if the 95 % interval excludes 0, otherwise 0. A single seed has no interval."""
     return int(np.sign(change.mean)) if abs(change.mean) > change.half_width else 0
 
 
@@ -268,7 +270,7 @@ def tally(changes: Sequence[np.ndarray]) -> Tally:
 
 
 def mean_change(changes: Sequence[np.ndarray]) -> Spread:
-    """The mean of several changes with its interval: averaged within each seed first, because seeds are what varies."""
+    """The mean of several changes with its interval over seeds. Changes are averaged within each seed first."""
     if not changes:
         return spread(np.empty(0))
     stacked = np.stack(changes)
@@ -278,7 +280,7 @@ def mean_change(changes: Sequence[np.ndarray]) -> Spread:
 
 
 def ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """The place of each value, the lowest first; equal values share the mean of their places, undefined ones come last.
+    """Ranks of values, the lowest first. Equal values share their mean rank, undefined values come last.
 
     >>> ranks([0.3, 0.1, 0.3, float("nan")])
     array([2.5, 1. , 2.5, 4. ])
@@ -287,7 +289,7 @@ def ranks(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Spearman's, over the entries that are defined in both; NaN if one side is constant or fewer than three are left."""
+    """Spearman's correlation over entries that are defined in both. NaN if one side is constant or has fewer than three."""
     a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     known = np.isfinite(a) & np.isfinite(b)
     a, b = ranks(a[known]), ranks(b[known])
@@ -296,11 +298,11 @@ def rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-# A question about the thesis, answered, and how its numbers are written.
+# Findings and the format of their numbers.
 
 
 class Finding(NamedTuple):
-    """One question, answered."""
+    """A question about the thesis and its answer."""
 
     key: str
     question: str
@@ -328,15 +330,17 @@ def opening_words(counts: Tally) -> str:
 
 
 def score(value: Spread) -> str:
-    """A value rather than a change: without a plus."""
+    """A value with its interval, without a sign."""
     return gap(value).removeprefix("+")
 
 
 def gap(value: Spread) -> str:
+    """A change of a fraction with its interval, in three digits."""
     return _signed(value, 3)
 
 
 def points(value: Spread) -> str:
+    """A change in percentage points with its interval, in two digits."""
     return _signed(value, 2)
 
 

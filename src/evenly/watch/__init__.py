@@ -1,4 +1,4 @@
-"""Follow a running experiment on a page of this machine's browser."""
+"""Follow a running experiment in the browser of this machine."""
 
 from evenly.watch.server import Watch
 

@@ -1,4 +1,4 @@
-"""The server of `evenly watch`: a page of this machine that follows an experiment."""
+"""The server of `evenly watch`: a local web page that follows an experiment."""
 
 import base64
 import functools
@@ -18,11 +18,11 @@ from evenly.report.charts.theme import SHAPES, page_config
 from evenly.report.html import Html, asset, bundle, colours, data_block, element, script, section
 from evenly.watch.state import WatchState, open_inside
 
-# The page that follows an experiment: no content yet, only places that its program fills. It asks for nothing but our state.
+# The page.
 
 
 class Page(NamedTuple):
-    """HTML and the policy that goes with it in a header."""
+    """HTML and its content security policy."""
 
     text: str
     policy: str
@@ -30,6 +30,7 @@ class Page(NamedTuple):
 
 @functools.cache
 def page() -> Page:
+    """The page without data. Its script requests the state and fills it in."""
     programs = [bundle(), _asset("watch.js")]
     style = colours() + asset("page.css") + _asset("watch.css")
     head = [
@@ -47,8 +48,8 @@ def page() -> Page:
 
 
 def _places() -> list[Html]:
-    """What the program fills, in the order of reading."""
-    status = element("p", {"id": "status", "role": "status", "class": "lead"}, "Asking how it stands …")
+    """The elements that the script fills, in reading order."""
+    status = element("p", {"id": "status", "role": "status", "class": "lead"}, "Loading the state …")
     bar = element("progress", {"id": "bar", "max": "1", "aria-labelledby": "far", "hidden": ""})
     far = element("p", {"id": "far", "class": "soft"})
     report = element("p", {"id": "report", "hidden": ""}, element("a", {"href": "report", "class": "go"}, "Open the report"))
@@ -60,7 +61,7 @@ def _places() -> list[Html]:
     table = element("table", {"class": "methods"}, element("caption", {"id": "caption"}), head, rows)
     details = [section("rounds", "Rounds", tools, figure), section("methods", "Methods so far", table)]
     return [
-        element("noscript", None, element("p", None, "Following an experiment needs JavaScript.")),
+        element("noscript", None, element("p", None, "This page needs JavaScript to show an experiment.")),
         element("p", {"id": "kicker", "class": "kicker"}, "evenly watch"),
         element("h1", {"id": "name"}, "An experiment"),
         status, report, bar, far, part, counts,
@@ -82,7 +83,7 @@ TOOLTIP = [
 
 
 def chart() -> dict[str, Any]:
-    """Vega-Lite: the mean over seeds by round, and a band from the lowest seed to the highest. The program adds methods and rows."""
+    """The Vega-Lite chart: mean over seeds by round, and a band from the lowest to the highest seed. The script adds the data."""
     y = {"field": "mean", "type": "quantitative", "scale": {"zero": False}, "axis": {"tickCount": 5, "title": None}}
     x = {
         "field": "round", "type": "quantitative", "scale": {"nice": False, "zero": True},
@@ -113,7 +114,7 @@ def chart() -> dict[str, Any]:
 
 
 def _policy(programs: list[str]) -> str:
-    """Only our own programs, and only requests to our own address. Vega compiles its expressions and sets styles on elements."""
+    """A policy that allows our scripts and requests to our address only. Vega compiles expressions and sets styles."""
     hashes = [base64.b64encode(hashlib.sha256(program.encode()).digest()).decode() for program in programs]
     allowed = " ".join(f"'sha256-{found}'" for found in hashes)
     return (
@@ -126,10 +127,8 @@ def _asset(name: str) -> str:
     return (resources.files("evenly.watch") / name).read_text(encoding="utf-8")
 
 
-# The server of the page: on the loopback address only, read-only, and only for who knows the address with its secret.
-#
-# There are three addresses and no files behind others, so no path leads anywhere else. A page elsewhere on the web that makes a name
-# point at this machine is refused by the name it asks for, and one that guesses the port lacks the secret.
+# The server: read-only, on the loopback address, with a secret in the address. It has three addresses and serves no other files.
+# A web page that resolves a name to this machine is refused by the Host header, one that guesses the port lacks the secret.
 
 ADDRESS = "127.0.0.1"
 ALWAYS = {
@@ -140,13 +139,13 @@ ALWAYS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# The report says itself that it asks for nothing; it may say so, and no more is allowed here.
+# The report has the same policy itself. The server sends it again, so that a report cannot ask for more.
 REPORT = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 NOTHING = "default-src 'none'"
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Without a word about pages that are closed or loaded again before their answer is through."""
+    """An HTTP server that ignores connections closed by the browser."""
 
     daemon_threads = True
 
@@ -156,7 +155,7 @@ class WatchServer(ThreadingHTTPServer):
 
 
 class Watch:
-    """A server that follows one folder, which need not be there yet. `serve` runs until `close` or an interrupt."""
+    """A server that follows one folder, which may not exist yet. `serve` runs until `stop` or an interrupt."""
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         if folder.exists() and not folder.is_dir():
@@ -179,7 +178,13 @@ class Watch:
         self._server.shutdown()
 
     def answer(self, target: str, host: str, site: str) -> tuple[HTTPStatus, str, str, bytes]:
-        """Status, kind, policy and content for a path with its query, asked for under a host's name from a page's site."""
+        """Status, content type, policy and content for a request.
+
+        Args:
+            target: Path with query.
+            host: The Host header.
+            site: The Sec-Fetch-Site header.
+        """
         port = self._server.server_port
         if host not in (f"{ADDRESS}:{port}", f"localhost:{port}") or site not in ("", "none", "same-origin"):
             return _refusal(HTTPStatus.FORBIDDEN)

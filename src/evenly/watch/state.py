@@ -1,4 +1,4 @@
-"""What `evenly watch` knows of an experiment: its files, found and read as they grow."""
+"""The state of an experiment for `evenly watch`, read from its files as they grow."""
 
 import os
 import shlex
@@ -16,14 +16,14 @@ from evenly.metrics import EVERY_METRIC
 from evenly.outside import check_kinds, fits, plain_json
 from evenly.report.values import SPLIT_WORDS, format_value
 
-# What the records of a live file say together: how far each run is, and each method's values so far.
+# The records of a live file, combined: progress of each run and values of each method.
 
 CLIENT_TITLES = {"average": "average accuracy (%)", "worst10": "worst 10 % (%)", "variance": "variance (%²)", "loss": "loss"}
 RECENT = 0.25  # share of the time so far from which the pace is taken
 
 
 class Values(NamedTuple):
-    """One metric of one method after some rounds, over the seeds that came so far."""
+    """One metric of one method after some rounds, over the seeds so far."""
 
     mean: float
     low: float
@@ -32,7 +32,7 @@ class Values(NamedTuple):
 
 
 class LiveRun:
-    """One execution of one plan, as far as it is."""
+    """One execution of one plan, from the records of its live file."""
 
     def __init__(self, records: Sequence[dict[str, Any]]) -> None:
         self.head, told = records[0], records[1:]
@@ -60,11 +60,11 @@ class LiveRun:
 
     @property
     def done(self) -> tuple[int, int]:
-        """Rounds of training, and how many there are over all programs; nothing known: 0 and 0."""
+        """Finished rounds and total rounds over all programs; (0, 0) if unknown."""
         return self._progress[-1][1:] if self._progress else (0, 0)
 
     def left(self) -> float | None:
-        """Seconds of training left at the pace of late, where there is one."""
+        """Estimated seconds of training left, from the recent pace, or None."""
         if self.end or len(self._progress) < 2:
             return None
         time, done, total = self._progress[-1]
@@ -73,7 +73,7 @@ class LiveRun:
         return (total - done) * (time - before[0]) / (done - before[1]) if done > before[1] else None
 
     def state(self, label: str, seed: int, *, over: bool) -> str:
-        """finished, failed, running or waiting; stopped where it was running when everything was `over`."""
+        """The state of a run: finished, failed, running or waiting. With `over`, a running one is stopped."""
         if seed in self.points[label].get(self.head["rounds"], {}):
             return "finished"
         if (label, seed) in self._failed:
@@ -82,12 +82,12 @@ class LiveRun:
         return ("stopped" if over else "running") if seen else "waiting"
 
     def metrics(self) -> dict[str, str]:
-        """What there is to draw: `split:metric` and its title."""
+        """`split:metric` -> title, for all metrics with values."""
         seen = dict.fromkeys(m for rounds in self.points.values() for seeds in rounds.values() for values in seeds.values() for m in values)
         return {name: title_of(*name.split(":")) for name in _order(list(seen))}
 
     def values(self, label: str, metric: str) -> Iterator[tuple[int, Values]]:
-        """A metric after each number of rounds, over the seeds that have come so far."""
+        """A metric after each number of rounds, over the seeds so far."""
         for done, seeds in sorted(self.points[label].items()):
             known = [values[metric] for values in seeds.values() if metric in values]
             if known:
@@ -95,30 +95,30 @@ class LiveRun:
 
 
 def _has_title(split: str, metric: str) -> bool:
-    """Whether there is a title for a metric: one of a later version, or of a plugin of whoever trains, cannot be shown."""
+    """Whether a metric has a title. Metrics of later versions and of plugins have none and are not shown."""
     return (metric in CLIENT_TITLES or metric in EVERY_METRIC) and (split == CENTRAL or split in SPLIT_WORDS)
 
 
 def title_of(split: str, metric: str) -> str:
-    """What a metric is called on the page."""
+    """The title of a metric on the page."""
     name = CLIENT_TITLES.get(metric) or EVERY_METRIC[metric].title
     where = "central test set" if split == CENTRAL else f"{SPLIT_WORDS[split]} rows"
     return f"{name}, {where}"
 
 
 def format_metric(value: float, metric: str) -> str:
-    """A value as tables print it."""
+    """A value as in tables."""
     name = metric.partition(":")[2]
     return f"{value:.3f}" if name == "loss" else format_value(value, EVERY_METRIC[name])
 
 
 def _order(metrics: list[str]) -> list[str]:
-    """Clients' metrics first, then the groups'; those of the central test set stay together."""
+    """Metrics in the order of the page: clients' metrics, then group metrics, then those of the central test set."""
     order = [*CLIENT_TITLES, *EVERY_METRIC]
     return sorted(metrics, key=lambda name: (name.startswith(CENTRAL), order.index(name.partition(":")[2])))
 
 
-# Reading a live file while it grows, and other files of a folder: plain files inside it only, with every record checked.
+# Reading live files and other files of a folder: plain files inside it only, with every record checked.
 
 LATEST = 1e11  # seconds, in the year 5138: a time beyond is none
 RUN = list[Any]  # a label and a seed
@@ -135,7 +135,12 @@ TOGETHER = ({"label", "seed", "round", "values"}, {"done", "total"}, {"started"}
 
 
 def open_inside(folder: Path, path: Path) -> IO[bytes]:
-    """A plain file inside a folder. A link, or a file behind one, may be anybody's: it is treated as if it were not there."""
+    """Open a plain file inside a folder.
+
+    Raises:
+        FileNotFoundError: Also for symbolic links and files behind them, which may be outside the
+            folder.
+    """
     inside = path.resolve().is_relative_to(folder.resolve())
     if not inside or path.is_symlink() or not path.is_file():
         raise FileNotFoundError(path)
@@ -143,7 +148,7 @@ def open_inside(folder: Path, path: Path) -> IO[bytes]:
 
 
 def read_object(folder: Path, name: str) -> dict[str, Any]:
-    """The JSON object in a file of a folder; an empty one where there is none."""
+    """The JSON object in a file of a folder, or {} if there is none."""
     try:
         with open_inside(folder, folder / name) as file:
             found = plain_json(file.read())
@@ -153,7 +158,7 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
 
 
 class Tail:
-    """The records of a live file so far. Only what was added since the last time is read, a torn last line never."""
+    """The records of a live file. Each call reads only the lines that were added; an incomplete last line is not read."""
 
     def __init__(self, folder: Path, path: Path) -> None:
         self.folder, self.path = folder, path
@@ -161,7 +166,7 @@ class Tail:
         self._file, self._offset = (0, 0), 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Every whole line, the head first; nothing where there is no file, or one of a later version."""
+        """All records, the head first; [] if there is no file or if it has a later format."""
         try:
             with open_inside(self.folder, self.path) as file:
                 self._continue(file.fileno())
@@ -177,12 +182,12 @@ class Tail:
         return self._records if self._records and self._records[0].get("live") == LIVE_FORMAT else []
 
     def _take(self, record: dict[str, Any] | None) -> None:
-        """Keep a record that can be used. The first line must be a head; without one, nothing else can be understood."""
+        """Add a valid record. The first record must be a head."""
         if record is not None and (self._records or is_head(record)) and (not self._records or is_note(record)):
             self._records.append(record)
 
     def _continue(self, file: int) -> None:
-        """Begin again where another file has taken the place of the one that was read."""
+        """Start again if the file was replaced."""
         found = os.fstat(file)
         if (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset:
             self._forget((found.st_dev, found.st_ino))
@@ -192,7 +197,7 @@ class Tail:
 
 
 def is_head(record: dict[str, Any]) -> bool:
-    """Whether a record says what runs, in a version that is known."""
+    """Whether a record is a valid head: it describes an execution."""
     return (
         HEAD.keys() <= record.keys()
         and _kinds_fit(record, HEAD)
@@ -203,7 +208,7 @@ def is_head(record: dict[str, Any]) -> bool:
 
 
 def is_note(record: dict[str, Any]) -> bool:
-    """Whether a record is one of those that follow, whole and of the right kinds."""
+    """Whether a record is a valid line after the head."""
     return (
         "time" in record
         and _kinds_fit(record, NOTE)
@@ -244,16 +249,17 @@ def _finite(values: Any) -> Any:
     return {name: value for name, value in values.items() if not fits(value, float) or (abs(value) < MOST and isfinite(value))}
 
 
-# What the page is told: how the experiment stands, in words and numbers, and the lines of one chart.
+# The state for the page: progress, a table, and the lines of one chart.
 
 STATES = ("finished", "running", "waiting", "stopped", "failed")
 OF_CLIENTS, OF_GROUPS = ("average", "worst10", "variance"), ("accuracy", "eod_abs", "spd_abs")  # the table's columns, where known
 
 
 class WatchState:
-    """A folder of results, looked at again and again.
+    """The state of a folder of results.
 
-    A study has a part for each of its partitions, a search for settings one for each batch; other experiments have one in all.
+    A study has one part for each partition, a search for settings one for each batch. Other
+    experiments have one part.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -262,7 +268,7 @@ class WatchState:
         self._folded: dict[str, tuple[int, float, LiveRun]] = {}
 
     def look(self, part: str = "", metric: str = "", seen: str = "") -> dict[str, Any]:
-        """The state as plain data. `seen` is the version of the lines that the page has already; they are not sent twice."""
+        """The state as plain data. `seen` is the version of the lines that the page has; they are not sent again."""
         found = {name: self._found(name, path) for name, path in self._parts().items()}
         begun = {name: one for name, one in found.items() if one}
         chosen = part if part in begun else _latest(begun)
@@ -300,7 +306,7 @@ class WatchState:
             if self._report(begun):
                 return "finished", "This experiment is finished."
             begins = "is being trained" if (self.folder / "plan.json").exists() else "has begun"
-            return "waiting", f"Nothing {begins} in {self.folder} yet. This page goes on looking."
+            return "waiting", f"Nothing {begins} in {self.folder} yet. This page updates when training starts."
         last = begun[name := _latest(begun)]
         if not last.end and is_running(self._tails[name].path):
             begins = "The first round is under way." if self._deployed() else "Loading data and compiling."
@@ -309,33 +315,33 @@ class WatchState:
             return "finished", "This experiment is finished."
         if last.end == "finished" and _alive(last):
             over = len(begun) == len(parts)
-            return "running", "Training is done; the results are being written." if over else "The next partition is being made ready."
+            return "running", "Training is done; the results are being written." if over else "The next partition is being prepared."
         return self._interruption(last)
 
     def _interruption(self, last: LiveRun) -> tuple[str, str]:
         """The state of an experiment that ended too early: why, and how to resume it."""
         again = self._again()
         if last.end == "failed":
-            return "failed", f"It failed: {last.error} What was finished is kept; once the cause is gone, go on with {again}."
+            return "failed", f"Training failed: {last.error} Finished results are stored. When the cause is fixed, continue with {again}."
         if last.end == "stopped":
-            return "stopped", f"It was stopped. What was finished is kept; go on with {again}."
+            return "stopped", f"Training was stopped. Finished results are stored; continue with {again}."
         since = time.strftime("%H:%M:%S on %d %B", time.localtime(last.last))
-        return "gone", f"No progress since {since}: the process is gone. What was finished is kept; go on with {again}."
+        return "gone", f"No progress since {since}: the process has ended. Finished results are stored; continue with {again}."
 
     def _again(self) -> str:
-        """How to go on: what a deployment waits for is its server, not a command of ours."""
+        """How to resume: a deployment needs its server, other experiments a command."""
         return "starting the server again with this folder" if self._deployed() else f"`evenly resume {shlex.quote(str(self.folder))}`"
 
     def _deployed(self) -> bool:
         return "deployment" in read_object(self.folder, "plan.json")
 
     def _title(self, found: LiveRun | None) -> str:
-        """What run.json calls the experiment, or its name in the plan, or the folder's."""
+        """The title in run.json, the name in the plan, or the name of the folder."""
         title = read_object(self.folder, "run.json").get("title")
         return str(title if isinstance(title, str) and title else (found.head["name"] if found else self.folder.resolve().name))
 
     def _report(self, begun: dict[str, LiveRun]) -> bool:
-        """Whether there is a report, and of this execution."""
+        """Whether there is a report of this execution."""
         try:
             with open_inside(self.folder, self.folder / "report.html") as file:
                 written = os.fstat(file.fileno()).st_mtime
@@ -345,7 +351,7 @@ class WatchState:
 
 
 def _alive(found: LiveRun) -> bool:
-    """Whether the process that wrote a file is there; another may have its number by now, which only changes a sentence."""
+    """Whether the process that wrote a file is running. Its number may have been reused, which affects a sentence only."""
     if found.head["host"] != socket.gethostname():
         return False
     try:
@@ -362,12 +368,12 @@ def _stage(found: LiveRun | None) -> str:
 
 
 def _latest(begun: dict[str, LiveRun]) -> str:
-    """The part that told something last; of two at the same moment the later one, because parts follow each other."""
+    """The part with the latest record. Of two with the same time, the later part."""
     return max(reversed(begun), key=lambda name: begun[name].last, default="")
 
 
 def _progress(parts: dict[str, LiveRun | None]) -> dict[str, Any]:
-    """Rounds done and in all. Partitions that have not begun are taken to be like the last that has."""
+    """Finished and total rounds. Parts that have not started count as long as the last one that has."""
     begun = [one for one in parts.values() if one]
     done, total = (sum(counts) for counts in zip(*(one.done for one in begun), strict=True)) if begun else (0, 0)
     waiting = len(parts) - len(begun)
@@ -380,7 +386,7 @@ def _progress(parts: dict[str, LiveRun | None]) -> dict[str, Any]:
 
 
 def _pace(found: LiveRun) -> float | None:
-    """Seconds for a round of training in one execution, where it trained anything."""
+    """Seconds per round of training in one execution, or None."""
     return (found.last - found.head["time"]) / found.done[0] if found.done[0] else None
 
 
@@ -398,13 +404,13 @@ def _details(found: LiveRun, metric: str, seen: str, *, over: bool) -> dict[str,
 
 
 def _columns(metrics: dict[str, str]) -> dict[str, str]:
-    """The table's metrics: clients' own, and the groups' on the central test set where there is one."""
+    """Metrics of the table: clients' metrics, and group metrics on the central test set if there is one."""
     split = CENTRAL if any(m.startswith(CENTRAL) for m in metrics) else ""
     return {m: title for m, title in metrics.items() if m.endswith(OF_CLIENTS) or (m.startswith(split) and m.endswith(OF_GROUPS))}
 
 
 def _method(found: LiveRun, label: str, metrics: list[str], *, over: bool) -> dict[str, Any]:
-    """A row of the table: each metric after the last rounds that any seed has reached."""
+    """A row of the table: each metric after the last evaluated round."""
     seeds = [seed for name, seed in found.runs if name == label]
     stages = [found.state(label, seed, over=over) for seed in seeds]
     last = {m: list(found.values(label, m))[-1] for m in metrics if any(True for _ in found.values(label, m))}

@@ -209,7 +209,7 @@ def test_a_logger_that_fails_is_given_up_with_one_sentence(caplog: pytest.LogCap
         for done in range(50):
             log(point(done))
     assert backend.logged == [0, 1]
-    assert [r.message for r in caplog.records] == ["Logging to mlflow stopped (ConnectionError: the server is gone). Training goes on."]
+    assert [r.message for r in caplog.records] == ["Logging to mlflow stopped (ConnectionError: the server is gone). Training continues."]
 
 
 def test_a_logger_that_hangs_is_not_waited_for(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
@@ -220,7 +220,7 @@ def test_a_logger_that_hangs_is_not_waited_for(caplog: pytest.LogCaptureFixture,
             log(point(done))
         assert time.monotonic() - began < 1, "training does not wait"
     assert time.monotonic() - began < 5
-    assert "does not answer; 4 points were not logged" in caplog.text
+    assert "did not respond; 4 points were not logged" in caplog.text
     backend.closed.set()
 
 

@@ -1,8 +1,8 @@
 """Log evaluations to TensorBoard, MLflow or Weights & Biases. Each run is one run there, and the step is the round.
 
-A thread of its own sends the points, so a slow server never delays training. If a logger fails, evenly prints one warning and
-training continues. `to_tensorboard`, `to_mlflow` and `to_wandb` are imported when they are used, because each needs a package
-that may not be installed.
+A thread of its own sends the points, so a slow server never delays training. If a logger fails,
+evenly prints one warning and training continues. `to_tensorboard`, `to_mlflow` and `to_wandb` are
+imported when they are used, because each needs a package that may not be installed.
 """
 
 import hashlib
@@ -25,14 +25,14 @@ PATIENCE = 60.0  # seconds in which a logger must get something done, once nothi
 
 
 class Backend(Protocol):
-    """Somewhere to log to. It is only ever used by one thread."""
+    """A system to log to. One thread uses it."""
 
     def log(self, point: Point) -> None: ...
     def close(self, *, finished: bool) -> None: ...  # runs that have not come to their end are marked as stopped, or go on
 
 
 class _Worker:
-    """Logs points one after another until it is told to end, or the backend fails."""
+    """Logs points on a thread until it is ended or the backend fails."""
 
     def __init__(self, name: str, backend: Backend) -> None:
         self._name, self._backend = name, backend
@@ -46,7 +46,7 @@ class _Worker:
             self._points.put(point)
 
     def end(self, *, finished: bool) -> None:
-        """Wait for what is still to be logged, as long as it moves on."""
+        """Wait until all points are logged, as long as the backend makes progress."""
         self._points.put(finished)
         before = -1
         while self._thread.is_alive() and self._logged != before:
@@ -54,7 +54,7 @@ class _Worker:
             self._thread.join(PATIENCE)
         if self._thread.is_alive():
             self._failed = True
-            warn(f"Logging to {self._name} does not answer; {self._points.qsize()} points were not logged. The results are whole.")
+            warn(f"Logging to {self._name} did not respond; {self._points.qsize()} points were not logged. The results are complete.")
 
     def _work(self) -> None:
         try:
@@ -64,12 +64,12 @@ class _Worker:
             self._backend.close(finished=point)
         except Exception as error:  # a server that is gone, a disk that is full: training goes on
             self._failed = True
-            warn(f"Logging to {self._name} stopped ({type(error).__name__}: {_first_line(error)}). Training goes on.")
+            warn(f"Logging to {self._name} stopped ({type(error).__name__}: {_first_line(error)}). Training continues.")
 
 
 @contextmanager
 def in_background(name: str, backend: Backend) -> Iterator[Log]:
-    """A function that logs soon and returns at once."""
+    """Context that yields a function that queues points and returns immediately."""
     worker = _Worker(name, backend)
     try:
         yield worker.put
@@ -83,22 +83,22 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")
 
 
-# What a run and its metrics are called elsewhere.
+# Names of runs and metrics in other systems.
 
 
 def key_of(point: Point, folder: Path) -> str:
-    """The same for the same run of the same settings in the same folder, so that one that goes on is found again."""
+    """An identifier of a run: the same for the same settings in the same folder, so that a resumed run is found again."""
     told = json.dumps([str(folder.resolve()), *point.run, point.params], sort_keys=True, default=str)
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
 def metrics_of(point: Point) -> dict[str, float]:
-    """`split/metric` -> value: loggers group by what is before the slash."""
+    """`split/metric` -> value. Loggers group metrics by the part before the slash."""
     return {f"{split}/{metric}": value for split, each in point.values.items() for metric, value in each.items()}
 
 
 def params_of(point: Point) -> dict[str, str | int | float | bool]:
-    """Settings as loggers take them: numbers, words and truths stay, everything else becomes text."""
+    """Settings as loggers accept them: numbers, text and booleans. Other values become JSON text."""
     return {name: value if isinstance(value, bool | int | float | str) else json.dumps(value) for name, value in point.params.items()}
 
 
@@ -143,7 +143,7 @@ PACKAGES = {"tensorboard": ("tensorboardX", "tensorboardX"), "mlflow": ("mlflow"
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Refuse what cannot be logged to, before anything is written."""
+    """Raise ValueError if a logger is unknown or its package is not installed."""
     for name in names:
         if name not in LOGGERS:
             raise unknown("logger", name, LOGGERS)
@@ -157,9 +157,9 @@ def check_loggers(names: Sequence[str]) -> None:
 
 @contextmanager
 def logging_to(names: Sequence[str], folder: Path) -> Iterator[Log | None]:
-    """While it is open: what `execute` takes as `log`, which passes points on to these loggers; nothing where none is named.
+    """Context that yields the `log` argument of `execute`, or None if no logger is named.
 
-    What a logger keeps in files is under `folder`/logs.
+    Files of loggers are written to `folder`/logs.
     """
     check_loggers(names)
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""MLflow: a database under logs/mlflow, or the server that MLFLOW_TRACKING_URI names.
+"""Log to MLflow: to a database in logs/mlflow, or to the server in MLFLOW_TRACKING_URI.
 
-MLflow would keep a point twice that is logged twice. A run that goes on is found again by a tag, and points up to its last
-step are not logged again.
+MLflow stores a point twice if it is logged twice. A resumed run is found by a tag, and points up to
+its last step are not logged again.
 """
 
 import logging
@@ -25,7 +25,7 @@ class _Run(NamedTuple):
 
 
 class ToMLflow:
-    """A run there for each run here, in an experiment of the same name."""
+    """One MLflow run for each run, in an experiment of the same name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._runs = folder, dict[RunId, _Run]()

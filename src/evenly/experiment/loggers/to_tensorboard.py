@@ -1,6 +1,6 @@
-"""TensorBoard: event files under logs/tensorboard, a folder for each run.
+"""Log to TensorBoard: event files in logs/tensorboard, one folder for each run.
 
-A run that goes on writes its event file anew, with the points of before, so nothing is there twice.
+A resumed run writes its event file anew with all points, so that no point occurs twice.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from evenly.experiment.observe import Point, RunId
 
 
 class ToTensorBoard:
-    """A writer for each run that is under way."""
+    """One writer for each active run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._writers = folder, dict[RunId, Any]()

@@ -1,7 +1,7 @@
-"""Weights & Biases: online where the user is logged in, or files under logs/wandb with WANDB_MODE=offline, to be synced later.
+"""Log to Weights & Biases: online if the user is logged in, or to files in logs/wandb with WANDB_MODE=offline.
 
-A run that goes on keeps its identifier. Online, steps that are there already are left out; offline, its files are written anew
-with the points of before, and those of earlier attempts are removed, so that a sync finds every point once.
+A resumed run keeps its identifier. Online, existing steps are not logged again. Offline, files are
+written anew with all points, and files of earlier attempts are removed.
 """
 
 import os
@@ -16,7 +16,7 @@ from evenly.experiment.observe import Point, RunId
 
 
 class ToWandb:
-    """A run there for each run here, grouped by experiment."""
+    """One W&B run for each run, grouped by experiment."""
 
     def __init__(self, folder: Path) -> None:
         if not os.environ.get("WANDB_MODE") and not wandb.api.api_key:
