@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from evenly.auditing.hiding import column_veil
-from evenly.auditing.views import AGAINST, IMPACT, MOST_COMPARED, GroupView, add_client_gaps, group_view, intersection_view, overall
+from evenly.auditing.views import (
+    AGAINST,
+    IMPACT,
+    MOST_COMPARED,
+    GroupView,
+    _enough,
+    add_client_gaps,
+    group_view,
+    intersection_view,
+    overall,
+)
 from evenly.metrics import rates
 from evenly.metrics.groups import view as of_sides
 
@@ -179,3 +189,29 @@ def test_gaps_within_clients_are_of_the_unprivileged_against_those_with_a_value(
     hidden = add_client_gaps(make(unprivileged=2), units, np.array([True, False]), 10).client_gaps
     assert hidden is not None
     assert not hidden.spd[0].has_value
+
+
+@pytest.mark.parametrize(
+    ("metric", "fewest"), [("spd", [9, 1]), ("acc_diff", [9, 1]), ("eod", [0, 10]), ("aod", [10, 10]), ("odds_diff", [10, 10])]
+)
+def test_both_sides_need_enough_people_with_the_labels_that_a_metric_rests_on(metric: str, fewest: list[int]):
+    """`fewest` are the smallest numbers of people without and with the favourable label on one side."""
+    others = [50, 50]
+    for pair in ([fewest, others], [others, fewest]):
+        assert _enough(np.array(pair), metric, 10)
+    for label in np.flatnonzero(fewest):
+        fewer = [count - (i == label) for i, count in enumerate(fewest)]
+        for pair in ([fewer, others], [others, fewer]):
+            assert not _enough(np.array(pair), metric, 10)
+
+
+def test_few_people_without_a_value_hide_the_gap_of_their_client():
+    """Five people of the first client have no value. Its gap is hidden, and one more, so that the total does not reveal them."""
+    units = np.full((3, 3, 2, 2), 30)
+    units[0, 2] = [[3, 0], [2, 0]]
+    names = ("f", "m", MISSING)
+    view = group_view("sex", names, units, has_favourable=True, min_cell=10, veil=column_veil(units.sum(0), 10), unprivileged=0)
+    gaps = add_client_gaps(view, units, np.zeros(3, bool), 10).client_gaps
+    assert gaps is not None
+    assert not gaps.spd[0].has_value
+    assert gaps.clients == 1

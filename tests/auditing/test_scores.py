@@ -52,6 +52,20 @@ def test_an_auc_at_its_end_has_no_interval():
     assert np.isnan(worst.auc_low[0])
 
 
+def test_one_person_of_each_label_is_enough_for_an_auc():
+    group = np.array([0, 0, 0, 1, 1, 1])
+    summary = summarise_scores(check_scores("s", np.array([0.5, 0.2, 0.9, 0.3, 0.1, 0.2]), np.array([0, 1, 1, 0, 0, 1])), group, 2)
+    assert summary.auc.tolist() == [0.5, 0.5]
+    assert np.isnan(summary.auc_low).all()  # the placement of a single person has no variance
+
+
+def test_scores_outside_of_0_and_1_are_refused():
+    for value in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="must hold probabilities from 0 to 1"):
+            check_scores("s", np.array([0.5, value]), np.array([0, 1]))
+    assert check_scores("s", np.array([1.0, 0.0]), np.array([0, 1])).order.tolist() == [1, 0]
+
+
 def test_calibration_bias_and_counts_are_those_of_loops():
     score, label, group = people(400, digits=2)
     score[:3] = 1.0, 0.0, 0.05  # the borders of bins
@@ -125,6 +139,14 @@ def test_a_curve_of_thresholds_needs_ten_times_as_many_people_of_each_label(many
     assert np.isfinite(curves(many, both, both, min_cell).spd[0]).all()
     assert np.isnan(curves(many, both, both, min_cell + 1).spd[0]).all()
     assert np.isfinite(curves(many, both, both, 0).spd[0]).all()
+
+
+@pytest.mark.parametrize(("people", "visible"), [(9, False), (10, True)])
+def test_a_curve_of_thresholds_needs_ten_people_of_each_label_even_if_nothing_is_hidden(people: int, visible: bool):
+    label = np.tile([0, 1], 2 * people)
+    summary = summarise_scores(check_scores("s", np.linspace(0, 1, len(label)), label), np.arange(len(label)) // (2 * people), 2)
+    lines = curves(summary, np.ones(2, bool), np.ones(2, bool), 0)
+    assert np.isfinite(lines.spd).all() == np.isfinite(lines.eod).all() == visible
 
 
 def test_bins_with_few_people_are_hidden_with_one_more_that_would_tell_them():

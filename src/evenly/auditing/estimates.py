@@ -225,8 +225,7 @@ def curves(summary: ScoreSummary, visible: Array, compared: Array, min_cell: int
     label.
     """
     rows, score, favourable = np.moveaxis(summary.bins, -1, 0)
-    occupied = rows > 0
-    filled = ~hide(rows, min_cell, sums=[1], also=~visible[:, None] & occupied).cells & occupied  # a group's total is visible
+    filled = ~hide(rows, min_cell, sums=[1], also=~visible[:, None]).cells  # a group's total is visible
     spd, eod = (np.full((len(rows), THRESHOLDS), np.nan) for _ in range(2))
     everybody = summary.steps[compared].sum(0)
     for g in np.flatnonzero(visible & compared):
@@ -273,8 +272,8 @@ def _auc(scores: Scores, group: Array, groups: int, favourable: Array, other: Ar
     with np.errstate(divide="ignore", invalid="ignore"):
         centre, half = np.log(auc / (1 - auc)), NORMAL95 * np.sqrt(variance) / (auc * (1 - auc))
         low, high = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))
-    inside = (auc > 0) & (auc < 1) & (variance > 0)
-    return auc, np.where(inside, low, np.nan), np.where(inside, high, np.nan)
+    varies = variance > 0  # not where everybody is ranked correctly, or nobody is
+    return auc, np.where(varies, low, np.nan), np.where(varies, high, np.nan)
 
 
 def _variance(placement: Array, of_label: Array, group: Array, groups: int, auc: Array) -> Array:
