@@ -1,4 +1,4 @@
-"""The command line as a person meets it: what it prints, what it writes, and one sentence with exit code 2 for every mistake."""
+"""The command line: its output, its files, and one line with exit code 2 for every mistake."""
 
 import errno
 import html
@@ -26,7 +26,7 @@ def run(*arguments, code=0):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """One comparison that several tests look at."""
+    """A comparison that several tests read."""
     out = tmp_path_factory.mktemp("cli") / "out"
     result = run("compare", *SMALL, "--algorithms", "fedavg,q-fedavg(q=[0, 1])", "--out", str(out), "--json")
     return out, result
@@ -34,7 +34,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def table(tmp_path):
-    """A small table of a user's own, with gaps."""
+    """A small table with missing values."""
     draw = np.random.Generator(np.random.Philox(1))
     n = 240
     frame = pd.DataFrame(
@@ -49,7 +49,7 @@ def table(tmp_path):
 
 
 def sentence(result):
-    """The one line an error consists of, after whatever was shown before."""
+    """Return the line of an error, which comes last."""
     *_, last = (line for line in result.stderr.splitlines() if line.strip())
     assert last.startswith("error: ")
     assert result.stderr.count("error: ") == 1
@@ -58,7 +58,7 @@ def sentence(result):
 
 
 def paths(command, path=()):
-    """Every command and group of commands, as the words that lead to it."""
+    """Yield the path of every command and group of commands."""
     yield path
     for name, below in getattr(command, "commands", {}).items():
         yield from paths(below, (*path, name))
@@ -66,7 +66,7 @@ def paths(command, path=()):
 
 @pytest.mark.parametrize("path", [*paths(typer.main.get_command(app))], ids=" ".join)
 def test_help_is_plain_text_and_every_summary_fits_its_line(path):
-    """Help printed `\\[default: ...]` with a backslash, and the list of commands cut most summaries off."""
+    """Typer escapes `[default: ...]` with a backslash and cuts off long summaries."""
     result = runner.invoke(app, [*path, "--help"], env={"COLUMNS": "80"})
     assert result.exit_code == 0
     assert "\\" not in result.output
@@ -130,7 +130,7 @@ def test_a_users_own_table(table, tmp_path):
     assert set(rows.metric[rows.level == "group"]) == {"accuracy", "selection_rate", "tpr", "fpr", "examples"}
 
 
-def test_a_table_says_who_is_unprivileged_and_what_is_favourable(table, tmp_path):
+def test_the_favourable_label_and_the_unprivileged_value_can_be_chosen(table, tmp_path):
     path, _ = table
     columns = ["--data", str(path), "--client", "hospital", "--label", "ill", "--rounds", "3", "--seeds", "1", "--algorithms", "fedavg"]
     usual, other = tmp_path / "usual", tmp_path / "other"
@@ -151,7 +151,7 @@ def test_a_table_says_who_is_unprivileged_and_what_is_favourable(table, tmp_path
     assert spd(usual) != 0
 
 
-def test_tune_takes_the_same_columns_of_a_table(table, tmp_path):
+def test_tune_accepts_the_columns_of_a_table(table, tmp_path):
     columns = ["--client", "hospital", "--label", "ill", "--sensitive", "smokes,sex", "--unprivileged", "sex=m", "--favourable", "well"]
     shorter = ["--grid", "1", "--rounds", "3", "--seeds", "1"]
     result = run("tune", "--data", str(table[0]), *columns, *shorter, "--out", str(tmp_path / "out"))
@@ -306,10 +306,10 @@ def test_list_and_describe_cover_the_registry():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("parity", "examples (once), unprivileged (once)"), ("weighted", "examples (once)"), ("uniform", "nothing")]
+    ("name", "revealed"), [("parity", "examples (once), unprivileged (once)"), ("weighted", "examples (once)"), ("uniform", "nothing")]
 )
-def test_describing_a_sampling_says_what_it_reveals(name, told):
-    assert f"Clients reveal, to be chosen: {told}." in run("describe", name).stdout
+def test_describing_a_sampling_names_the_revealed_information(name, revealed):
+    assert f"Clients reveal, to be chosen: {revealed}." in run("describe", name).stdout
 
 
 def test_describe_an_unknown_name():
@@ -342,7 +342,7 @@ def test_tune_names_the_chosen_q(tmp_path):
 
 @pytest.fixture
 def small_study(monkeypatch):
-    """The thesis' experiments, cut down to a made-up census and two methods."""
+    """The experiments of the thesis, shortened to a synthetic census and two methods."""
     from evenly.experiment import config
 
     def short(name):

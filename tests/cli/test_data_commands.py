@@ -1,4 +1,4 @@
-"""`evenly data`: every data set is listed and explained; what is missing or damaged is said in one sentence."""
+"""`evenly data`: every data set is listed and described, and missing or damaged files are reported in one line."""
 
 import shutil
 
@@ -20,7 +20,7 @@ def run(*arguments, code=0):
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """A data folder with nothing in it."""
+    """An empty data folder."""
     monkeypatch.setenv("EVENLY_DATA", str(tmp_path))
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""`evenly doctor` says what is here, what is wrong and what to do; its self-check can fail."""
+"""`evenly doctor` reports versions, problems and remedies, and its self-check can fail."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def doctor(*arguments, code=0):
     return result.stdout
 
 
-def test_a_healthy_machine_has_nothing_to_say():
+def test_a_healthy_machine_has_no_findings():
     assert checkup.findings(facts(), {}) == ([], [])
     assert checkup.findings(facts(versions={"jax": "0.11.1", "jaxlib": "0.11.0"}), {}) == ([], [])
 
@@ -48,7 +48,7 @@ def test_a_healthy_machine_has_nothing_to_say():
         ({"self_check": {**PASSED, "found": None, "passed": False, "error": "ValueError: no"}}, {}, "but ValueError: no", ""),
     ],
 )
-def test_each_bad_combination_has_its_sentence(changes, environment, problem, warning):
+def test_each_problem_is_reported(changes, environment, problem, warning):
     found = checkup.findings(facts(**changes), environment)
     assert [len(found.problems), len(found.warnings)] == [bool(problem), bool(warning)]
     assert problem in "".join(found.problems)
@@ -76,7 +76,7 @@ def test_it_prints_everything_and_passes_here(monkeypatch: pytest.MonkeyPatch, t
     assert ways["femnist"] == ("by hand", "evenly data describe femnist")
 
 
-def test_a_training_that_ends_elsewhere_fails(monkeypatch: pytest.MonkeyPatch):
+def test_a_wrong_training_result_fails(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checkup, "SELF_CHECK", checkup.SELF_CHECK.replace("q=1", "q=2"))
     printed = doctor(code=1)
     assert "FAILED: length of the model" in printed
@@ -89,7 +89,7 @@ def test_a_jax_that_cannot_start_is_the_only_finding(monkeypatch: pytest.MonkeyP
     assert "problem: JAX does not work (RuntimeError: no backend)." in doctor(code=1)
 
 
-def test_missing_optional_packages_say_what_they_are_for(monkeypatch: pytest.MonkeyPatch):
+def test_missing_optional_packages_are_listed_with_their_purpose(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checkup, "version_of", lambda name: None if name == "ray" else "9.9")
     monkeypatch.setattr(checkup, "jax_failure", lambda: "not looked at")
     assert "ray is not here: pip install 'evenly[ray]' for spreading an experiment over machines" in doctor(code=1)

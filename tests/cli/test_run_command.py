@@ -1,4 +1,4 @@
-"""`evenly run`, `resume`, `export` and `diff` as a person meets them, and what happens when something goes wrong."""
+"""`evenly run`, `resume`, `export` and `diff`: output, files, errors and interruptions."""
 
 import errno
 import json
@@ -42,7 +42,7 @@ def run(*arguments, code=0):
 
 
 def sentence(result):
-    """The one line that an error is, after whatever was shown before."""
+    """Return the line of an error, which comes last."""
     *_, last = (line for line in result.stderr.splitlines() if line.strip())
     assert last.startswith("error: ")
     assert result.stderr.count("error: ") == 1
@@ -52,7 +52,7 @@ def sentence(result):
 
 @pytest.fixture(autouse=True)
 def _no_charts(monkeypatch):
-    """Drawing charts takes longer than all the rest, and other tests look at them."""
+    """Skip the charts, which take longest and have tests of their own."""
     report = lambda comparison, path, lines: write_whole(path, lambda file: file.write(comparison.title.encode()))  # noqa: E731
     monkeypatch.setattr("evenly.cli.experiment_runs.write_report", report)
 
@@ -76,12 +76,12 @@ def finished(tmp_path_factory):
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """What must be the same however a run was interrupted."""
+    """Return the files that must not depend on interruptions."""
     own = [folder / "results.csv", *(folder / "traces").iterdir(), *(folder / "models").iterdir()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in own}
 
 
-def test_a_file_is_run_into_a_folder_that_says_what_it_is(file, finished):
+def test_a_file_is_run_into_a_folder_with_its_metadata(file, finished):
     out = file.parent / "out"
     said = run("run", file, "--out", out)
     for words in ("2 methods, 2 seeds, 3 rounds", "4 to run, 2 to compile", "4 clients", "not known before the first rounds"):
@@ -111,7 +111,7 @@ def test_a_dry_run_writes_nothing(file):
     assert [path.name for path in file.parent.iterdir()] == ["mine.toml"]
 
 
-def test_a_dry_run_of_a_stopped_run_estimates_from_what_it_took(finished, tmp_path):
+def test_a_dry_run_of_a_stopped_run_estimates_the_remaining_time(finished, tmp_path):
     out = Path(shutil.copytree(finished, tmp_path / "out"))
     kept = sorted((out / "traces").iterdir())
     for path in kept[1:]:
@@ -166,7 +166,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path):
 
 @pytest.fixture
 def table(tmp_path):
-    """An experiment on a table of the user's own that lies beside it."""
+    """An experiment on a table in the same folder."""
     draw = np.random.Generator(np.random.Philox(1))
     frame = pd.DataFrame({"site": draw.choice(["a", "b"], 60), "sex": draw.choice(["f", "m"], 60), "x": draw.normal(size=60)})
     frame["y"] = (frame.x > 0).map({True: "yes", False: "no"})
@@ -194,7 +194,7 @@ def test_a_table_is_found_beside_its_file_and_from_anywhere_afterwards(table, mo
     assert "site" not in run("export", "../out", "--format", "latex").stdout
 
 
-def test_the_plan_says_what_became_of_each_column_and_a_file_may_drop_some(table):
+def test_the_plan_lists_the_use_of_each_column_and_a_file_may_drop_some(table):
     own, file = table / "study" / "own.csv", table / "study" / "mine.toml"
     frame = pd.read_csv(own).assign(
         person_id=range(100, 160), day=[f"2024-01-{i % 28 + 1:02d}" for i in range(60)], ward=["heart", "lung"] * 30
@@ -221,7 +221,7 @@ def test_a_table_that_has_changed_is_not_mixed_with_older_results(table, monkeyp
     assert "contains results with different settings" in sentence(run("run", "study/mine.toml", "--out", "out", code=2))
 
 
-def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch):
+def test_a_stopped_run_prints_how_to_resume_and_resumes(file, finished, monkeypatch):
     out, calls = file.parent / "out", []
     from evenly.experiment import execute
 
@@ -245,7 +245,7 @@ def test_a_stopped_run_says_how_to_go_on_and_goes_on(file, finished, monkeypatch
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
 
 
-def test_a_study_of_ones_own_is_stopped_and_goes_on(tmp_path, monkeypatch):
+def test_a_stopped_study_resumes(tmp_path, monkeypatch):
     made = """[data]\nname = "synthetic-census"\nclients = 3\nrows = 300\n[study]\ncells = [{skew = 0.2}, {skew = 0.8}]
 choose = {learning_rate = [0.1, 0.01]}\n"""
     text = 'title = "Mine"\nmethods = ["fedavg+full"]\nrounds = 2\nseeds = 2\nmodel = "logistic"\nsampling = "full"\n'
@@ -290,7 +290,7 @@ FULL = [errno.ENOSPC, errno.EDQUOT]
 
 
 @pytest.mark.parametrize("number", FULL)
-def test_a_full_disk_says_what_is_kept_and_how_to_go_on(file, finished, monkeypatch, number):
+def test_a_full_disk_keeps_finished_parts_and_prints_how_to_resume(file, finished, monkeypatch, number):
     out, real, written = file.parent / "out", os.fsync, []
 
     def full(descriptor):
@@ -310,7 +310,7 @@ def test_a_full_disk_says_what_is_kept_and_how_to_go_on(file, finished, monkeypa
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own that can be made larger, where we may mount one."""
+    """A small file system that can be enlarged, if the test may mount one."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "evenly-test", place], capture_output=True, check=False)

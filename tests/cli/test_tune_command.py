@@ -1,4 +1,4 @@
-"""`evenly tune` as a person meets it: what it prints and writes, and one sentence for every mistake."""
+"""`evenly tune`: its output, its files, and one line for every mistake."""
 
 import csv
 import json
@@ -18,12 +18,12 @@ FRONT = [
 
 @pytest.fixture(scope="module")
 def front(tmp_path_factory):
-    """One real search for a front, of groups."""
+    """A search for a Pareto front on data with groups."""
     out = tmp_path_factory.mktemp("tune") / "out"
     return out, run(*FRONT, "--out", str(out))
 
 
-def test_everything_is_left_behind(front):
+def test_all_files_are_written(front):
     out, result = front
     assert {path.name for path in out.iterdir()} == {"plan.json", "run.json", "study.db", "tuning.csv", "report.html", "chosen"}
     assert {"plan.json", "results.csv", "report.html", "models"} <= {path.name for path in (out / "chosen").iterdir()}
@@ -32,14 +32,14 @@ def test_everything_is_left_behind(front):
     assert "tuning.csv" in result.stderr
 
 
-def test_json_names_what_was_chosen_and_rows_are_of_that_and_the_baseline_only(front):
+def test_json_has_the_choice_and_the_rows_of_the_choice_and_the_baseline(front):
     printed = json.loads(front[1].stdout)
     assert {row["label"] for row in printed["rows"]} == {"fedavg", printed["chosen"]}
     assert [trial["chosen"] for trial in printed["trials"]].count(True) == 1
     assert len(printed["trials"]) == 5
 
 
-def test_what_was_chosen_is_a_folder_of_results_like_any_other(front):
+def test_the_choice_has_a_folder_of_results(front):
     out, result = front
     assert open_results(out / "chosen").labels == list(dict.fromkeys(["fedavg", json.loads(result.stdout)["chosen"]]))
     with pytest.raises(ValueError, match=r"contains a search for settings\. Run the command that started it to continue: "):
@@ -52,7 +52,7 @@ def test_the_same_command_again_trains_nothing(front, monkeypatch):
     assert run(*FRONT, "--out", str(out)).stdout == before.stdout
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch, tmp_path):
+def test_ctrl_c_prints_how_to_resume(monkeypatch, tmp_path):
     trainer = Trainer()
     trainer.stop_before = 0
     monkeypatch.setattr(tuning, "execute", trainer)

@@ -1,4 +1,4 @@
-"""Files are found, checked and fetched whole, and every way in which that fails has its sentence."""
+"""Files are located, verified and downloaded, and every failure has its message."""
 
 import hashlib
 import http.server

@@ -1,4 +1,4 @@
-"""The made-up census shows what its settings say, up to sampling noise, and nothing where they say nothing."""
+"""The gaps of the synthetic census follow from its settings, up to sampling noise."""
 
 import numpy as np
 import pytest

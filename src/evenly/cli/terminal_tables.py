@@ -71,11 +71,11 @@ def main_table(comparison: Comparison, metrics: Sequence[str] = ()) -> tuple[res
     """
     split = results.client_split(comparison)
     values = results.final_values(comparison, split)
-    central, tested = results.headline(values) == CENTRAL, bool(results.defined_metrics(values, SHOWN))
+    central, has_test_rows = results.headline(values) == CENTRAL, bool(results.defined_metrics(values, SHOWN))
     shown = WITH_CENTRAL if central else SHOWN
     if len(comparison.federation.groups) > 1:
         values, shown = with_groups(comparison, values), WITH_BOTH if central else WITH_GROUPS
-    if central and not tested:  # there are no figures of clients
+    if central and not has_test_rows:  # there are no figures of clients
         shown = tuple(name for name in shown if name not in METRICS)
     if metrics:
         present = set.intersection(*(set(seed) for seeds in values.values() for seed in seeds.values())) & set(results.COLUMNS)
@@ -126,8 +126,8 @@ def about(comparison: Comparison, figures: results.Table, interval: str) -> str:
     clients = f"{results.SPLIT_WORDS[figures.split]} accuracy in percent of {_client_count(comparison)} clients"
     clients += " (they have no test rows)" if figures.split == "valid" else ""
     if CENTRAL in figures.rows[0].cells:
-        tested = any(name in SHOWN for name in figures.rows[0].cells)
-        clients = "accuracy in percent on the central test set" + (f", and {clients}" if tested else "")
+        with_clients = any(name in SHOWN for name in figures.rows[0].cells)
+        clients = "accuracy in percent on the central test set" + (f", and {clients}" if with_clients else "")
     words = f"{clients} after {comparison.rounds:,} rounds; {interval}"
     if len(federation.groups) < 2:
         return f"{federation.name}: {words}"

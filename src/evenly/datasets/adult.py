@@ -59,12 +59,12 @@ def adult(*, sensitive: str = "", valid: float = 0.1, split_seed: int = 0) -> Fe
     _, paths = checked_files((LAYOUT,))
     tables = [read_adult(path) for path in paths]
     table = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS}
-    tested = np.repeat([False, True], [len(t["income"]) for t in tables])
+    in_test = np.repeat([False, True], [len(t["income"]) for t in tables])
     rows = Rows(one_hot(table)[0], (table["income"] == LABELS[1]).astype(np.int32), LABELS, "adult")
     if sensitive:
         rows = rows.grouped(groups_of({sensitive: TableColumn(sensitive, table[sensitive])}, SENSITIVE[sensitive]))
     owner = np.where(table["education"] == "Doctorate", 0, 1)
-    return official(rows, owner, tested, names=CLIENTS, valid=valid, split_seed=split_seed)
+    return official(rows, owner, in_test, names=CLIENTS, valid=valid, split_seed=split_seed)
 
 
 @read_once
@@ -156,7 +156,7 @@ def adult_sex(
     def features(training: np.ndarray) -> np.ndarray:
         return np.concatenate([people.words[:, used], standardise(people.numbers, training)], axis=1)
 
-    central = np.flatnonzero(people.tested).astype(np.int32) if official_test else None
+    central = np.flatnonzero(people.in_test).astype(np.int32) if official_test else None
     return partition_people(rows, split, features, split_seed=split_seed, central=central)
 
 
@@ -165,7 +165,7 @@ class AdultPeople(NamedTuple):
 
     income: np.ndarray  # int32 [people] 1: above 50,000 dollars
     sex: np.ndarray  # int32 [people] codes of SEXES
-    tested: np.ndarray  # bool [people] whether they are in the test file
+    in_test: np.ndarray  # bool [people] whether they are in the test file
     words: np.ndarray  # float32 [people, categories] 0 or 1
     names: tuple[str, ...]  # of the categories, `column=category`
     numbers: np.ndarray  # float64 [people, numbers]
@@ -182,10 +182,10 @@ def read_people(unknown: str = "commonest") -> AdultPeople:
 def _people(unknown: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -> AdultPeople:
     tables = [read_adult(path) for path in paths]
     table = {name: np.concatenate([t[name] for t in tables]) for name in COLUMNS if name != "fnlwgt"}
-    tested = np.repeat([False, True], [len(t["income"]) for t in tables])
+    in_test = np.repeat([False, True], [len(t["income"]) for t in tables])
     if unknown == "drop":
         filled = np.all([table[name] != UNKNOWN for name in CATEGORICAL], axis=0)
-        table, tested = {name: column[filled] for name, column in table.items()}, tested[filled]
+        table, in_test = {name: column[filled] for name, column in table.items()}, in_test[filled]
     for name in CATEGORICAL:
         words, counts = np.unique(table[name][table[name] != UNKNOWN], return_counts=True)
         if len(words):
@@ -194,12 +194,12 @@ def _people(unknown: str, paths: tuple[Path, ...], stamps: tuple[object, ...]) -
     people = AdultPeople(
         income=(table["income"] == LABELS[1]).astype(np.int32),
         sex=(table["sex"] == SEXES[1]).astype(np.int32),
-        tested=tested,
+        in_test=in_test,
         words=words,
         names=names,
         numbers=np.stack([table[name].astype(np.float64) for name in NUMBERS], axis=1),
     )
-    for array in (people.income, people.sex, people.tested, people.words, people.numbers):
+    for array in (people.income, people.sex, people.in_test, people.words, people.numbers):
         array.setflags(write=False)
     return people
 

@@ -303,14 +303,14 @@ def rebuild(source: Path, target: Path, *, verify: bool = True) -> list[Path]:
     """Write the six binary files. With `verify`, refuse files that are not CIFAR-10 as published (by md5)."""
     training = [name for name in BATCHES if name != "test_batch.bin"]
     labels = np.split(_labels(source / "train_lables.json", len(training)), len(training))
-    written = []
+    files = []
     for name, y in zip(BATCHES, [*labels, _labels(source / "test_lables.json", 1)], strict=True):
         content = sheet_records(source / name.replace(".bin", ".png"), y)
         expected, actual = BATCHES[name][1], hashlib.md5(content).hexdigest()
         if verify and actual != expected:
             raise DataError(f"{name} rebuilt from {source} must have md5 {expected}, found {actual}: the pictures are not CIFAR-10's.")
-        written.append(write_whole(target / name, lambda out, content=content: out.write(content)))
-    return written
+        files.append(write_whole(target / name, lambda out, content=content: out.write(content)))
+    return files
 
 
 def sheet_records(path: Path, labels: np.ndarray) -> bytes:
@@ -341,11 +341,11 @@ def main(arguments: list[str]) -> int:
         return 2
     target = Path(arguments[1]) if len(arguments) == 2 else data_folder() / "cifar10" / CIFAR10_FOLDER
     try:
-        written = rebuild(Path(arguments[0]), target)
+        files = rebuild(Path(arguments[0]), target)
     except DataError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"Wrote {len(written)} files to {target}.\n")
+    sys.stdout.write(f"Wrote {len(files)} files to {target}.\n")
     return 0
 
 

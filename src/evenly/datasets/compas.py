@@ -110,8 +110,8 @@ def read_compas(path: Path) -> dict[str, np.ndarray]:
         people = [[line[place] for place in places] for line in lines if len(line) == len(header)]
     table = dict(zip(USED, np.array(people).reshape(-1, len(USED)).T, strict=True))
     days = np.array([float(word or "inf") for word in table["days_b_screening_arrest"]])
-    kept = (abs(days) <= WITHIN) & (table["is_recid"] != "-1") & (table["c_charge_degree"] != "O") & (table["score_text"] != "N/A")
-    return {name: words[kept] for name, words in table.items()}
+    eligible = (abs(days) <= WITHIN) & (table["is_recid"] != "-1") & (table["c_charge_degree"] != "O") & (table["score_text"] != "N/A")
+    return {name: words[eligible] for name, words in table.items()}
 
 
 def _codes(words: np.ndarray, values: tuple[str, ...]) -> np.ndarray:

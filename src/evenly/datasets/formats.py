@@ -59,8 +59,8 @@ def read_idx_set(layout: tuple[DataFile, ...]) -> tuple[np.ndarray, np.ndarray, 
     for images, labels, path in ((train_x, train_y, paths[0]), (test_x, test_y, paths[2])):
         if images.ndim != 3 or len(images) != len(labels):
             raise DataError(f"{path} must hold one image per label, got shape {images.shape} for {len(labels)} labels.")
-    tested = np.repeat([False, True], [len(train_y), len(test_y)])
-    return np.concatenate([train_x, test_x])[..., None], np.concatenate([train_y, test_y]), tested
+    in_test = np.repeat([False, True], [len(train_y), len(test_y)])
+    return np.concatenate([train_x, test_x])[..., None], np.concatenate([train_y, test_y]), in_test
 
 
 # The JSON format of LEAF: `users`, `num_samples`, and `user_data`, which gives every user its `x` and `y`.
@@ -123,8 +123,8 @@ def read_json(path: Path) -> Any:
 
 
 def _check_keys(path: Path, content: Any) -> None:
-    wanted = ("users", "num_samples", "user_data")
-    if not isinstance(content, dict) or any(key not in content for key in wanted):
+    keys = ("users", "num_samples", "user_data")
+    if not isinstance(content, dict) or any(key not in content for key in keys):
         raise DataError(f"{path} must be a LEAF file, an object with users, num_samples and user_data.")
     users, data = content["users"], content["user_data"]
     if len(users) != len(content["num_samples"]) or sorted(users) != sorted(data):
@@ -277,12 +277,12 @@ def read_cifar_files(accepted: tuple[Layout, Layout]) -> dict[str, bytes]:
     return contents
 
 
-def archive_files(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of the files in a tar archive whose names are wanted."""
+def archive_files(path: Path, select: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of the files in a tar archive whose names `select` accepts."""
     try:
         with tarfile.open(path, "r:*") as archive:
             for member in archive:
-                if member.isfile() and wanted(member.name):
+                if member.isfile() and select(member.name):
                     stream = archive.extractfile(member)
                     yield member.name, b"" if stream is None else stream.read()
     except (tarfile.TarError, EOFError, OSError) as error:

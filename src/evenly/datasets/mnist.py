@@ -49,10 +49,10 @@ def mnist(
 
     `seed` draws the partition, `split_seed` divides each client's images into training, validation and test images.
     """
-    x, y, tested = read_idx_set(MNIST_LAYOUT)
-    rows = Rows(scale_pixels(x, pixels, x[~tested]), y, tuple("0123456789"), f"mnist {partition}")
+    x, y, in_test = read_idx_set(MNIST_LAYOUT)
+    rows = Rows(scale_pixels(x, pixels, x[~in_test]), y, tuple("0123456789"), f"mnist {partition}")
     split = ImagePartition(partition, clients, beta, (train, valid), min_samples, seed)
-    return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(tested))
+    return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(in_test))
 
 
 CARD = DatasetCard(
@@ -114,21 +114,21 @@ def fashion_mnist(
     client is tested on its official test images. For "all" the official test images are the central test set.
     """
     require(kind in KINDS, f"fashion_mnist: kind must be one of {', '.join(KINDS)}, got {kind!r}.")
-    x, y, tested = read_idx_set(FASHION_LAYOUT)
+    x, y, in_test = read_idx_set(FASHION_LAYOUT)
     if kind == "tops":
-        return _tops(x, y, tested, pixels=pixels, valid=valid, split_seed=split_seed)
-    rows = Rows(scale_pixels(x, pixels, x[~tested]), y, CLASSES, f"fashion-mnist {partition}")
+        return _tops(x, y, in_test, pixels=pixels, valid=valid, split_seed=split_seed)
+    rows = Rows(scale_pixels(x, pixels, x[~in_test]), y, CLASSES, f"fashion-mnist {partition}")
     split = ImagePartition(partition, clients, beta, (train, valid), min_samples, seed)
-    return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(tested))
+    return partition_images(rows, split, split_seed=split_seed, central=np.flatnonzero(in_test))
 
 
-def _tops(x: np.ndarray, y: np.ndarray, tested: np.ndarray, *, pixels: str, valid: float, split_seed: int) -> Federation:
+def _tops(x: np.ndarray, y: np.ndarray, in_test: np.ndarray, *, pixels: str, valid: float, split_seed: int) -> Federation:
     numbers = [CLASSES.index(name) for name in TOPS]
     chosen = np.isin(y, numbers)
     label = np.searchsorted(numbers, y[chosen])
     owner = np.array([CLIENTS.index(name) for name in TOPS])[label]
-    rows = Rows(scale_pixels(x[chosen], pixels, x[~tested]), label, TOPS, "fashion-mnist tops")
-    return official(rows, owner, tested[chosen], names=CLIENTS, valid=valid, split_seed=split_seed)
+    rows = Rows(scale_pixels(x[chosen], pixels, x[~in_test]), label, TOPS, "fashion-mnist tops")
+    return official(rows, owner, in_test[chosen], names=CLIENTS, valid=valid, split_seed=split_seed)
 
 
 FASHION_CARD = DatasetCard(
@@ -177,9 +177,9 @@ def fair_mnist_rotate(
     `sizes` has the number of clients of each group. Each client trains on `images` images, drawn by `seed`. The first `test_images`
     official test images test every group. There are no validation images, so `split_seed` has no effect.
     """
-    x, y, tested = read_idx_set(MNIST_LAYOUT)
-    train, test = np.flatnonzero(~tested), np.flatnonzero(tested)[:test_images]
-    _check(sizes, images, test_images, len(train), int(tested.sum()))
+    x, y, in_test = read_idx_set(MNIST_LAYOUT)
+    train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)[:test_images]
+    _check(sizes, images, test_images, len(train), int(in_test.sum()))
     clients, groups = sum(sizes), len(sizes)
     group = np.repeat(np.arange(groups), sizes)  # of each client
     drawn = generator(seed, "rotated clients").permutation(train)[: clients * images]

@@ -32,15 +32,15 @@ class PeoplePartition(NamedTuple):
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Return the arguments of each partition."""
-        drawn = {"clients": self.clients or CLIENTS, "alpha": self.alpha, "min_samples": self.min_samples}
-        covered = {"clients": self.clients, "coverage": self.coverage, "count_rule": self.count_rule}
+        by_attribute = {"clients": self.clients or CLIENTS, "alpha": self.alpha, "min_samples": self.min_samples}
+        by_coverage = {"clients": self.clients, "coverage": self.coverage, "count_rule": self.count_rule}
         return {
             "dirichlet": {"clients": self.clients or CLIENTS, "beta": self.alpha, "min_samples": self.min_samples},
-            "dirichlet-attribute": drawn,
-            "dirichlet-label-attribute": drawn,
-            "ratio-dirichlet": drawn | {"concentration": self.concentration},
-            "cov-same-size": covered,
-            "cov-diff-size": covered,
+            "dirichlet-attribute": by_attribute,
+            "dirichlet-label-attribute": by_attribute,
+            "ratio-dirichlet": by_attribute | {"concentration": self.concentration},
+            "cov-same-size": by_coverage,
+            "cov-diff-size": by_coverage,
             "equal": {"clients": self.clients or CLIENTS},
         }
 

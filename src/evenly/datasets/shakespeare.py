@@ -178,8 +178,8 @@ def shakespeare(
     chosen = choose_clients(sizes, clients=roles, min_samples=min_samples, seed=seed, what="shakespeare")
     names = [list(texts)[k] for k in chosen]
     draws = Draws(seed, "windows")
-    drawn = [draws.at(int(k)) for k in chosen]
-    parts = [thin_targets(texts[n], stride=stride, fraction=fraction, generator=g) for n, g in zip(names, drawn, strict=True)]
+    generators = [draws.at(int(k)) for k in chosen]
+    parts = [thin_targets(texts[n], stride=stride, fraction=fraction, generator=g) for n, g in zip(names, generators, strict=True)]
     rows, owner = _samples(parts, length, f"shakespeare {source}")
     return natural(rows, owner, names=names, shares=(train, valid), shuffle=shuffle, split_seed=split_seed)
 

@@ -321,8 +321,8 @@ def _in_blocks(sizes: np.ndarray, work: Callable[[int, slice, np.ndarray], None]
 
 def crowd_sizes(clients: int, rows: float, spread: float, seed: int) -> np.ndarray:
     """Draw the number of rows of each client: lognormal with this mean, rounded to nearest, at least two."""
-    drawn = generator(seed, "crowd sizes").standard_normal(clients)
-    return np.maximum(FEWEST_IN_CROWD, np.rint(rows * np.exp(spread * drawn - spread**2 / 2))).astype(np.int64)
+    normal = generator(seed, "crowd sizes").standard_normal(clients)
+    return np.maximum(FEWEST_IN_CROWD, np.rint(rows * np.exp(spread * normal - spread**2 / 2))).astype(np.int64)
 
 
 def _check_crowd(clients: int, features: int, classes: int, **settings: float) -> None:
