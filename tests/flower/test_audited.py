@@ -50,8 +50,8 @@ def test_the_options_of_a_strategy_reach_the_report(tmp_path):
     assert {name: told[name] for name in expected} == expected
     assert "fraction" in told["Sampling, unless a method says otherwise"]
     text = words(comparison)
-    assert "how many training rows a client has of each group and label" in text
-    assert "still reaches the server one by one" in text
+    assert "the number of training rows of each group and label" in text
+    assert "The server still receives the update of each client separately" in text
     assert server.history.recorder.comparison().deployed == comparison.deployed
 
 
@@ -63,9 +63,9 @@ def test_a_function_that_makes_the_sum_is_told_from_the_plain_one():
 @pytest.mark.parametrize(
     ("options", "phases", "updates"),
     [
-        (ServerOptions(1), "no", "what each client trained reaches the server one by one"),
-        (ServerOptions(1, two_phase=True), "yes, updates in the clear", "without a function for a masked sum"),
-        (ServerOptions(1, two_phase=True, given_sum=True), "yes, with a given function that makes the sum", "which are not checked here"),
+        (ServerOptions(1), "no", "the server receives the update of each client separately"),
+        (ServerOptions(1, two_phase=True), "yes, updates in the clear", "there is no function for a masked sum"),
+        (ServerOptions(1, two_phase=True, given_sum=True), "yes, with a given function that makes the sum", "which evenly does not check"),
     ],
 )
 def test_how_updates_reach_the_server(options: ServerOptions, phases: str, updates: str, tmp_path: Path):
@@ -76,9 +76,9 @@ def test_how_updates_reach_the_server(options: ServerOptions, phases: str, updat
 
 def test_evaluations_and_a_census_that_was_not_asked_for(tmp_path):
     tables = words(written(tmp_path / "tables", ServerOptions(1)))
-    assert "of its test rows how many there are, its mean loss, and counts by group, label and prediction." in tables
-    assert "Census: none was asked for." in tables
-    assert "its mean loss, and its accuracy" in words(written(tmp_path / "accuracies", ServerOptions(1), groups=False))
+    assert "the number of its test rows, its mean loss on them, and counts by group, label and prediction." in tables
+    assert "Census: none was requested." in tables
+    assert "its mean loss on them, and its accuracy" in words(written(tmp_path / "accuracies", ServerOptions(1), groups=False))
 
 
 def test_a_folder_without_options_is_read(tmp_path):
@@ -87,7 +87,7 @@ def test_a_folder_without_options_is_read(tmp_path):
     told = facts(comparison)
     assert told["caps"] == "none"
     assert "two_phase" not in told
-    assert "it was not kept whether a function for a masked sum was given" in words(comparison)
+    assert "it was not recorded whether there was a function for a masked sum" in words(comparison)
 
 
 def test_a_server_that_goes_on_with_other_options_says_since_when(tmp_path):
@@ -103,7 +103,7 @@ def test_a_server_that_goes_on_with_other_options_says_since_when(tmp_path):
     assert [one.since for one in read_options(tmp_path / "run")] == [1, 3, 5]
     comparison = open_results(tmp_path / "run")
     assert facts(comparison)["min_train_nodes"] == "2; from round 3 on 3"  # in round 5 nobody trained
-    assert "one by one. That holds for some of the rounds" in words(comparison)
+    assert "separately. This applies to some of the rounds" in words(comparison)
 
 
 def test_a_server_that_goes_on_in_an_older_folder_does_not_speak_for_its_first_rounds(tmp_path):
@@ -111,7 +111,7 @@ def test_a_server_that_goes_on_in_an_older_folder_does_not_speak_for_its_first_r
     one_round(recorder(tmp_path / "run", done=1, options=ServerOptions(2, two_phase=True, given_sum=True)), 2)
     comparison = open_results(tmp_path / "run")
     assert facts(comparison)["min_available_nodes"] == "not kept; from round 2 on 2"
-    assert "it was not kept" in words(comparison)
+    assert "it was not recorded" in words(comparison)
 
 
 def test_damaged_options_are_named(tmp_path):

@@ -100,6 +100,6 @@ def test_rounds_go_on_without_those_who_do_wrong(made: Deployed, tmp_path: Path)
             assert re.search(words, reason), f"{fault}: {reason}"
     # The report counts them all, and says for each client the last reason of each kind, as far as there is room.
     page = html.unescape((folder / "report.html").read_text()).replace("\u00a0", " ")
-    assert "12 of the 16 updates that were asked for did not come or did not count. That concerns 3 of 4 clients." in page
+    assert "12 of 16 requested updates did not arrive or did not count. This affects 3 of 4 clients." in page
     for client in (1, 2, 3):
         assert any(reason in page for (_, whose), reason in told.items() if whose == client)

@@ -87,14 +87,11 @@ def test_accuracies_alone_are_enough(tmp_path):
 def test_the_report_says_who_was_left_out_and_who_was_flagged(folder):
     page = (folder / "report.html").read_text()
     assert '<section id="left-out"' in page
-    assert (
-        "3 of the 20 updates that were asked for did not come or did not count, and 3 further replies. That concerns 1 of 5 clients."
-        in page
-    )
+    assert "3 of 20 requested updates did not arrive or did not count, and 3 further replies. This affects 1 of 5 clients." in page
     assert "training 2–4; evaluation 2–4" in page
     assert "did not answer in time" in page
     assert "its loss" in page
-    assert "That is no proof of a lie" in page
+    assert "This does not prove a lie" in page
 
 
 def test_rows_beyond_a_cap_are_whole_numbers_and_those_of_the_census_are_said_to_be(folder):
@@ -127,7 +124,7 @@ def test_a_deployment_in_which_all_went_well_says_so(tmp_path):
     comparison = open_results(tmp_path / "run")
     assert comparison.incidents is not None
     well = comparison._replace(incidents=comparison.incidents._replace(flagged=()))
-    assert "Nobody: all of the 5 updates that were asked for came and counted." in section_of(well)
+    assert "Nobody: all 5 requested updates arrived and counted." in section_of(well)
 
 
 @pytest.mark.parametrize("command", [["report"], ["export"], ["export", "--format", "latex"]])

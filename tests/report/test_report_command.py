@@ -51,7 +51,7 @@ def test_every_chart_is_written_as_a_file(folder, tmp_path):
     assert {"front.svg", "front-worst10.svg", "clients.svg", "rounds-average.svg", "rounds-average-bytes.svg", "influence.svg"} <= names
     assert f"Figures: {len(names)} files in" in said
     assert all(path.read_bytes().startswith(b"<svg") for path in (tmp_path / "figures").iterdir())
-    assert "What rests on fewer than 5 people is hidden" in (tmp_path / "r.html").read_text()
+    assert "Values that rest on fewer than 5 people are hidden" in (tmp_path / "r.html").read_text()
 
 
 def test_what_cannot_be_written_is_said(folder, tmp_path):

@@ -55,7 +55,7 @@ def test_nothing_is_hidden_unless_it_is_asked_for(found):
 
 def test_the_page_says_what_is_hidden_and_why(page):
     hidden = words(page).split('<section id="hidden"')[1]
-    assert "What rests on fewer than 10 people is hidden" in hidden
+    assert "Values that rest on fewer than 10 people are hidden" in hidden
     assert "clients are not shown" in hidden
     assert "By sex and race: " in hidden
 
@@ -170,8 +170,8 @@ def test_few_hidden_clients_are_in_no_figure_or_chart_over_clients():
     assert not losses & {float(f"{loss:.5g}") for loss in found.runs[0].trace.losses[-1, 0, hidden]}
     assert without_clients(found, ()) is found
     assert "<strong>2 of 24 clients</strong> are " in built.opening  # before the figures that do not count them
-    assert "over clients are of the other 22" in built.opening
-    assert "of the other" not in build(found).opening
+    assert "over clients cover the other 22" in built.opening
+    assert "cover the other" not in build(found).opening
 
 
 def test_the_papers_figures_tell_nothing_that_is_withheld(found):

@@ -36,7 +36,7 @@ def test_p_values_are_of_paired_differences_and_corrected_together():
 
 def test_one_seed_says_nothing_about_chance():
     text = section_of(comparison(seeds=1))
-    assert "There is one seed, so nothing can be said about chance" in text
+    assert "There is one seed, so there are no intervals and no p values" in text
     assert "p, corrected" not in text
 
 
@@ -54,7 +54,7 @@ def test_five_seeds_are_not():
 
 def test_it_is_said_that_seeds_share_the_data_and_how_many_comparisons_there_are():
     text = section_of(comparison(("fedavg", "a", "b"), seeds=3))
-    assert "All seeds share the same data" in text
+    assert "All seeds use the same data" in text
     assert "for all 8 comparisons" in text  # two methods, and average, worst tenth, variance and Gini
 
 

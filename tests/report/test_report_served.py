@@ -20,7 +20,7 @@ def test_worst_clients_come_first_with_name_sizes_and_both_accuracies():
     assert rows[0].accuracy == pytest.approx(np.nanmin(own.accuracy))
     k = found.federation.names.index(rows[0].name)
     assert rows[0].train == found.federation.train.counts[k]
-    assert rows[0].elsewhere == pytest.approx(other.accuracy[k])
+    assert rows[0].other_accuracy == pytest.approx(other.accuracy[k])
     assert len(rows) == 5
 
 

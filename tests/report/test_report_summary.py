@@ -3,7 +3,7 @@
 import pytest
 from tests.report.invented import comparison, federation
 
-from evenly.report.focus import MOST_COLOURED, Focus, best_of, choose_focus
+from evenly.report.focus import MOST_SERIES, Focus, best_of, choose_focus
 from evenly.report.opening import against, noise_note, summarise
 from evenly.report.values import final_values
 
@@ -90,7 +90,7 @@ def test_the_noise_note_says_how_much_is_chance(noise, words):
 def test_the_lead_is_chosen_on_validation_rows():
     found = comparison(("fedavg", "q-fedavg(q=1)", "q-fedavg(q=5)"))  # each more even than the one before
     choice = choose_focus(found, final_values(found))
-    assert (choice.baseline, choice.lead, choice.chosen_on) == ("fedavg", "q-fedavg(q=5)", "valid")
+    assert (choice.baseline, choice.lead, choice.lead_split) == ("fedavg", "q-fedavg(q=5)", "valid")
 
 
 def test_among_equals_the_most_accurate_method_leads():
@@ -106,12 +106,12 @@ def test_without_validation_rows_the_choice_admits_to_the_test_rows():
     found = comparison(("fedavg", "a", "b"), data=federation(10, rows=(20, 0, 20)))
     values = final_values(found)
     choice = choose_focus(found, values)
-    assert choice.chosen_on == "test"
-    assert "which flatters it" in summarise(values, choice).cautions
+    assert choice.lead_split == "test"
+    assert "which favours it" in summarise(values, choice).cautions
 
 
 def test_with_many_methods_only_some_are_coloured_and_those_include_baseline_and_lead():
     found = comparison(["fedavg", *(f"q-fedavg(q={i})" for i in range(30))], seeds=1)
     choice = choose_focus(found, final_values(found))
-    assert len(choice.coloured) == MOST_COLOURED
-    assert {choice.baseline, choice.lead} <= set(choice.coloured)
+    assert len(choice.series) == MOST_SERIES
+    assert {choice.baseline, choice.lead} <= set(choice.series)

@@ -50,7 +50,7 @@ def test_settings_that_are_equally_good_are_counted(even):
 def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
     assert caution(even) == ""  # seeds shift all accuracies alike, so the variance changes by the same in each
     single, _ = searched(monkeypatch, "q-fedavg(q=[0.5])", seeds=1)
-    assert caution(single) == "One seed was tried, so nothing is known of chance."
+    assert caution(single) == "Only one seed was tried, so the effect of chance is unknown."
     unsure = even.chosen._replace(values={**even.chosen.values, "variance": [0.0, 500.0, 100.0]})
     trials = [unsure if tried.label == unsure.label else tried for tried in even.trials]
     assert caution(even._replace(trials=trials)).startswith("Over these seeds the change of variance is not clear")
@@ -60,7 +60,7 @@ def test_chance_is_named_where_it_may_have_chosen(even, monkeypatch):
 
 def test_where_the_baseline_stays_it_is_said(monkeypatch):
     found, _ = searched(monkeypatch, "q-fedavg(q=[50, 90])")
-    assert finding(found) == "The baseline q-fedavg(q=0) stays: no setting that may be chosen is better."
+    assert finding(found) == "The baseline q-fedavg(q=0) is kept: no admissible setting is better."
     assert "q-fedavg(q=0)" in render_tuning(found, "chosen/report.html")
 
 

@@ -46,13 +46,14 @@ from evenly.report.values import (
 
 NAME = "chart-front"
 CAPTION = (
-    "The line joins the methods that no other one beats in both: filled marks. Hollow and grey ones are beaten: another is at least "
-    "as accurate and as fair, and better in one. Means over seeds decide, so a method close to the line may be as good."
+    "The line joins the methods that no other method beats in both accuracy and fairness (filled marks). Hollow and grey marks are "
+    "beaten: another method is at least as accurate and as fair, and better in one of the two. Methods are compared by their means over "
+    "seeds, so a method close to the line may be as good."
 )
 
 
 def front_section(values: Values, focus: Focus, lines: str) -> Charts:
-    """Every method's accuracy and fairness; nothing where no measure is known. `lines` says what the marks' lines mean."""
+    """The section on accuracy against fairness; empty if no measure of fairness is defined. `lines` explains the lines of the marks."""
     measures = defined_metrics(values, (*CLIENT_MEASURES, *GROUP_MEASURES))
     if not measures:
         return Charts({}, {})
@@ -60,21 +61,21 @@ def front_section(values: Values, focus: Focus, lines: str) -> Charts:
     variants = {metric.replace("_", "-"): metric for metric in rest}
     figure = ChartFigure(
         NAME,
-        front_chart(values, first, focus.coloured),
+        front_chart(values, first, focus.series),
         f"{CAPTION}{lines}",
-        variants={name: front_chart(values, metric, focus.coloured) for name, metric in variants.items()},
+        variants={name: front_chart(values, metric, focus.series) for name, metric in variants.items()},
         filtered=True,
         heading="Accuracy and fairness",
     )
     titles = {name: sentence_case(EVERY_METRIC[metric].title) for name, metric in {"": first, **variants}.items()}
     switch = switch_html("Fairness measured by", [figure], titles)
-    legend = legend_of(focus.coloured, others=len(focus.coloured) < len(values))
+    legend = legend_of(focus.series, others=len(focus.series) < len(values))
     body = section("tradeoff", "What does fairness cost?", legend, figure_html(figure, switch), _listed(values, measures))
     return Charts({"tradeoff": body}, specs_of([figure]))
 
 
 def _listed(values: Values, measures: Sequence[str]) -> Html:
-    """The front in words: for every measure who is on it."""
+    """A table of the methods on the front, for each measure of fairness."""
     rows = []
     for metric in measures:
         front = sorted((point for point in points(values, metric) if point.front), key=lambda point: point.accuracy)
@@ -93,9 +94,11 @@ AXES = {"": "rounds of training", "bytes": "bytes that all clients sent and rece
 
 
 def chart_sections(comparison: Comparison, clients: Comparison, values: Values, focus: Focus) -> Charts:
-    """All figures, in the order in which they are read. `values` are of clients and, where there are any, of groups.
+    """All chart sections, in reading order.
 
-    `clients` are the same results without those of clients that are hidden.
+    `values` holds the metrics of clients and, if there are groups, of groups. `clients` holds the same results as `comparison`
+    without
+    hidden clients.
     """
     if not any(np.isfinite(seed["average"]) for seeds in values.values() for seed in seeds.values()):
         return Charts({}, {})
@@ -115,7 +118,7 @@ def _lines(comparison: Comparison, word: str) -> str:
 
 
 def _few(comparison: Comparison, focus: Focus) -> bool:
-    """Whether the clients that are shown are few enough to be named one by one."""
+    """Whether the visible clients are few enough to be drawn with their names."""
     return comparison.federation.clients - len(focus.hidden) < NAMED
 
 
@@ -125,24 +128,24 @@ def _named(comparison: Comparison, values: Values, focus: Focus) -> Charts:
         f"One line per client, the one that {focus.baseline} serves worst on top; a mark for each method, means over seeds. The dashed "
         f"line is the average over all rows under {focus.baseline}. Each client's figures are under “Worst-served clients”."
     )
-    chart = named_accuracy(comparison, focus.coloured, focus.split, focus.hidden, average)
+    chart = named_accuracy(comparison, focus.series, focus.split, focus.hidden, average)
     figure = ChartFigure("chart-clients", chart, caption)
-    parts = [*_notes(focus, len(values), by_client=True), legend_of(focus.coloured, others=False), figure_html(figure)]
+    parts = [*_notes(focus, len(values), by_client=True), legend_of(focus.series, others=False), figure_html(figure)]
     return Charts({"distribution": section("distribution", "How evenly are the clients served?", *parts)}, specs_of([figure]))
 
 
 def _distribution(comparison: Comparison, focus: Focus, methods: int) -> Charts:
-    span = accuracy_span(comparison, focus.coloured, focus.split)
+    span = accuracy_span(comparison, focus.series, focus.split)
     part = "" if (span.low, span.high) == (0, 100) else f" The axis shows {span.low} to {span.high} % only."
     caption = (
         f"Bars count the clients in each step of {span.step} {'point' if span.step == 1 else 'points'} (mean over seeds); dots are single "
         "clients. The solid line is the mean of all clients, the dashed line that of the worst-served 10 %. The narrower and the further "
         f"right, the better.{part}"
     )
-    spread = ChartFigure("chart-distribution", distribution(comparison, focus.coloured, focus.split, focus.hidden), caption)
+    spread = ChartFigure("chart-distribution", distribution(comparison, focus.series, focus.split, focus.hidden), caption)
     curve = _lorenz(comparison, focus)
     # Names stand inside the distribution; the curves need the legend.
-    later = [element("div", {"class": "later"}, legend_of(focus.coloured, others=False), figure_html(curve))] if curve else []
+    later = [element("div", {"class": "later"}, legend_of(focus.series, others=False), figure_html(curve))] if curve else []
     parts = [*_notes(focus, methods, by_client=True), figure_html(spread), *later]
     body = section("distribution", "How evenly are the clients served?", *parts)
     return Charts({"distribution": body}, specs_of([spread, *([curve] if curve else [])]))
@@ -150,7 +153,7 @@ def _distribution(comparison: Comparison, focus: Focus, methods: int) -> Charts:
 
 def _lorenz(comparison: Comparison, focus: Focus) -> ChartFigure | None:
     """The Lorenz curves; nothing for a single client, or where all have an accuracy of 0."""
-    ginis = {label: gini_of(comparison, label, focus.split) for label in focus.coloured}
+    ginis = {label: gini_of(comparison, label, focus.split) for label in focus.series}
     known = "; ".join(f"{label}: {gini:.3f}" for label, gini in ginis.items() if np.isfinite(gini))
     if not known or comparison.federation.clients < 2:
         return None
@@ -158,11 +161,11 @@ def _lorenz(comparison: Comparison, focus: Focus) -> ChartFigure | None:
         "On the dashed line every client would be served alike; the further a curve hangs below it, the less the worst-served clients get. "
         f"Twice the area between them is the Gini coefficient, mean over seeds: {known}."
     )
-    return ChartFigure("chart-lorenz", lorenz_chart(comparison, focus.coloured, focus.split), caption)
+    return ChartFigure("chart-lorenz", lorenz_chart(comparison, focus.series, focus.split), caption)
 
 
 def _rounds(comparison: Comparison, focus: Focus, methods: int) -> Charts:
-    span, labels = _lines(comparison, "Bands"), focus.coloured
+    span, labels = _lines(comparison, "Bands"), focus.series
     captions = {
         "average": f"Over all {SPLIT_WORDS[focus.split]} rows.{span}",
         "worst10": f"The tenth of the clients with the lowest accuracy at that round.{span}",
@@ -180,14 +183,14 @@ def _rounds(comparison: Comparison, focus: Focus, methods: int) -> Charts:
         for metric, text in captions.items()
     ]
     switch = [switch_html("Drawn against", figures, AXES)] if costs else []
-    note = "Bytes count everybody who is chosen in a round, also those who do not return." if costs else ""
+    note = "Bytes include all clients that are sampled in a round, also those that drop out." if costs else ""
     parts = [*_notes(focus, methods, by_client=True), *switch, *_soft(note), legend_of(labels, others=False), _grid(figures)]
     return Charts({"rounds": section("rounds", "How did it develop?", *parts)}, specs_of(figures))
 
 
 def _influence(comparison: Comparison, focus: Focus, methods: int) -> Charts:
     few = _few(comparison, focus)
-    chart = (named_influence if few else influence_chart)(comparison, focus.coloured, focus.hidden)
+    chart = (named_influence if few else influence_chart)(comparison, focus.series, focus.hidden)
     if chart is None:
         return Charts({}, {})
     whole = ChartFigure("chart-influence", chart, _influence_words(comparison, focus, few=few))
@@ -197,13 +200,13 @@ def _influence(comparison: Comparison, focus: Focus, methods: int) -> Charts:
         figure, titles = over
         figures.append(figure)
         later = [element("div", {"class": "later"}, figure_html(figure, switch_html("Method", [figure], titles)))]
-    parts = [*_notes(focus, methods), legend_of(focus.coloured, others=False), figure_html(whole), *later]
+    parts = [*_notes(focus, methods), legend_of(focus.series, others=False), figure_html(whole), *later]
     return Charts({"influence": section("influence", "Who shaped the model?", *parts)}, specs_of(figures))
 
 
 def _history(comparison: Comparison, focus: Focus) -> tuple[ChartFigure, dict[str, str]] | None:
-    """The weights over the rounds: of the leading method first, the others by focus."""
-    order = [focus.lead, *(label for label in focus.coloured if label != focus.lead)]
+    """The weights over the rounds: the leading method first, the others behind a list of choices."""
+    order = [focus.lead, *(label for label in focus.series if label != focus.lead)]
     found = {label: history for label in order if (history := weight_history(comparison, label, focus.hidden)) is not None}
     if not found:
         return None
@@ -211,8 +214,8 @@ def _history(comparison: Comparison, focus: Focus) -> tuple[ChartFigure, dict[st
     first, *rest = charts
     names = {label: f"{i}-{_file_name(label)}" for i, label in enumerate(rest, start=2)}
     caption = (
-        "Rows are clients by their number of training rows, the largest on top; a square is as large as the share of the weight that they "
-        "got in these rounds. Mean over seeds. Equal squares from left to right: their say stayed the same."
+        "Rows are clients by their number of training rows, the largest on top. The area of a square is their share of the weight in these "
+        "rounds, mean over seeds. If the squares of a row are equally large, the influence of these clients did not change."
     )
     variants = {names[label]: charts[label] for label in rest}
     figure = ChartFigure("chart-influence-rounds", charts[first], caption, variants=variants, heading="Who counted when")
@@ -226,29 +229,29 @@ def _file_name(label: str) -> str:
 def _influence_words(comparison: Comparison, focus: Focus, *, few: bool) -> str:
     caption = (
         "Above the dashed line a client counted for more than its share of the training rows, below it for less. "
-        "A client that was never chosen has weight 0. Mean over seeds; axes grow with the square root."
+        "A client that was never sampled has weight 0. Mean over seeds; square-root axes."
     )
     if few:
         caption = (
-            "The upright stroke is a client's share of the training rows. A mark to its right: under that method the client counted for "
-            "more than its rows. A client that was never chosen has weight 0. Mean over seeds; the largest client on top."
+            "The vertical stroke is a client's share of the training rows. A mark to its right means that the client counted for more than "
+            "its share of rows under that method. A client that was never sampled has weight 0. Mean over seeds; the largest client on top."
         )
-    absent = [label for label in focus.coloured if not np.isfinite(influence(comparison, label).weight).all()]
+    absent = [label for label in focus.series if not np.isfinite(influence(comparison, label).weight).all()]
     if absent:
-        caption += f" Without weights of a single model, and so not drawn: {', '.join(absent)}."
-    idle = "".join(f" {words}" for words in idle_words(comparison, focus.coloured))
+        caption += f" Not drawn, because there are no weights of a single model: {', '.join(absent)}."
+    idle = "".join(f" {words}" for words in idle_words(comparison, focus.series))
     return caption + _effective(comparison, focus) + _fallbacks(comparison, focus) + idle
 
 
 def _effective(comparison: Comparison, focus: Focus) -> str:
-    found = {label: mean_effective_clients(comparison, label) for label in focus.coloured}
+    found = {label: mean_effective_clients(comparison, label) for label in focus.series}
     known = [f"{label}: {number:.3g}" for label, number in found.items() if np.isfinite(number)]
-    return f" As if so many clients had counted alike in a round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
+    return f" Effective number of clients per round (1 / Σa², mean over rounds): {'; '.join(known)}." if known else ""
 
 
 def _fallbacks(comparison: Comparison, focus: Focus) -> str:
-    """Where a client could not be judged by groups, as FairFed does."""
-    found = {label: count_events(comparison, label, "fallbacks") for label in focus.coloured}
+    """How often a method that weighs clients by group metrics, such as FairFed, had to use the accuracy instead."""
+    found = {label: count_events(comparison, label, "fallbacks") for label in focus.series}
     return "".join(
         f" Under {label}, in {times:,} of {of:,} client-rounds a client lacked one of the groups; its accuracy gap was used instead."
         for label, (times, of) in found.items()
@@ -265,8 +268,8 @@ def _weighing(comparison: Comparison, focus: Focus) -> Charts:
     means = "; ".join(f"{weighed.name}: {weighed.mean:.3g}" for weighed in found)
     caption = (
         f"The clients' training losses at the end of {focus.baseline} (mean over seeds), and how much each method's objective would weigh "
-        "their gradients there. This is arithmetic, not another training, and leaves the sizes of clients aside. AFL looks only at the "
-        f"worst client. The mean of the losses that each one minimises: {means}."
+        "their gradients there. Nothing is trained for this chart, and client sizes are ignored. AFL considers only the "
+        f"worst client. The mean of the losses that each method minimises: {means}."
     )
     figure = ChartFigure("chart-weighing", weighing_chart(losses), caption)
     legend = legend_of([weighed.name for weighed in found], others=False)
@@ -274,8 +277,8 @@ def _weighing(comparison: Comparison, focus: Focus) -> Charts:
 
 
 def _notes(focus: Focus, methods: int, *, by_client: bool = False) -> list[Html]:
-    few = f"Drawn here: {len(focus.coloured)} of {methods} methods, the baseline and those that do best."
-    notes = _soft(few) if len(focus.coloured) < methods else []
+    few = f"Drawn here: {len(focus.series)} of {methods} methods, the baseline and those that do best."
+    notes = _soft(few) if len(focus.series) < methods else []
     return notes + (_soft(VALIDATION) if by_client and focus.split == "valid" else [])
 
 

@@ -27,7 +27,7 @@ MOST = 200
 
 def client_table(comparison: Comparison, focus: Focus) -> list[Html]:
     """Every client under every method, means over seeds; nothing where there are more than 200 clients, or only one."""
-    means = {label: client_means(comparison, label, focus.split) for label in focus.coloured}
+    means = {label: client_means(comparison, label, focus.split) for label in focus.series}
     defined = np.flatnonzero(np.isfinite(means[focus.baseline].accuracy)).tolist()
     clients = [k for k in defined if k not in focus.hidden]
     if not 1 < len(clients) <= MOST:
@@ -58,15 +58,15 @@ def _percent(value: float) -> str:
 
 
 def client_section(comparison: Comparison, focus: Focus) -> Html:
-    """The clients that each method fails, by name; the leading method's list is open."""
+    """The clients with the lowest accuracy under each method; the list of the leading method is open."""
     word = SPLIT_WORDS[focus.split]
     intro = (
-        f"The clients with the lowest {word} accuracy, means over seeds. The range behind an accuracy is what chance alone allows "
-        f"with that many {word} rows (Wilson's 95 % interval): where it is wide, the client may be served better than it looks."
+        f"The clients with the lowest {word} accuracy, means over seeds. “Chance allows” is Wilson's 95 % interval for "
+        f"that many {word} rows: where it is wide, the client may be served better than it looks."
     )
     if focus.hidden:
-        intro += f" {len(focus.hidden):,} of {comparison.federation.clients:,} clients are not named: too few people."
-    order = [focus.lead, *(label for label in focus.coloured if label != focus.lead)]
+        intro += f" {len(focus.hidden):,} of {comparison.federation.clients:,} clients are not named because they have too few people."
+    order = [focus.lead, *(label for label in focus.series if label != focus.lead)]
     parts = [_clients(comparison, label, focus) for label in order]
     return section("clients", "Worst-served clients", element("p", None, intro), *parts, *client_table(comparison, focus))
 
@@ -103,7 +103,7 @@ def _client(client: WorstClient, compared: bool, rates: ClientRates | None) -> l
     cells: list[str | Entry] = [client.name, _count(client.train), _count(client.rows), f"{client.accuracy:.1f}"]
     cells.append(f"{client.low:.0f} to {client.high:.0f}")
     cells += [rate_entry(float(rate[client.number])) for rate in rates] if rates else []
-    return cells + ([_percent(client.elsewhere)] if compared else [])
+    return cells + ([_percent(client.other_accuracy)] if compared else [])
 
 
 def _count(rows: float) -> str:

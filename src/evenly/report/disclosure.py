@@ -33,7 +33,7 @@ MOST_SOLVED = 400  # hidden cells up to which the totals are solved for them
 
 
 class Hidden(NamedTuple):
-    """What of a table is hidden, and why."""
+    """The hidden cells of a table, and the reasons."""
 
     cells: Array  # [...] bool: not to be shown
     small: Array  # [...] bool: hidden for their own sake; the other hidden cells are so for the sake of these
@@ -45,10 +45,19 @@ class Hidden(NamedTuple):
 
 
 def hide(counts: Any, least: int, *, sums: Sequence[Axes] = (), also: Any = None) -> Hidden:
-    """The cells of a table that may not be shown. `sums` are the axes over which totals are shown as well, each one or several.
+    """Find the cells of a table that must not be shown.
 
-    `also` marks cells that are hidden for other reasons; they are protected in the same way. With `least` at 1 or less nothing
-    is small. Cells that count nobody are never small.
+    Args:
+        counts: People in each cell.
+        least: Cells with at least one but fewer than this many people are small and must be hidden.
+        sums: Axes over which totals are shown as well. A tuple is summed over together.
+        also: Cells that are hidden for other reasons. They are protected in the same way.
+
+    Returns:
+        The hidden cells, and the totals that must be withheld.
+
+    Raises:
+        ValueError: If a count is negative or NaN.
 
     >>> hide([3, 500, 40], 10, sums=[0]).cells.tolist()  # the total would give away the 3, so the smallest other goes too
     [True, False, True]
@@ -67,7 +76,7 @@ def hide(counts: Any, least: int, *, sums: Sequence[Axes] = (), also: Any = None
 
 
 def small_cells(counts: Any, least: int) -> Array:
-    """Cells that count somebody, but fewer than `least`.
+    """Cells with at least one but fewer than `least` people.
 
     >>> small_cells([0, 1, 9, 10], 10).tolist()
     [False, True, True, False]
@@ -77,7 +86,7 @@ def small_cells(counts: Any, least: int) -> Array:
 
 
 def _line(place: Sequence[int], axes: Axes) -> Line:
-    """The line of a cell: all cells that are summed with it."""
+    """The index of all cells that are summed together with a cell."""
     summed = (axes,) if isinstance(axes, int) else axes
     return tuple(slice(None) if axis in summed else int(at) for axis, at in enumerate(place))
 
@@ -88,7 +97,7 @@ def _lines(shape: tuple[int, ...], axes: Axes) -> list[Line]:
 
 
 def _protect(cells: Array, counts: Array, least: int, axes: Axes) -> bool:
-    """Hide more of every line until its total gives nothing away, in place; whether anything changed."""
+    """Hide more cells of each line until its total reveals nothing, in place. Returns whether anything changed."""
     changed = False
     for line in _lines(cells.shape, axes):
         own, people = cells[line], counts[line]  # views
@@ -101,7 +110,7 @@ def _protect(cells: Array, counts: Array, least: int, axes: Axes) -> bool:
 
 
 def _join(cells: Array, counts: Array, least: int, sums: Sequence[Axes], guarded: Array) -> bool:
-    """Hide one more cell beside one that all totals together would tell, in place; whether there was one to hide."""
+    """Hide one more cell next to a cell that all totals together would reveal, in place. Returns whether there was one."""
     for at in find_solvable(cells, counts, least, sums):
         told = np.zeros(cells.shape, bool)
         for line in (_line(at, axes) for axes in sums):
@@ -114,7 +123,7 @@ def _join(cells: Array, counts: Array, least: int, sums: Sequence[Axes], guarded
 
 
 def find_solvable(cells: Array, counts: Array, least: int, sums: Sequence[Axes]) -> list[tuple[int, ...]]:
-    """Hidden cells that count somebody and follow from the totals over several axes together, as long as there are few hidden.
+    """Hidden, non-empty cells that follow from the totals over several axes together. Checked for up to 400 hidden cells.
 
     >>> blocks = np.kron(np.eye(2), np.ones((2, 2))).astype(bool)  # in each block what is added here can be taken away there
     >>> blocks[1, 2] = True  # the totals of the first two rows less those of the first two columns
@@ -137,7 +146,7 @@ def find_solvable(cells: Array, counts: Array, least: int, sums: Sequence[Axes])
 
 
 def is_safe(hidden: Array, counts: Array, least: int) -> bool:
-    """Whether nothing is hidden in a line, or enough that its total tells neither a cell nor a small sum."""
+    """Whether the total of a line reveals neither a hidden cell nor a small sum."""
     counted = hidden & (counts > 0)
     return not counted.any() or (int(counted.sum()) > 1 and counts[counted].sum() >= least)
 
@@ -148,7 +157,7 @@ def _withheld(cells: Array, counts: Array, least: int, axes: Axes) -> Array:
 
 
 def hidden_words(hidden: Sequence[Hidden], least: int, *, what: str = "cell", whom: str = "people") -> str:
-    """What was hidden and why, for the reader; "" where nothing was.
+    """A sentence that says how many cells are hidden and why; "" if none are.
 
     >>> hidden_words([hide([3, 500, 40], 10, sums=[0])], 10, what="group")
     '2 groups are not shown: 1 rests on fewer than 10 people, and 1 is hidden because totals would give the others away.'
@@ -182,7 +191,7 @@ ENDS = {WORST_TENTH: 1, WORST_CLIENT: 1, BEST_TENTH: -1, BEST_CLIENT: -1}  # whe
 
 
 class HiddenGroups(NamedTuple):
-    """By group and by what a rate is a share of: all rows, rows with the favourable label, the others."""
+    """Hidden rates by group and by denominator: all rows, rows with the favourable label, rows with another label."""
 
     cells: np.ndarray  # bool [groups, 3]
     small: np.ndarray  # bool [groups, 3]: hidden for their own sake
@@ -190,7 +199,7 @@ class HiddenGroups(NamedTuple):
 
 
 def hidden_clients(comparison: Comparison, split: str, least: int) -> Hidden:
-    """Clients that may not be named: those with few rows to be measured on or to learn from, in any seed.
+    """Clients that must not be named: those with few training rows, or few rows to evaluate on, in any seed.
 
     The averages of all clients are shown, so a single client is never hidden alone.
     """
@@ -206,9 +215,9 @@ def hidden_numbers(comparison: Comparison, split: str, least: int) -> frozenset[
 
 
 def without_clients(comparison: Comparison, hidden: Collection[int]) -> Comparison:
-    """The results without hidden clients' rows and losses, for what is shown of clients; many hidden ones stay.
+    """The results without the rows and losses of hidden clients. With more than 100 hidden clients, the results stay as they are.
 
-    A mean and a variance over all clients are two equations for the accuracies of two hidden ones, and a Lorenz curve tells all.
+    A mean and a variance over all clients are two equations for two hidden accuracies, and a Lorenz curve reveals all of them.
     """
     if not hidden or len(hidden) > MANY:
         return comparison
@@ -216,7 +225,7 @@ def without_clients(comparison: Comparison, hidden: Collection[int]) -> Comparis
 
 
 def withheld_client_metrics(comparison: Comparison, split: str, hidden: Collection[int], least: int) -> frozenset[str]:
-    """Client metrics that a hidden client could be read off, of all runs: none where hidden clients do not count in any figure."""
+    """Client metrics that would reveal a hidden client in some run; none if hidden clients are excluded from all figures."""
     if len(hidden) <= MANY:
         return frozenset()
     cells = np.isin(np.arange(comparison.federation.clients), list(hidden))
@@ -227,7 +236,7 @@ def withheld_client_metrics(comparison: Comparison, split: str, hidden: Collecti
 
 
 def may_show(rests_on: str, shares: np.ndarray, rows: np.ndarray, hidden: np.ndarray, least: int) -> bool:
-    """Whether a client metric may be shown, by the clients that it rests on and which of them are hidden. [clients] each"""
+    """Whether a client metric may be shown, given the clients it is computed from and the hidden ones. [clients] each"""
     known = np.isfinite(shares)
     if rests_on == SOME_CLIENTS:
         return not (hidden & known).any()
@@ -236,7 +245,7 @@ def may_show(rests_on: str, shares: np.ndarray, rows: np.ndarray, hidden: np.nda
 
 
 def clients_behind(rests_on: str, shares: np.ndarray) -> np.ndarray:
-    """The clients that a client metric is computed from: all that have an accuracy, or the few at one end.
+    """The clients that a client metric is computed from: all with an accuracy, or those at one end.
 
     >>> clients_behind("worst client", np.array([0.9, np.nan, 0.2])).tolist()
     [2]
@@ -253,7 +262,7 @@ def _without(trace: Trace, hidden: list[int]) -> Trace:
 
 
 def hidden_groups(comparison: Comparison, split: str, least: int, attribute: Attribute | None = None) -> HiddenGroups:
-    """Groups whose rates may not be shown, or values of one attribute; the same for all methods, which are tested on the same people."""
+    """Groups, or values of one attribute, whose rates must not be shown. All methods share them, since they share the test rows."""
     federation = comparison.federation
     tables = np.stack([pooled(run.trace, split)[-1] for run in comparison.runs])  # [runs, groups, labels, outcomes]
     counts = _counts(tables, federation.favourable)
@@ -271,18 +280,18 @@ def hidden_groups(comparison: Comparison, split: str, least: int, attribute: Att
 
 
 def _withheld_metrics(*, groups: bool | np.bool_, sides: bool | np.bool_) -> frozenset[str]:
-    """The metrics that would give hidden cells away, by what they declare that they rest on: single groups, or the two sides."""
+    """The metrics that would reveal hidden cells, by what they declare to rest on: single groups, or the two sides."""
     kinds = {kind for kind, hidden in ((GROUPS, groups), (SIDES, sides)) if hidden}
     return frozenset(metric.name for metric in GROUP_METRICS.values() if metric.rests_on in kinds)
 
 
 def _told(cells: np.ndarray, counts: np.ndarray, least: int, line: np.ndarray) -> np.ndarray:
-    """Which totals over these groups would give a hidden cell away. bool [3]"""
+    """Which totals over these groups would reveal a hidden cell. bool [3]"""
     return np.array([not is_safe(cells[line, i], counts[line, i], least) for i in range(3)])
 
 
 def fewest_rows(rows: np.ndarray) -> np.ndarray:
-    """The fewest rows of any run that has some. [runs, ...] -> [...]"""
+    """The smallest positive count over the runs; 0 if there is none. [runs, ...] -> [...]"""
     least = np.where(rows > 0, rows, np.iinfo(np.int64).max).min(0)
     return np.where(rows.any(0), least, 0)
 
@@ -294,14 +303,14 @@ def _counts(tables: np.ndarray, favourable: int) -> np.ndarray:
 
 
 def _of_line(counts: np.ndarray, least: int, also: np.ndarray) -> np.ndarray:
-    """Groups in a row with a total: hidden rows hide all that is made of them, and of two labels neither gives the other away."""
+    """Hidden cells of groups whose total is shown. A hidden group hides its labels, and neither of two labels reveals the other."""
     whole = hide(counts[:, ALL_ROWS], least, sums=[0], also=also[:, ALL_ROWS]).cells
     labels = hide(counts[:, 1:], least, sums=[0, 1], also=also[:, 1:] | whole[:, None]).cells
     return np.column_stack([whole, labels])
 
 
 def _protected(federation: Federation, counts: np.ndarray, least: int) -> np.ndarray:
-    """Hidden so that neither a side's total nor an attribute's on its own gives a group away."""
+    """Hidden cells such that the totals of sides and of single attributes reveal no group."""
     cells = np.zeros(counts.shape, bool)
     lines = _shown_lines(federation)
     while True:
@@ -328,12 +337,10 @@ MOST = 3
 
 
 def client_groups(comparison: Comparison, least: int = 0) -> list[str]:
-    """For every client its group, where whole clients have one, or its largest groups with their shares, of each attribute by itself.
+    """Each client's group or, if people have groups, its largest groups with their shares, for each attribute; [] without groups.
 
-    [] without groups.
-
-    Shares are of all rows of the first run. Groups with fewer than `least` people at a client are not told, and no single one can
-    be found by subtraction.
+    Shares refer to all rows of the first run. Groups with fewer than `least` people at a client are not named, and no single one
+    follows by subtraction.
     """
     federation = comparison.federation
     if federation.client_group is not None:

@@ -70,7 +70,7 @@ Rates = Mapping[str, Mapping[str, Sequence[GroupRate]]]  # rate -> label -> one 
 
 
 def group_section(comparison: Comparison, focus: Focus) -> Charts:
-    """Nothing without at least two groups, or where there are no rows to test on."""
+    """The section on groups; empty without at least two groups, or without rows to evaluate on."""
     found, split = groupings(comparison.federation), group_split(comparison)
     if not found or not any(_tested(run.trace, split) for run in comparison.runs):
         return Charts({}, {})
@@ -79,23 +79,24 @@ def group_section(comparison: Comparison, focus: Focus) -> Charts:
     views.append(_view(comparison, focus, split, whole, crossed=bool(attributes)))
     wanted = comparison.federation.labels[comparison.federation.favourable]
     about = definitions([("Favourable label", wanted), ("Measured on", _on(comparison, split))])
-    parts = [about, legend_of(focus.coloured, others=False), *(part for view in views for part in view.parts)]
+    parts = [about, legend_of(focus.series, others=False), *(part for view in views for part in view.parts)]
     specs = specs_of([figure for view in views for figure in view.figures])
     return Charts({"groups": section("groups", "How are the groups served?", *parts)}, specs)
 
 
 class _SectionView(NamedTuple):
-    """One way to tell people apart, on the page."""
+    """The part of the section on one grouping, with its charts."""
 
     parts: list[Html]
     figures: list[ChartFigure]
 
 
 def _view(comparison: Comparison, focus: Focus, split: str, grouping: Grouping, number: int = 0, *, crossed: bool = False) -> _SectionView:
-    """Who is compared with whom, what that means, the metrics, the rates of every group. Attributes have numbers, the whole has 0."""
+    """One grouping: its sides, a summary, the metrics, and the rates of every group. Attributes are numbered from 1; 0 is the
+    groups."""
     hidden = hidden_groups(comparison, split, focus.least, grouping.attribute)
     values = group_values(comparison, grouping, split, hidden.withheld)
-    rates = _rates(comparison, grouping, focus.coloured, split, hidden)
+    rates = _rates(comparison, grouping, focus.series, split, hidden)
     bars = _figures(comparison, grouping, rates, focus, number)
     head = f"Intersections of {grouping.title}" if crossed else f"By {grouping.title}"
     parts = [
@@ -105,7 +106,7 @@ def _view(comparison: Comparison, focus: Focus, split: str, grouping: Grouping, 
         *([] if "eod" in hidden.withheld else _findings(comparison, grouping, focus, split)),
         *_tables(comparison, grouping, focus, values, split, withheld=hidden.withheld),
         element("div", {"class": "figures of-3"}, *map(figure_html, bars)),
-        *(_listed(comparison, grouping, rates, label) for label in focus.coloured),
+        *(_listed(comparison, grouping, rates, label) for label in focus.series),
     ]
     return _SectionView(parts, bars)
 
@@ -130,10 +131,10 @@ def _names(grouping: Grouping, *, unprivileged: bool, most: int = 6) -> str:
 
 
 def _findings(comparison: Comparison, grouping: Grouping, focus: Focus, split: str) -> list[Html]:
-    """What the difference in true positive rates means, for the baseline, the leading method and the one with the least."""
+    """True positive rates of both sides in words, for the baseline, the leading method and the method with the least |EOD|."""
     wanted = comparison.federation.labels[comparison.federation.favourable]
     items = []
-    for method in filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.alike))):
+    for method in filter(None, dict.fromkeys((focus.baseline, focus.lead, focus.least_eod))):
         unprivileged, privileged = side_rates(comparison, grouping, method, split, "tpr")
         if np.isfinite([unprivileged, privileged]).all():
             text = (
@@ -149,7 +150,7 @@ def _tables(
 ) -> list[Html]:
     main = table_of(values, metrics=MAIN, split=split)
     intervals = _intervals(comparison, grouping, focus, split, withheld)
-    shown = tuple(row for row in main.rows if row.label in focus.coloured)
+    shown = tuple(row for row in main.rows if row.label in focus.series)
     drawn = RESAMPLED if comparison.federation.clients >= LEAST_CLIENTS else FEW_CLIENTS
     single = drawn if any(intervals.values()) else "One seed, so there are no intervals. "
     caption = f"After {comparison.rounds:,} rounds."
@@ -159,7 +160,7 @@ def _tables(
         parts.append(details(f"By {grouping.title}: all {len(main.rows)} methods", every))
     if grouping.attribute is not None:
         return parts
-    kept = {label: values[label] for label in focus.coloured}
+    kept = {label: values[label] for label in focus.series}
     further = [
         method_table(table_of(kept, metrics=names), title, "wide", intervals=intervals, withheld=withheld)
         for title, names in _further().items()
@@ -168,19 +169,19 @@ def _tables(
     if split == CENTRAL and any(_tested(run.trace, "test") for run in comparison.runs):
         withheld = hidden_groups(comparison, "test", focus.least).withheld
         own = group_values(comparison, grouping, "test", withheld)
-        table = table_of({label: own[label] for label in focus.coloured}, metrics=MAIN)
+        table = table_of({label: own[label] for label in focus.series}, metrics=MAIN)
         apart = method_table(table, "The test rows of all clients together.", withheld=withheld)
         parts.append(details("On the clients' own test rows", apart))
     return parts
 
 
 def _intervals(comparison: Comparison, grouping: Grouping, focus: Focus, split: str, withheld: frozenset[str]) -> Intervals:
-    found = {label: metric_intervals(comparison, grouping, label, split) for label in focus.coloured}
+    found = {label: metric_intervals(comparison, grouping, label, split) for label in focus.series}
     return {label: {name: ends for name, ends in own.items() if name not in withheld} for label, own in found.items()}
 
 
 def _further() -> dict[str, tuple[str, ...]]:
-    """The tables of further metrics; those that are registered besides evenly's own come last."""
+    """The tables of further metrics. Metrics that users registered come last."""
     listed = {*MAIN, *itertools.chain(*FURTHER.values())}
     others = [name for name in GROUP_METRICS if name not in listed]
     tables = [tuple(others[i : i + MOST_COLUMNS]) for i in range(0, len(others), MOST_COLUMNS)]

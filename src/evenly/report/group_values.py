@@ -18,7 +18,7 @@ RATES = {"accuracy": "Accuracy", "selection_rate": "Selection rate", "tpr": "Tru
 
 
 class Grouping(NamedTuple):
-    """One way to tell people apart: the groups themselves, or the values of one attribute of several."""
+    """One way to group people: by the groups of the federation, or by one of several attributes."""
 
     title: str
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class GroupRate(NamedTuple):
 
 
 def groupings(federation: Federation) -> list[Grouping]:
-    """The groups and, where they are intersections, each attribute on its own. Nothing without at least two groups."""
+    """The groups and, if they are intersections, each attribute separately; empty without at least two groups."""
     if len(federation.groups) < 2:
         return []
     several = federation.attributes if len(federation.attributes) > 1 else ()
@@ -57,12 +57,12 @@ def groupings(federation: Federation) -> list[Grouping]:
 
 
 def group_split(comparison: Comparison) -> str:
-    """The split that group metrics are shown on: the central test set where there is one."""
+    """The split that group metrics are computed on: the central test set if there is one."""
     return CENTRAL if len(comparison.federation.central) else client_split(comparison)
 
 
 def group_values(comparison: Comparison, grouping: Grouping, split: str, withheld: frozenset[str] = frozenset()) -> Values:
-    """Every group metric of every run after its last round; those that are withheld are undefined."""
+    """Every group metric of every run after its last round. Withheld metrics are NaN."""
     values: Values = {label: {} for label in comparison.labels}
     for run in comparison.runs:
         found = _measured(grouping, grouping.pool(pooled(run.trace, split)[-1]))
@@ -71,9 +71,9 @@ def group_values(comparison: Comparison, grouping: Grouping, split: str, withhel
 
 
 def with_groups(comparison: Comparison, values: Values, least: int = 0) -> Values:
-    """Values of clients together with those of the groups, on the rows that groups are shown on; the same where there are no groups.
+    """Add the group metrics to the values of clients; without groups, return the values unchanged.
 
-    Metrics that would tell of fewer than `least` people are undefined.
+    Metrics that would reveal fewer than `least` people are NaN.
     """
     for grouping in groupings(comparison.federation)[:1]:
         split = group_split(comparison)

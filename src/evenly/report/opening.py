@@ -44,14 +44,14 @@ NOTABLE_NOISE = 0.05  # share of the variance from which on small test sets are 
 
 
 class Summary(NamedTuple):
-    """The finding in one sentence, and what to bear in mind with it."""
+    """The finding in one sentence, and its caveats."""
 
     finding: str
     cautions: str
 
 
 def summarise(values: Values, focus: Focus) -> Summary:
-    """The leading method against the baseline."""
+    """Compare the leading method with the baseline."""
     if not np.isfinite(over_seeds(values, focus.baseline, "average").mean):
         return Summary(_untested(values, focus), "")
     if focus.lead == focus.baseline:
@@ -61,6 +61,7 @@ def summarise(values: Values, focus: Focus) -> Summary:
 
 
 def joined(*sentences: str) -> str:
+    """Sentences as one text, without empty ones."""
     return " ".join(filter(None, sentences))
 
 
@@ -85,23 +86,23 @@ def _rows(focus: Focus) -> str:
 
 
 def _chosen(values: Values, focus: Focus) -> str:
-    if not focus.chosen_on:
+    if not focus.lead_split:
         return ""
-    unseen = focus.chosen_on != focus.split
-    rows = "validation rows" if unseen else f"the {SPLIT_WORDS[focus.split]} rows themselves, which flatters it"
+    unseen = focus.lead_split != focus.split
+    rows = "validation rows" if unseen else f"the {SPLIT_WORDS[focus.split]} rows themselves, which favours it"
     others = len(values) - 1
-    return f"{focus.lead} stands for the {others} methods compared with {focus.baseline}: no other serves the worst 10 % better on {rows}."
+    return f"{focus.lead} represents the {others} methods compared with {focus.baseline}: it serves the worst 10 % best on {rows}."
 
 
 def against(values: Values, baseline: str, label: str, split: str = "test") -> str:
-    """One method compared with the baseline, in a sentence. A verb is used only where the seeds bear it out."""
+    """Compare one method with the baseline in a sentence. Verbs of change are used only for clear differences."""
     names = {metric: NAMES[metric].format(rows=SPLIT_WORDS[split]) for metric in ("variance", "worst10")}
     clauses = [change_in(values, baseline, label, metric, name) for metric, name in names.items()]
     return f"Compared with {baseline}, {label} {clauses[0]} and {clauses[1]}; {accuracy_change(values, baseline, label)}."
 
 
 def change_in(values: Values, baseline: str, label: str, metric: str, name: str) -> str:
-    """What a method does to a metric, called `name`, compared with the baseline: a verb and both numbers."""
+    """How a method changes a metric, called `name`, compared with the baseline: a verb and both numbers."""
     before, after = value_text(values, baseline, metric), value_text(values, label, metric)
     unit = "" if metric in WITHOUT_UNIT else " %"
     span = f"from {before}{unit} to {after}{unit}"
@@ -116,7 +117,7 @@ def change_in(values: Values, baseline: str, label: str, metric: str, name: str)
 
 
 def accuracy_change(values: Values, baseline: str, label: str) -> str:
-    """What a method costs or gains in accuracy, compared with the baseline."""
+    """How a method changes the accuracy, compared with the baseline."""
     metric = headline(values)
     change = difference(values, label, baseline, metric)
     if not np.isfinite(change.mean):
@@ -135,7 +136,7 @@ def points_text(change: Spread) -> str:
 
 
 def seeds_caution(values: Values, baseline: str, label: str, metric: str) -> str:
-    """What so few seeds mean for a comparison; nothing where there are enough."""
+    """A caveat for few seeds; empty if there are enough."""
     seeds = difference(values, label, baseline, metric).seeds
     if seeds == 1:
         return "This is a single seed: there is no interval, and small differences may be chance."
@@ -145,7 +146,7 @@ def seeds_caution(values: Values, baseline: str, label: str, metric: str) -> str
 
 
 def noise_note(values: Values, focus: Focus, rows: float) -> str:
-    """How much of the variance is only small test sets; empty where that is little."""
+    """How much of the variance is due to small test sets; empty if it is little."""
     label, word = focus.baseline, SPLIT_WORDS[focus.split]
     total, noise = over_seeds(values, label, "variance").mean, over_seeds(values, label, "variance_noise").mean
     if not np.isfinite(total):
@@ -156,14 +157,15 @@ def noise_note(values: Values, focus: Focus, rows: float) -> str:
         return ""
     below = "All of it" if noise >= total else f"About {100 * noise / total:.0f} % of it"
     return (
-        f"Half of the clients have {rows:.0f} {word} rows or fewer. With so few rows, accuracies differ by chance even where all "
-        f"clients are served alike: that alone would cause a variance of about {format_value(noise, METRICS['variance_noise'])} "
-        f"under {label}, where {format_value(total, METRICS['variance'])} is seen. {below} can be chance and need not be unfairness. "
-        f"The column “{METRICS['variance_true'].title}” leaves that part out."
+        f"Half of the clients have {rows:.0f} {word} rows or fewer. With this few rows, accuracies differ by chance even if all clients "
+        f"are served equally well: chance alone would cause a variance of about {format_value(noise, METRICS['variance_noise'])} under "
+        f"{label}. The observed variance is {format_value(total, METRICS['variance'])}. {below} can be chance and need not be unfairness. "
+        f"The column “{METRICS['variance_true'].title}” excludes that part."
     )
 
 
 def value_text(values: Values, label: str, metric: str) -> str:
+    """The mean over seeds, formatted."""
     return format_value(over_seeds(values, label, metric).mean, COLUMNS[metric])
 
 
@@ -175,13 +177,13 @@ MOST_NAMED = 3
 
 
 def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
-    """The leading method and the one with the least |EOD| against the baseline; nothing without groups.
+    """Compare |EOD| of the leading method, and of the method with the least, with the baseline; empty without groups.
 
-    `values` are of clients and groups; `split` are the rows that groups are measured on.
+    `values` holds metrics of clients and groups; `split` is the split that groups are measured on.
     """
-    if not focus.alike:
+    if not focus.least_eod:
         return Summary("", "")
-    baseline, lead, alike = focus.baseline, focus.lead, focus.alike
+    baseline, lead, alike = focus.baseline, focus.lead, focus.least_eod
     if not np.isfinite(over_seeds(values, baseline, METRIC).mean):
         return Summary(f"For the groups, {alike} has the least {WHAT} {value_text(values, alike, METRIC)}.", _group_rows(split))
     sentences = [f"For the groups, {WHAT} is {value_text(values, baseline, METRIC)} under {baseline}."]
@@ -190,7 +192,7 @@ def summarise_groups(values: Values, focus: Focus, split: str) -> Summary:
     if alike != baseline:
         sentences.append(f"{_sentence(values, baseline, alike)}{_rank(values)}; {accuracy_change(values, baseline, alike)}.")
     elif len(values) > 1:
-        sentences.append("No other method has a smaller one.")
+        sentences.append("No other method has a smaller |EOD|.")
     return Summary(joined(*sentences), joined(_group_rows(split), _chosen_groups(values, focus), _seeds(values, focus)))
 
 
@@ -208,21 +210,21 @@ def _group_rows(split: str) -> str:
 
 
 def _chosen_groups(values: Values, focus: Focus) -> str:
-    """How much it means that a method has the least |EOD|: it was chosen on these rows, and others may be as good."""
+    """The caveat that the least |EOD| was selected on the same rows, and the methods that are not clearly worse."""
     if len(values) < 3:
         return ""
     near = [row.label for row in table_of(values, metrics=(METRIC,)).rows if row.cells[METRIC].near]
-    flattered = "" if focus.alike == focus.baseline else f"They also picked {focus.alike}, which flatters it."
+    flattered = "" if focus.least_eod == focus.baseline else f"The same rows were used to select {focus.least_eod}, which favours it."
     if not near:
         return flattered
     named = ", ".join(near) if len(near) <= MOST_NAMED else f"{len(near)} of the {len(values) - 1} others"
-    return joined(flattered, f"Over these seeds not clearly worse than {focus.alike}: {named}.")
+    return joined(flattered, f"Over these seeds not clearly worse than {focus.least_eod}: {named}.")
 
 
 def _seeds(values: Values, focus: Focus) -> str:
-    """Only where the words about clients, which warn of few seeds, have nothing to compare."""
-    silent = focus.alike == focus.baseline or np.isfinite(over_seeds(values, focus.baseline, "average").mean)
-    return "" if silent else seeds_caution(values, focus.baseline, focus.alike, METRIC)
+    """The caveat for few seeds, unless the summary of clients already states it."""
+    silent = focus.least_eod == focus.baseline or np.isfinite(over_seeds(values, focus.baseline, "average").mean)
+    return "" if silent else seeds_caution(values, focus.baseline, focus.least_eod, METRIC)
 
 
 # The top of the page: whom the model serves worst, what the compared methods change, and the three numbers that matter most.
@@ -232,7 +234,7 @@ WHOSE = {"worst10": " of clients", "variance": " between clients"}  # after a me
 
 
 def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
-    """Title, whom the first method serves worst, what the others change, and what the experiment's file says about it."""
+    """The top of the page: title, worst-served client and group, what the methods change, and the experiment's notes."""
     whom = whom_of(comparison, values, focus)
     groups = summarise_groups(with_groups(comparison, values, focus.least), focus, group_split(comparison))
     metrics = defined_metrics({focus.baseline: values[focus.baseline]}, (headline(values), "worst10", "variance"))
@@ -256,7 +258,7 @@ def opening(comparison: Comparison, values: Values, focus: Focus) -> Html:
 
 
 def page_title(comparison: Comparison) -> str:
-    """The experiment's own title or, where it has none, the data and the question."""
+    """The experiment's title or, without one, the data and the question."""
     methods, data = comparison.labels, comparison.federation.name
     question = (
         f"which of {len(methods)} methods serves clients most evenly?" if len(methods) > 1 else f"whom does {methods[0]} serve worst?"
@@ -265,7 +267,7 @@ def page_title(comparison: Comparison) -> str:
 
 
 def lead_of(said: Sequence[str]) -> Html:
-    """The first sentence stands out; whom the model serves worst follows in the same breath."""
+    """The first sentence in large type, the others after it."""
     first, *rest = said
     return join([paragraph(first, "lead"), *([paragraph(" ".join(rest), "next")] if rest else [])])
 

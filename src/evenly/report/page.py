@@ -114,7 +114,7 @@ def build(comparison: Comparison, lines: list[PaperLine] | None = None, *, least
 
 
 def _of_clients() -> list[str]:
-    """Metrics made of clients or of groups of them: a paper's figures beside these are of all clients, hidden ones included."""
+    """Metrics computed from clients. A paper's figures for these include all clients, also hidden ones."""
     return [metric.name for metric in EVERY_METRIC.values() if metric.rests_on in (*OF_CLIENTS, CLIENT_GROUPS)]
 
 
@@ -123,7 +123,7 @@ def _unnamed(comparison: Comparison, focus: Focus) -> set[str]:
 
 
 def _withheld(comparison: Comparison, least: int) -> set[str]:
-    """Group metrics that may not be shown of some rows; a paper's figures are of any."""
+    """Group metrics that must not be shown for some split; a paper's figures may refer to any."""
     splits = ["test", *([CENTRAL] if len(comparison.federation.central) else [])]
     several = len(comparison.federation.groups) > 1
     return {metric for split in splits if several for metric in hidden_groups(comparison, split, least).withheld}

@@ -18,13 +18,13 @@ SHORT = 8  # methods up to which the first table is open
 MOST_NAMED = 5
 FEW = 5
 SAME_DATA = (
-    "All seeds share the same data: they draw the split, the first model, the cohorts and the batches anew. A small p value therefore says "
-    "that a difference would come back when training again on these data, not that it would on others."
+    "All seeds use the same data and draw the split, the initial model, the cohorts and the batches anew. A small p value therefore says "
+    "that a difference would reappear when training again on these data, not that it would on other data."
 )
 
 
 class PairedLine(NamedTuple):
-    """One method's change of one metric from the baseline."""
+    """One method's difference from the baseline in one metric."""
 
     label: str
     change: Paired
@@ -32,7 +32,7 @@ class PairedLine(NamedTuple):
 
 
 def paired_section(comparison: Comparison, values: Values, focus: Focus) -> Html:
-    """`values` are of clients and, where there are any, of groups. Nothing where there is no second method."""
+    """The section on chance; empty without a second method. `values` holds metrics of clients and, if there are groups, of groups."""
     if len(values) < 2:
         return Html("")
     metrics = defined_metrics(values, (headline(values), *COMPARED))
@@ -41,8 +41,8 @@ def paired_section(comparison: Comparison, values: Values, focus: Focus) -> Html
     title = "Is it more than chance?"
     if seeds < 2:
         text = (
-            "There is one seed, so nothing can be said about chance: no interval, no p value. A difference seen here may vanish or turn "
-            "with another seed. Five seeds or more make a comparison."
+            "There is one seed, so there are no intervals and no p values. A difference may vanish or change its sign with another seed. "
+            "Use at least five seeds to compare methods."
         )
         return section("chance", title, element("p", None, text))
     count = sum(math.isfinite(line.change.p) for lines in found.values() for line in lines)
@@ -52,7 +52,7 @@ def paired_section(comparison: Comparison, values: Values, focus: Focus) -> Html
 
 
 def compare_all(values: Values, baseline: str, metrics: tuple[str, ...]) -> dict[str, list[PairedLine]]:
-    """Metric -> every other method against the baseline. p values are corrected over all methods and metrics together."""
+    """For each metric, every method against the baseline. p values are corrected over all methods and metrics together."""
     changes = {(m, label): paired(_differences(values, label, baseline, m)) for m in metrics for label in values if label != baseline}
     corrected = dict(zip(changes, holm([change.p for change in changes.values()]), strict=True))
     return {m: [PairedLine(label, changes[m, label], float(corrected[m, label])) for label in values if label != baseline] for m in metrics}
@@ -63,10 +63,10 @@ def _differences(values: Values, label: str, baseline: str, metric: str) -> list
 
 
 def power_words(seeds: int, planned: int) -> str:
-    """How far such a test sees, in words."""
+    """How large a difference must be to be detected with this many seeds."""
     least = t_quantile(seeds - 1) / math.sqrt(seeds)
     of = f"{seeds} seeds" if seeds == planned else f"at most {seeds} of {planned} seeds"
-    reach = f"a mean difference must exceed {least:.1f} of its own standard deviations to be told from 0, before any correction"
+    reach = f"a mean difference must exceed {least:.1f} of its own standard deviations to be distinguished from 0, before any correction"
     if seeds < FEW:
         return f"With {of} these tests are weak: {reach}. What is not clear here may still be real; what is clear is large or very regular."
     return f"With {of}, {reach}."
@@ -82,7 +82,7 @@ def _method_words(baseline: str, count: int) -> str:
 
 
 def _clear(found: dict[str, list[PairedLine]]) -> Html:
-    """What is clearly different after the correction, in words."""
+    """The differences that are clear after the correction, in words."""
     items = []
     for metric, lines in found.items():
         clear = [f"{line.label} ({verdict(COLUMNS[metric], line)})" for line in lines if line.corrected < LEVEL]
@@ -135,7 +135,7 @@ def _whole(text: str) -> Html:
 
 
 def verdict(metric: Metric, line: PairedLine) -> str:
-    """What a line says, in words that need no colour."""
+    """The conclusion of a line in words."""
     change = line.change
     if not np.isfinite([change.p, line.corrected]).all():
         return "not known"
@@ -148,7 +148,7 @@ def verdict(metric: Metric, line: PairedLine) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p value with the digits that it bears.
+    """A p value as text, with two to four decimals.
 
     >>> p_text(0.03141), p_text(0.5), p_text(1e-9)
     ('0.031', '0.50', '< 0.0001')
@@ -165,5 +165,5 @@ def _effect(effect: float) -> str:
 
 
 def _alike(effect: float) -> str:
-    """Why there is no number: all seeds differ by the same, or there is only one."""
+    """The text where there is no number: all seeds differ by the same amount, or there is one seed."""
     return "all alike" if math.isinf(effect) else UNDEFINED

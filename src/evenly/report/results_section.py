@@ -16,8 +16,8 @@ MANY = 6  # methods from which on a filter helps
 
 
 def results_section(comparison: Comparison, values: Values, focus: Focus) -> Html:
-    """The table; with many methods the coloured ones first and all of them behind a click."""
-    shown = {label: values[label] for label in focus.coloured}
+    """The results table. With many methods, the coloured ones come first, and a second table has all."""
+    shown = {label: values[label] for label in focus.series}
     everything = table_of(values, metrics=_columns(values))
     rows = tuple(row for row in everything.rows if row.label in shown)
     main = method_table(everything._replace(rows=rows), f"After {comparison.rounds:,} rounds, {_where(values, focus)}.")
@@ -35,14 +35,14 @@ def results_section(comparison: Comparison, values: Values, focus: Focus) -> Htm
 
 
 def _filter(values: Values) -> list[Html]:
-    """A field that filters the methods of every table and of the front, where there are many."""
+    """A search field for methods, if there are many."""
     if len(values) < MANY:
         return []
     return [search_field("filter-methods", f"Filter the {len(values)} methods by name", "e.g. q-fedavg -q=5")]
 
 
 def _columns(values: Values) -> tuple[str, ...]:
-    """The accuracy on the central test set where only that is held out, and what is known of the clients."""
+    """The metrics of the table: with the accuracy on the central test set, if only that is held out."""
     if headline(values) != CENTRAL:
         return MAIN_METRICS
     # There is room for one column less of the clients: the average of clients is kept among the other metrics.
@@ -57,8 +57,8 @@ def _where(values: Values, focus: Focus) -> str:
 
 
 def _each(comparison: Comparison, values: Values, focus: Focus) -> list[Html]:
-    """The other methods in words; the leading one has the opening."""
-    others = [label for label in focus.coloured if label not in (focus.baseline, focus.lead)]
+    """The methods other than the leading one, in words."""
+    others = [label for label in focus.series if label not in (focus.baseline, focus.lead)]
     if not others:
         return []
     items = [against(values, focus.baseline, label, focus.split) for label in others]

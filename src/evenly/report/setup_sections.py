@@ -18,7 +18,7 @@ from evenly.types import Trace
 
 
 def server_options(comparison: Comparison) -> list[tuple[str, str]]:
-    """Terms and values; nothing of a simulation. Of a folder that does not keep the options, the caps alone."""
+    """Options of a deployment's server as terms and values; empty for a simulation. Old folders record only the caps."""
     deployed = comparison.deployed
     if deployed is None:
         return []
@@ -29,18 +29,19 @@ def server_options(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def phases(options: ServerOptions) -> str:
+    """Whether rounds have two phases, in words."""
     if not options.two_phase:
         return "no"
     return "yes, with a given function that makes the sum" if options.given_sum else "yes, updates in the clear"
 
 
 def _share(options: ServerOptions) -> str:
-    return "not given: the sampling decides" if options.fraction_train is None else f"{options.fraction_train:g}"
+    return "not set: decided by the sampling" if options.fraction_train is None else f"{options.fraction_train:g}"
 
 
 TERMS: dict[str, Callable[[ServerOptions], str]] = {
     "Share of clients that train in a round (fraction_train)": _share,
-    "Replies without which a round stops the run (min_train_nodes)": lambda options: f"{options.min_train_nodes:,}",
+    "Replies that a round needs, or the run stops (min_train_nodes)": lambda options: f"{options.min_train_nodes:,}",
     "Nodes needed to begin (min_available_nodes)": lambda options: f"{options.min_available_nodes:,}",
     "Share of connected clients that evaluate (fraction_evaluate)": lambda options: f"{options.fraction_evaluate:g}",
     "Clients that evaluate at least (min_evaluate_nodes)": lambda options: f"{options.min_evaluate_nodes:,}",
@@ -49,7 +50,7 @@ TERMS: dict[str, Callable[[ServerOptions], str]] = {
 
 
 def _over_rounds(options: tuple[ServerOptions, ...], told: Callable[[ServerOptions], str]) -> str:
-    """A value, and what it was changed to when another server went on."""
+    """A value, and its later values if a restarted server changed it."""
     text = last = told(options[0])
     if options[0].since > 1:  # an older evenly began
         text = f"not kept; from round {options[0].since:,} on {text}"
@@ -69,7 +70,7 @@ RISEN = 1.05  # times the untrained model's loss: what ends above it has diverge
 
 
 def data_section(comparison: Comparison, least: int = 0) -> Html:
-    """What the clients hold. Sizes of fewer than `least` rows are not told."""
+    """The section on the data. Sizes of fewer than `least` rows are not shown."""
     federation = comparison.everyone
     rows = {name: federation.split(name).counts for name in SPLITS}
     total = sum(int(counts.sum()) for counts in rows.values())
@@ -98,7 +99,7 @@ def data_section(comparison: Comparison, least: int = 0) -> Html:
 
 
 def _panel(clients: int) -> str:
-    return f"{clients:,}, drawn at random; every figure of clients is theirs, and the worst client of all need not be among them"
+    return f"{clients:,}, drawn at random. All figures on clients refer to them; the worst-served client of all may not be among them"
 
 
 def _sizes(counts: np.ndarray, least: int) -> str:
@@ -118,7 +119,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def settings_section(comparison: Comparison) -> Html:
-    """How it was run, and how to run it again."""
+    """The section on settings, with the command to repeat the experiment."""
     pairs = [
         ("Model", comparison.model),
         ("Rounds", f"{comparison.rounds:,}"),
@@ -153,8 +154,10 @@ def _time(seconds: float) -> str:
 
 
 def excluded_section(comparison: Comparison, hidden: Collection[int] = (), least: int = 1) -> Html:
-    """Updates that were left out because they were not finite; nothing where there were none. Hidden clients are not named, nor those
-    who were not evaluated and have fewer than `least` training rows."""
+    """The section on updates that were excluded because they were not finite; empty if there were none.
+
+    Clients are not named if they are hidden, or if they were not evaluated and have fewer than `least` training rows.
+    """
     found = {label: np.sum([run.trace.excluded for run in comparison.of(label)], axis=0) for label in comparison.labels}
     hidden, panel = _registered(comparison, hidden), comparison.runs[0].trace.panel
     if panel is not None:
@@ -167,15 +170,17 @@ def excluded_section(comparison: Comparison, hidden: Collection[int] = (), least
     rows = [(label, names[k], f"{times:,}") for label, k, times in entries[:MOST_EXCLUDED]]
     words = (
         f"{sum(times for _, _, times in entries):,} updates or losses were not finite numbers and did not count, over all seeds. "
-        "That usually means that training diverged there; a smaller learning rate helps."
+        "This usually means that training diverged. Use a smaller learning rate."
     )
-    caption = "Who was left out, and how often." + (f" The {MOST_EXCLUDED} most frequent." if len(entries) > MOST_EXCLUDED else "")
+    caption = "Clients whose updates were excluded, and how often." + (
+        f" The {MOST_EXCLUDED} most frequent." if len(entries) > MOST_EXCLUDED else ""
+    )
     table = grid(caption, [Column("Method"), Column("Client", words=True), Column("Times")], rows)
     return section("excluded", "Excluded updates", element("p", None, words), table)
 
 
 def divergence(comparison: Comparison) -> list[str]:
-    """One sentence for each method whose training diverged in some seed; the same in the terminal and at the top of the report."""
+    """One sentence for each method whose training diverged in some seed, for the terminal and the report."""
     found = [words for label in comparison.labels if (words := _diverged(comparison, label))]
     more = len(found) - MOST_DIVERGED
     rest = [f"Training of {more:,} more {'method' if more == 1 else 'methods'} diverged as well."] if more > 0 else []
@@ -197,7 +202,7 @@ def _diverged(comparison: Comparison, label: str) -> str:
 
 
 def _risen_loss(trace: Trace) -> str:
-    """In words, if the training loss ended above that of the untrained model or is no number; empty where it is not known."""
+    """What happened if the training loss ended above that of the untrained model or is not finite; else empty."""
     rows = examples(trace.tables[:, SPLITS.index("train")]).astype(np.float64)
     known = (rows > 0).all(0)
     if trace.rounds[0] != 0 or len(trace.rounds) < 2 or not known.any():
@@ -210,7 +215,7 @@ def _risen_loss(trace: Trace) -> str:
 
 
 def _registered(comparison: Comparison, evaluated: Collection[int]) -> set[int]:
-    """The numbers of evaluated clients among all."""
+    """The numbers of evaluated clients among all clients."""
     panel = comparison.runs[0].trace.panel
     return {int(k if panel is None else panel[k]) for k in evaluated}
 
@@ -222,12 +227,12 @@ SPREADS = "Ours: mean ± half of the 95 % interval over seeds. The paper's: mean
 
 
 def metric_title(metric: str) -> str:
-    """A metric's name in a table's head; a single client's accuracy is called by the client's name."""
+    """A metric's title in a table's head. The accuracy of a single client has the client's name."""
     return EVERY_METRIC[metric].title if metric in EVERY_METRIC else metric.removeprefix("client:")
 
 
 def paper_figures(line: PaperLine | None) -> tuple[str, str, str]:
-    """The paper's figure, ours and the difference, as a table shows them."""
+    """The paper's figure, the figure of this comparison, and their difference, formatted."""
     if line is None:
         return "", "", ""
     metric = EVERY_METRIC.get(line.metric, EVERY_METRIC["average"])  # a client's accuracy is shown like an average
@@ -241,7 +246,7 @@ def paper_figures(line: PaperLine | None) -> tuple[str, str, str]:
 
 
 def paper_section(lines: list[PaperLine]) -> Html:
-    """The section of the report; nothing where there is no paper."""
+    """The section with the paper's figures; empty without a paper."""
     if not lines:
         return Html("")
     metrics, rows = paper_rows(lines)

@@ -20,16 +20,19 @@ MOST_REASONS = 3
 PHASES = {"train": "training", "measure": "measuring", "evaluate": "evaluation", "census": "before the first round"}
 WHAT = {"loss": "its loss", "examples": "its rows", "coefficient": "its share of the weight", "norm": "the length of its update"}
 NO_PROOF = (
-    "A flag means that what a client claimed, or how much it would have counted, was outside the caps, and was brought back to them. "
-    "That is no proof of a lie: a client that the model really serves badly has a large loss, too."
+    "A flag means that a value that a client claimed, or its share of the weight, was outside the caps and was set to the cap. "
+    "This does not prove a lie: a client that the model serves badly has a large loss, too."
 )
-NEVER = "Who is left out does not teach the model. Look after those that are left out often: the model can become unfair to them."
+NEVER = "The model does not learn from clients that are left out. If a client is left out often, the model can become unfair to it."
 
 T = TypeVar("T")
 
 
 def left_out_section(comparison: Comparison, focus: Focus) -> Html:
-    """Nothing for a simulation. Hidden clients are not named, and where anything is hidden no numbers are quoted."""
+    """The section on replies that did not count in a deployment; empty for a simulation.
+
+    Hidden clients are not named, and reasons are shortened if anything is hidden, since they may quote counts.
+    """
     told = comparison.incidents
     if told is None:
         return Html("")
@@ -45,14 +48,14 @@ def _summary(comparison: Comparison, told: Incidents) -> str:
     trained = [one for one in told.left_out if one.phase in ("train", "measure")]
     clients = len({(one.client, one.node) for one in told.left_out})
     if not told.left_out:
-        return f"Nobody: all of the {told.asked:,} updates that were asked for came and counted."
-    words = f"{len(trained):,} of the {told.asked:,} updates that were asked for did not come or did not count"
+        return f"Nobody: all {told.asked:,} requested updates arrived and counted."
+    words = f"{len(trained):,} of {told.asked:,} requested updates did not arrive or did not count"
     others = len(told.left_out) - len(trained)
     words += f", and {others:,} further {'reply' if others == 1 else 'replies'}" if others else ""
-    words += f". That concerns {clients:,} of {comparison.federation.clients:,} clients."
+    words += f". This affects {clients:,} of {comparison.federation.clients:,} clients."
     last = int(comparison.runs[0].trace.rounds[-1])
     silent = len({one.client for one in told.left_out if one.phase == "evaluate" and one.round == last})
-    older = f" In the last evaluation {silent:,} did not answer: what is shown of such a client is its last answer, if any."
+    older = f" In the last evaluation, {silent:,} did not answer; the page shows their last answer, if there is one."
     return words + (older if silent else "")
 
 
@@ -60,7 +63,7 @@ def _left_out_table(comparison: Comparison, focus: Focus, left_out: Sequence[Exc
     by_client = _grouped(left_out, lambda one: (one.client, one.node if one.client == UNKNOWN else UNKNOWN))
     ordered = sorted(by_client, key=lambda own: -len(own))
     rows = [[_name(comparison, focus, own[0]), f"{len(own):,}", _when(own), _why(own, focus)] for own in ordered[:MOST]]
-    caption = "Whose replies did not count, how often, in which rounds and why."
+    caption = "Clients whose replies did not count: how often, in which rounds and why."
     caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
     return grid(caption, [Column("Client"), Column("Times"), Column("Rounds", words=True), Column("Why", words=True)], rows)
 
@@ -82,7 +85,7 @@ def _when(own: Sequence[Exclusion]) -> str:
 
 
 def _why(own: Sequence[Exclusion], focus: Focus) -> str:
-    """Every kind of reason with how often, and of the most frequent the last sentence; sentences may quote numbers of people."""
+    """Each kind of reason and its frequency, with the last message of each kind."""
     kinds = sorted(_grouped(own, lambda one: one.kind), key=lambda same: -len(same))
     several = len(kinds) > 1
     words = []
@@ -99,20 +102,20 @@ def _flag_table(comparison: Comparison, focus: Focus, flagged: Sequence[RoundFla
     for own in ordered[:MOST]:
         flag = own[-1].flag
         everybody = flag.client == UNKNOWN
-        name = "all who were left" if everybody else _called(comparison, focus, flag.client)
+        name = "all remaining clients" if everybody else _called(comparison, focus, flag.client)
         quiet = focus.least > 1 and flag.what == "examples"
         said = "not shown" if quiet else _amount(flag.what, flag.said)
         counted = "not shown" if quiet else _amount(flag.what, flag.counted)
-        what = f"the cap of {said} cannot hold for so few" if everybody else WHAT.get(flag.what, flag.what)
+        what = f"the cap of {said} cannot hold for this few" if everybody else WHAT.get(flag.what, flag.what)
         rows.append([name, what, _rounds(one.round for one in own), "" if everybody else said, counted])
-    caption = "Whom the caps changed; amounts are of the last time."
+    caption = "Clients whose values the caps changed, with the values of the last time."
     caption += f" The {MOST} most frequent of {len(ordered):,}." if len(ordered) > MOST else ""
     columns = [Column("Client"), Column("What", words=True), Column("Rounds", words=True), Column("Claimed"), Column("Counted as")]
     return grid(caption, columns, rows)
 
 
 def _rounds(numbers: Iterable[int]) -> str:
-    """Round 0 is what was said before the first one."""
+    """Rounds as text; round 0 is the census."""
     found = sorted(set(numbers))
     later = [spans(found[1:])] if len(found) > 1 else []
     return ", ".join(["census", *later]) if found[0] == 0 else spans(found)
@@ -132,7 +135,7 @@ def _grouped(items: Iterable[T], key: Callable[[T], Hashable]) -> list[list[T]]:
 
 
 def spans(rounds: Iterable[int]) -> str:
-    """Rounds in words.
+    """Round numbers as ranges.
 
     >>> spans([5, 1, 2, 3, 9, 8])
     '1–3, 5, 8–9'
@@ -158,7 +161,7 @@ WORDS = {
 
 
 class SentData(NamedTuple):
-    """What a client that takes part in a round sends under one method."""
+    """What a client sends and receives in a round under one method."""
 
     label: str
     title: str  # the method's name in words, "" if it is not registered
@@ -172,13 +175,14 @@ class SentData(NamedTuple):
 
 
 def sent_data(comparison: Comparison, label: str) -> SentData:
+    """What clients send under one method."""
     run = comparison.of(label)[0]
     title = METHODS[run.algorithm].title if run.algorithm in METHODS else ""
     return SentData(label, title, needs_of(run), float(run.trace.upload), float(run.trace.download))
 
 
 def needs_of(run: Run) -> tuple[str, ...] | None:
-    """What a run's rule and sampling need of clients, in the order of WORDS; None if it is not known."""
+    """The values that a run's rule and sampling need from clients, in the order of WORDS; None if unknown."""
     return None if run.needs is None else tuple(name for name in WORDS if name in run.needs)
 
 
@@ -186,21 +190,20 @@ MOST_TOGETHER = 2  # names in one entry
 
 
 def privacy_section(comparison: Comparison) -> Html:
-    """What each method makes clients reveal."""
+    """The section on the values that clients send under each method."""
     intro = (
-        "Besides its update, a client that takes part in a round tells the server the following: what its weight depends on and, where "
-        "clients are not drawn blindly, what the choice of clients depends on. The latter is told once: a few bytes, which are not counted "
-        "in what it sends."
+        "Besides its update, a client that takes part in a round sends the server the values that its weight depends on. Where the "
+        "sampling of clients depends on their data, it also sends those values, once: a few bytes, which are not counted here."
     )
     columns = [Column("Method"), Column("It reveals", words=True), Column("It sends"), Column("It receives")]
     rows = [_reveals(own, name) for name, own in _alike(comparison).items()]
     more = deployed_words(comparison)
-    also = [paragraph("This is a deployment, so that the server is also told:"), bullets(more)] if more else []
+    also = [paragraph("In this deployment, the server also receives:"), bullets(more)] if more else []
     return section("privacy", "What clients reveal", paragraph(intro), grid("Per client and round.", columns, rows), *also)
 
 
 def _alike(comparison: Comparison) -> dict[str, SentData]:
-    """What is revealed, by method; settings of one method that reveal the same are one entry."""
+    """What clients send, by method. Variants of a method that send the same share an entry."""
     found: dict[tuple[object, ...], list[SentData]] = {}
     for label in comparison.labels:
         own = sent_data(comparison, label)
@@ -222,24 +225,26 @@ def _reveals(found: SentData, name: str) -> list[str]:
 # What clients of a deployment tell the server besides what the method needs: a census, evaluations, and updates one by one.
 
 CENSUS = (
-    "Census: before the first round, once, how many training rows a client has of each group and label and, where it says so, its name, "
-    "its number, the group that it belongs to as a whole, and what its labels and groups are called."
+    "Census: once, before the first round, the number of training rows of each group and label and, if the client sends them, its name, "
+    "its number, the group that the whole client belongs to, and the names of its labels and groups."
 )
-NO_CENSUS = "Census: none was asked for."
-ONE_PHASE = "Updates: what each client trained reaches the server one by one."
+NO_CENSUS = "Census: none was requested."
+ONE_PHASE = "Updates: the server receives the update of each client separately."
 IN_THE_CLEAR = (
-    "Updates: rounds have two phases, but without a function for a masked sum each client's update, times a coefficient that the server "
-    "knows, still reaches the server one by one."
+    "Updates: rounds have two phases, but there is no function for a masked sum. The server still receives the update of each client "
+    "separately, multiplied by a coefficient that it knows."
 )
 GIVEN_SUM = (
-    "Updates: rounds have two phases, and a function that the server was given makes the sum of what clients send. Whether that hides "
-    "single updates depends on this function and on the clients' masks, which are not checked here."
+    "Updates: rounds have two phases, and a function of the deployment computes the sum of what clients send. Whether it hides single "
+    "updates depends on this function and on the clients' masks, which evenly does not check."
 )
-NOT_KEPT = "Updates: of some rounds it was not kept whether a function for a masked sum was given; without one they come one by one."
+NOT_KEPT = (
+    "Updates: for some rounds it was not recorded whether there was a function for a masked sum. Without one, updates arrive separately."
+)
 
 
 def deployed_words(comparison: Comparison) -> list[str]:
-    """One sentence each; nothing of a simulation."""
+    """What the server of a deployment receives besides; empty for a simulation."""
     deployed = comparison.deployed
     if deployed is None:
         return []
@@ -255,36 +260,36 @@ def _evaluations(deployed: DeploymentSetup, *, grouped: bool) -> str:
         found = "its accuracy (counts by label and prediction, and by group, where a client sends them instead)"
     *most, last = [SPLIT_WORDS[split] for split in deployed.evaluated] or ["test"]
     rows = f"{', '.join(most)} and {last}" if most else last
-    return f"Evaluations: after each round in which a client evaluates, of its {rows} rows how many there are, its mean loss, and {found}."
+    return f"Evaluations: after each round in which a client evaluates, the number of its {rows} rows, its mean loss on them, and {found}."
 
 
 def _updates(options: tuple[ServerOptions, ...]) -> str:
-    """By the least that was hidden in any round."""
+    """How updates reach the server, in the round that hides least."""
     if not options or options[0].since > 1:
         return NOT_KEPT
     least = min(options, key=lambda one: (one.two_phase, one.given_sum))
     words = GIVEN_SUM if least.given_sum else IN_THE_CLEAR if least.two_phase else ONE_PHASE
     changed = len({(one.two_phase, one.given_sum) for one in options}) > 1
-    return words + (" That holds for some of the rounds: see two_phase under Settings." if changed else "")
+    return words + (" This applies to some of the rounds: see two_phase under Settings." if changed else "")
 
 
 # The section on what is not shown, and why.
 
 WHY = (
-    "What rests on fewer than {least} people is hidden, so that nobody's outcome can be read off a small number. Where a total would "
-    "give a hidden number away, the smallest other one is hidden too, and metrics made of hidden ones are withheld. Figures over clients "
-    "leave hidden clients out"
+    "Values that rest on fewer than {least} people are hidden, so that nobody's outcome can be inferred from a small number. Where a total "
+    "would reveal a hidden value, the smallest other value is hidden as well, and metrics computed from hidden values are withheld. "
+    "Figures over clients exclude hidden clients"
 )
-KEPT = f", unless more than {MANY} are hidden, as here: so many cannot be solved for."
+KEPT = f", unless more than {MANY} are hidden, as here: with that many, single values cannot be reconstructed."
 
 
 def hidden_section(comparison: Comparison, focus: Focus) -> Html:
-    """Nothing where nothing was asked to be hidden."""
+    """The section on hidden values; empty if `least` hides nothing."""
     if focus.least < 2:
         return Html("")
     items = [hidden_words([hidden_clients(comparison, focus.split, focus.least)], focus.least, what="client", whom="rows")]
     if withheld := withheld_client_metrics(comparison, focus.split, focus.hidden, focus.least):
-        items.append(f"Withheld, because a hidden client could be read off: {', '.join(sorted(withheld))}.")
+        items.append(f"Withheld, because they would reveal a hidden client: {', '.join(sorted(withheld))}.")
     for grouping in groupings(comparison.federation):
         found = hidden_groups(comparison, group_split(comparison), focus.least, grouping.attribute)
         cells = Hidden(found.cells[:, 1:], found.small[:, 1:], {})

@@ -7,7 +7,7 @@ import numpy as np
 
 from evenly.experiment.folder import Store, finish, write_rows
 from evenly.experiment.tuning import CHOSEN, QFFL, Progress, Tuning, write_trials
-from evenly.experiment.tuning import tune as searched
+from evenly.experiment.tuning import tune as search
 from evenly.experiment.tuning_space import SAMPLERS
 from evenly.metrics import EVERY_METRIC, spread
 from evenly.report.charts.trials import TuningView, count_outside, margin_in, pairs_of_aims, tuning_front, tuning_setting, view_of
@@ -61,24 +61,32 @@ def tune(
     trials: int | None = None,
     **settings: Any,
 ) -> Tuning:
-    """Choose the settings that a method's notation leaves open on validation rows, as `evenly tune` does.
+    """Search the settings that a method's notation leaves open, as `evenly tune` does.
+
+    Trials are compared on validation rows. The chosen settings and the baseline are then trained again and evaluated on all rows.
 
     Args:
-        method: The method with what to search, such as ``"q-fedavg(q=0.001..10:log)"``.
-        data: A data set with its settings, such as ``"synthetic(clients=20)"``, or what ``evenly.datasets.load.table_source`` gives.
-        out: A folder for the trials, the results of what was chosen and both reports. The same call goes on where it was stopped.
-        progress: Called with the rounds done and the rounds in all.
-        trials: How many settings to try. By default 64, or all combinations where there are fewer.
-        settings: Further options of ``evenly.experiment.tuning_space.planned``: objectives, keep, within, baseline, rounds, seeds and more.
+        method: The method with the settings to search, such as ``"q-fedavg(q=0.001..10:log)"``.
+        data: A data set with its settings, such as ``"synthetic(clients=20)"``, or the result of
+            ``evenly.datasets.load.table_source``.
+        out: A folder for the trials, the results of the chosen settings and both reports. Repeat the call to resume after an
+            interruption.
+        progress: Called with the number of rounds done and the number of all rounds.
+        trials: The number of settings to try. By default 64, or all combinations if there are fewer.
+        settings: Further options of ``evenly.experiment.tuning_space.plan_tuning``: objectives, keep, within, baseline, rounds, seeds
+            and more.
 
     Returns:
-        Every trial, the choice, and the chosen method beside the baseline on all rows.
+        All trials, the choice, and the comparison of the chosen settings with the baseline on all rows.
+
+    Raises:
+        ValueError: If the method leaves no setting open, or if an option is not valid.
     """
-    return searched(method, data=data, out=out, progress=progress, trials=trials, finish=write_tuning, **settings)
+    return search(method, data=data, out=out, progress=progress, trials=trials, finish=write_tuning, **settings)
 
 
 def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
-    """Write the trials, the results of what was chosen, and both pages; the rows of the results."""
+    """Write the trials, the results of the chosen settings and both pages. Returns the rows of the results."""
     write_trials(tuning, folder)
     rows = write_rows(Store(folder / CHOSEN, tuning.plan.final(tuning.choice.chosen)), tuning.final)
     write_report(tuning.final, folder / CHOSEN / "report.html")
@@ -89,12 +97,13 @@ def write_tuning(tuning: Tuning, folder: Path) -> list[dict[str, Any]]:
 
 
 def write_tuning_report(tuning: Tuning, path: Path, results: str) -> Path:
-    """Write the page; `results` is where the report of what was chosen lies, seen from it."""
+    """Write the page. `results` is the relative path of the report on the chosen settings."""
     text = render_tuning(tuning, results)
     return write_whole(path, lambda file: file.write(text.encode()))
 
 
 def render_tuning(tuning: Tuning, results: str) -> str:
+    """The page as text. `results` is the relative path of the report on the chosen settings."""
     fronts = [_front(tuning, view_of(tuning, x, y)) for x, y in pairs_of_aims(tuning)]
     settings = [_setting(tuning, name, aim) for aim in tuning.plan.objectives for name in tuning.plan.space.dimensions]
     sections = {
@@ -122,10 +131,10 @@ def _opening(tuning: Tuning, title: str) -> Html:
 
 
 def finding(tuning: Tuning) -> str:
-    """What was found, in a sentence."""
+    """The chosen settings and their metrics, in a sentence."""
     chosen, baseline = tuning.chosen, tuning.baseline
     if chosen.label == baseline.label:
-        return f"The baseline {baseline.label} stays: no setting that may be chosen is better."
+        return f"The baseline {baseline.label} is kept: no admissible setting is better."
     told = [
         f"{metric.title} {format_value(chosen.means[metric.name], metric)} instead of {format_value(baseline.means[metric.name], metric)}"
         for metric in (EVERY_METRIC[name] for name in aims_of(tuning))
@@ -134,7 +143,7 @@ def finding(tuning: Tuning) -> str:
 
 
 def rule(tuning: Tuning) -> str:
-    """Why it was chosen."""
+    """Why these settings were chosen."""
     plan, choice = tuning.plan, tuning.choice
     names, kept = " and ".join(_aim(name) for name in plan.objectives), EVERY_METRIC[plan.keep].title
     allowed, trials = sum(choice.allowed[tried.label] for tried in tuning.trials), len(tuning.trials)
@@ -143,25 +152,25 @@ def rule(tuning: Tuning) -> str:
         unit = (" point" if plan.within == 1 else " points") if "%" in EVERY_METRIC[plan.keep].range else ""
         among = f"the baseline and the {allowed} of {trials} settings whose {kept} stays within {plan.within:g}{unit} of its own"
     if len(plan.objectives) == 1:
-        return f"This is the {names} among {among}. {_tie(tuning)}Test rows took no part in the choice."
-    balanced = f"The front trades {names} against each other. Chosen is its most balanced point among {among}: the one nearest to the best"
-    return f"{balanced} of each, where each counts from the worst of front and baseline to the best. Test rows took no part."
+        return f"This is the {names} among {among}. {_tie(tuning)}Test rows were not used for the choice."
+    balanced = f"The front trades {names} against each other. The choice is its most balanced point among {among}: the one nearest to the"
+    return f"{balanced} best of each, on scales from the worst to the best of front and baseline. Test rows were not used."
 
 
 def _tie(tuning: Tuning) -> str:
-    """With few validation rows several settings may find the very same figure."""
+    """How many settings are equally good, if several are."""
     (aim,), chosen = tuning.plan.objectives, tuning.chosen
     alike = sum(tuning.choice.allowed[t.label] and t.means[aim] == chosen.means[aim] for t in every_method(tuning).values())
     return f"{alike} of these are equally good; the first of them is taken. " if alike > 1 else ""
 
 
 def caution(tuning: Tuning) -> str:
-    """Whether chance alone may have made the choice; nothing where the baseline stays, or every change is clear over seeds."""
+    """Whether the improvement may be chance; empty if the baseline is kept or every change is clear over seeds."""
     chosen, baseline = tuning.chosen, tuning.baseline
     if chosen.label == baseline.label:
         return ""
     if len(tuning.plan.shared.seeds) < 2:
-        return "One seed was tried, so nothing is known of chance."
+        return "Only one seed was tried, so the effect of chance is unknown."
     changes = {name: spread(np.subtract(chosen.values[name], baseline.values[name])) for name in tuning.plan.objectives}
     unclear = [EVERY_METRIC[name].title for name, change in changes.items() if not is_clear(change)]
     if not unclear:
@@ -204,15 +213,15 @@ def _figures(key: str, title: str, tuning: Tuning, figures: list[ChartFigure], b
 
 
 def _test(tuning: Tuning, results: str) -> Html:
-    """The table of the usual report for the two methods whose test rows are read, and the way to all of it."""
+    """The results table of the chosen settings and the baseline, and a link to their report."""
     split, groups = client_split(tuning.final), len(tuning.final.federation.groups) > 1
     values = final_values(tuning.final, split)
     values = with_groups(tuning.final, values) if groups else values
     shown = dict.fromkeys((headline(values), *CLIENTS, *(GROUPS if groups else ())))
     found = table_of(values, metrics=defined_metrics(values, tuple(shown)), split=split)
-    words = "The chosen settings and the baseline, trained again on the same seeds. Test rows are read only here, and only of these."
+    words = "The chosen settings and the baseline, trained again on the same seeds. Test rows are read only here, and only for these two."
     if split == "valid":
-        words += " No client has test rows of its own: what is said of clients rests on the validation rows that also made the choice."
+        words += " No client has test rows of its own: figures on clients use the validation rows that were also used for the choice."
     caption = f"After {tuning.final.rounds:,} rounds; clients on their {SPLIT_WORDS[split]} rows."
     link = element("p", None, element("a", {"href": results}, "The whole report of these methods"), ": clients, groups, rounds, influence.")
     return section("test", "On test rows", element("p", None, words), method_table(found, caption), key_of(found, UNITS), link)

@@ -15,7 +15,7 @@ BASELINE, NOTHING = "baseline", "–"
 
 
 class TrialLine(NamedTuple):
-    """One trial: its number, its settings and its figures in the order of the columns, and what it is."""
+    """One trial: its number, its settings, its metrics as text, and its marks."""
 
     name: str
     settings: tuple[str, ...]
@@ -24,7 +24,7 @@ class TrialLine(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """The table."""
+    """The trials as a table."""
 
     settings: tuple[str, ...]
     metrics: tuple[Metric, ...]
@@ -32,7 +32,7 @@ class Trials(NamedTuple):
 
 
 def trials_table(tuning: Tuning, *, most: int | None = None) -> Trials:
-    """The baseline, then trials in their order; with `most`, of many only the chosen one, the front and the best by the first objective."""
+    """The baseline and the trials. With `most`, only the chosen trial, the front and the best by the first objective."""
     plan = tuning.plan
     metrics = tuple(EVERY_METRIC[name] for name in aims_of(tuning))
     settings, numbers = tuple(plan.space.dimensions), {tried.label: str(i) for i, tried in reversed(list(enumerate(tuning.trials)))}
@@ -46,7 +46,7 @@ def aims_of(tuning: Tuning) -> tuple[str, ...]:
 
 
 def kinds_of(tuning: Tuning) -> tuple[str, str, str, str]:
-    """What trials are called in charts and their legends, from the least interesting on."""
+    """The names of the kinds of trials in charts, the least interesting first."""
     return ("beaten", "on the front", "chosen", "baseline") if tuning.plan.within is None else KINDS_WITH_MARGIN
 
 
@@ -54,6 +54,7 @@ KINDS_WITH_MARGIN = ("outside the margin", "within the margin", "chosen", "basel
 
 
 def kind_of(tuning: Tuning, tried: Trial) -> str:
+    """The kind of a trial, as charts name it."""
     choice, (no, yes, chosen, baseline) = tuning.choice, kinds_of(tuning)
     if tried.label in (choice.chosen, choice.baseline):
         return chosen if tried.label == choice.chosen else baseline
@@ -61,7 +62,7 @@ def kind_of(tuning: Tuning, tried: Trial) -> str:
 
 
 def every_method(tuning: Tuning) -> dict[str, Trial]:
-    """The baseline and the trials by label, the same settings once. A trial with the baseline's settings stands for both."""
+    """The baseline and the trials by label. A trial with the baseline's settings replaces it."""
     return {tried.label: tried for tried in (tuning.baseline, *tuning.trials)}
 
 

@@ -74,12 +74,12 @@ class Table(NamedTuple):
 
 
 def results_table(comparison: Comparison, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
-    """Mean and spread over seeds of every metric, on the clients' rows of one split."""
+    """Mean and spread over seeds of each metric for each method, on one split of the clients' rows."""
     return table_of(final_values(comparison, split), metrics=metrics, split=split)
 
 
 def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: str = "test") -> Table:
-    """The same table from values that are already measured."""
+    """The results table of given values."""
     chosen = tuple(COLUMNS[name] for name in metrics)
     columns = {metric.name: _column(values, metric) for metric in chosen}
     rows = tuple(Row(label, {name: column[label] for name, column in columns.items()}) for label in values)
@@ -87,9 +87,9 @@ def table_of(values: Values, *, metrics: Sequence[str] = MAIN_METRICS, split: st
 
 
 def final_values(comparison: Comparison, split: str = "test", withheld: Collection[str] = ()) -> Values:
-    """Every metric of every run after its last round. All that a table needs; measured once. Those that are withheld are undefined.
+    """Every metric of every run after its last round. Withheld metrics are NaN.
 
-    Where only a central test set is held out, the accuracy on it is among them, under "central".
+    If only a central test set is held out, the accuracy on it is included as "central".
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}.")
@@ -104,17 +104,17 @@ def final_values(comparison: Comparison, split: str = "test", withheld: Collecti
 
 
 def client_split(comparison: Comparison) -> str:
-    """The rows that clients are compared on: their test rows or, where no client has any, their validation rows."""
+    """The split that clients are compared on: test or, if no client has test rows, validation."""
     return compared_split(comparison.federation)
 
 
 def headline(values: Values) -> str:
-    """The accuracy to look at first: on the central test set where only that is held out, else the clients' average."""
+    """The main accuracy: on the central test set if only that is held out, else the clients' average."""
     return CENTRAL if all(CENTRAL in seed for seeds in values.values() for seed in seeds.values()) else "average"
 
 
 def defined_metrics(values: Values, metrics: Sequence[str]) -> tuple[str, ...]:
-    """The metrics that at least one method has a value of."""
+    """The metrics that are defined for at least one method."""
     every = [seed for seeds in values.values() for seed in seeds.values()]
     return tuple(
         m for m in metrics if all(m in seed for seed in every) and any(np.isfinite(over_seeds(values, label, m).mean) for label in values)
@@ -122,6 +122,7 @@ def defined_metrics(values: Values, metrics: Sequence[str]) -> tuple[str, ...]:
 
 
 def over_seeds(values: Values, label: str, metric: str) -> Spread:
+    """Mean and spread of a metric over the seeds of one method."""
     return spread(np.array([seed[metric] for seed in values[label].values()]))
 
 
@@ -135,7 +136,7 @@ def difference(values: Values, label: str, other: str, metric: str) -> Spread:
 
 
 def is_clear(change: Spread) -> bool:
-    """Whether the 95 % interval of a change leaves out 0. A single seed has no interval and shows nothing clearly."""
+    """Whether the 95 % interval of a change excludes 0. With a single seed nothing is clear."""
     return bool(np.isfinite(change.half_width) and abs(change.mean) > change.half_width)
 
 
@@ -167,7 +168,7 @@ def format_spread(value: Spread, metric: Metric) -> str:
 
 
 def spread_words(seeds: int) -> str:
-    """What the figures of a table are, in the same words wherever one is shown: ± always means the same."""
+    """What "±" means in a table, in the same words everywhere."""
     return f"mean ± half of the 95 % interval over {seeds} seeds" if seeds > 1 else "one seed, so there are no intervals"
 
 
@@ -240,7 +241,7 @@ class ClientMeans(NamedTuple):
 
 
 class WorstClient(NamedTuple):
-    """One badly served client."""
+    """One of the worst-served clients of a method."""
 
     name: str
     train: float
@@ -248,7 +249,7 @@ class WorstClient(NamedTuple):
     accuracy: float  # percent
     low: float
     high: float
-    elsewhere: float  # its accuracy under the method that is compared with
+    other_accuracy: float  # its accuracy under the method that is compared with
     number: int = -1  # among the federation's clients
 
 
@@ -266,6 +267,7 @@ def client_accuracy(run: Run, split: str = "test") -> tuple[np.ndarray, np.ndarr
 
 
 def client_means(comparison: Comparison, label: str, split: str = "test") -> ClientMeans:
+    """Accuracy and rows of every client under one method, means over seeds."""
     runs = [client_accuracy(run, split) for run in comparison.of(label)]
     train = [training_rows(comparison, run) for run in comparison.of(label)]
     means = mean_over_seeds(np.array([a for a, _ in runs]))
@@ -273,7 +275,7 @@ def client_means(comparison: Comparison, label: str, split: str = "test") -> Cli
 
 
 def training_rows(comparison: Comparison, run: Run) -> np.ndarray:
-    """How many rows each client trains on. Deployed clients tell that also where they do not evaluate the model on them."""
+    """The number of training rows of each client. Deployed clients report it even if they do not evaluate on these rows."""
     rows = client_accuracy(run, "train")[1]
     return np.where(rows > 0, rows, comparison.federation.train.counts)
 
@@ -281,9 +283,9 @@ def training_rows(comparison: Comparison, run: Run) -> np.ndarray:
 def worst_clients(
     comparison: Comparison, label: str, other: str, *, limit: int = 10, split: str = "test", hidden: Collection[int] = ()
 ) -> list[WorstClient]:
-    """The clients with the lowest accuracy under `label`, worst first, with their accuracy under `other`; without the hidden ones.
+    """The clients with the lowest accuracy under `label`, worst first, with their accuracy under `other`; without hidden clients.
 
-    Among equals the client with more rows comes first: there the evidence is stronger.
+    Of clients with equal accuracy, the one with more rows comes first, because the evidence is stronger.
     """
     own, elsewhere = client_means(comparison, label, split), client_means(comparison, other, split)
     known = np.array([k for k in np.flatnonzero(np.isfinite(own.accuracy)).tolist() if k not in hidden], int)
@@ -301,9 +303,10 @@ class ClientRates(NamedTuple):
 
 
 def client_rates(comparison: Comparison, label: str, split: str, hidden: Collection[int] = (), least: int = 0) -> ClientRates:
-    """Rates of hidden clients, and those that rest on fewer than `least` people or would give such a number away, are left out.
+    """True and false positive rates of each client. Hidden clients, and rates that rest on or reveal fewer than `least` people, are
+    NaN.
 
-    A client's rates and its accuracy tell how many of its people have each label, and so do those of everybody.
+    The rates and the accuracy of a client reveal how many of its people have each label.
     """
     favourable = comparison.federation.favourable
     tables = np.stack([run.trace.tables[-1, SPLITS.index(split)].sum(1) for run in comparison.of(label)])  # [seeds, clients, labels, ...]
@@ -322,9 +325,9 @@ def mean_over_seeds(rate: np.ndarray) -> np.ndarray:
 
 
 def wilson(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's 95 % interval for a share seen on so many rows. NaN without rows.
+    """Wilson's 95 % interval for a share of `rows` rows. NaN without rows.
 
-    Rows of one seed are counted, not of all seeds together: the seeds test overlapping rows.
+    `rows` are the rows of one seed, not of all seeds: the seeds evaluate overlapping rows.
 
     >>> [bound.round(3).tolist() for bound in wilson(np.array([0.0]), np.array([10]))]
     [[0.0], [0.278]]
@@ -343,25 +346,25 @@ def influence(comparison: Comparison, label: str) -> Influence:
 
 
 def mean_effective_clients(comparison: Comparison, label: str) -> float:
-    """As if so many clients had counted alike under a method, the mean over rounds and seeds; NaN if no weight is known."""
+    """The effective number of clients per round under a method, mean over rounds and seeds; NaN if no weight is known."""
     runs = comparison.of(label)
     return float("nan") if any(map(_several_models, runs)) else float(np.mean([effective_clients(run.trace) for run in runs]))
 
 
 def count_events(comparison: Comparison, label: str, name: str) -> tuple[int, int]:
-    """How often something that a rule counted happened, over all seeds, and in how many client-rounds."""
+    """How often an event that a rule reports occurred, over all seeds, and the number of client-rounds."""
     runs = comparison.of(label)
     return round(sum(run.trace.reports.get(name, 0) for run in runs)), sum(run.trace.cohort.size for run in runs)
 
 
 def count_idle_rounds(comparison: Comparison, label: str) -> tuple[int, int]:
-    """In how many rounds of a method no update counted, over all seeds, and of how many; several models have no round in common."""
+    """The number of rounds in which no update counted, and the number of all rounds, over all seeds with a single model."""
     runs = [run for run in comparison.of(label) if not _several_models(run)]
     return sum(idle_rounds(run.trace) for run in runs), sum(len(run.trace.weights) for run in runs)
 
 
 def idle_words(comparison: Comparison, labels: Iterable[str]) -> list[str]:
-    """A sentence for every method with rounds in which nobody counted, as under AFL when all clients of a round have λ = 0."""
+    """A sentence for each method with rounds in which no update counted, such as AFL if all clients of a round have λ = 0."""
     found = {label: count_idle_rounds(comparison, label) for label in labels}
     return [
         f"Under {label}, in {times:,} of {of:,} rounds no update counted, because every client of the round had weight 0 or did not "

@@ -29,7 +29,7 @@ NORMAL95 = 1.96
 
 
 class ServedPart(NamedTuple):
-    """Some of the people that a model is measured on; rates in percent, NaN where they are undefined or may not be shown."""
+    """How a model serves some of the people it is evaluated on. Rates are in percent, NaN if undefined or hidden."""
 
     name: str
     rows: float
@@ -54,7 +54,7 @@ class Trivial(NamedTuple):
 
 
 class Whom(NamedTuple):
-    """What opens a page."""
+    """The content of a page's opening: the model, the trivial model, and the worst-served client and groups."""
 
     model: str  # as a sentence begins with it
     whole: ServedPart
@@ -70,20 +70,20 @@ class Whom(NamedTuple):
 
 
 def sentences(whom: Whom) -> list[str]:
-    """The model against the trivial one; then the client and the group that it serves worst."""
+    """The model compared with the trivial model, then the client and the groups that it serves worst."""
     parts = {"clients": whom.client, "groups": whom.group, "intersections of groups": whom.intersection}
     return [_first(whom), *(_worst(whom, kind, own) for kind, own in parts.items() if own is not None)]
 
 
 def no_better(accuracy: float, trivial: Trivial | None) -> bool:
-    """Whether a model is right no more often than the trivial one."""
+    """Whether a model is not more accurate than the trivial model."""
     return trivial is not None and accuracy <= trivial.accuracy
 
 
 def gap_half_width(gained: float, lost: float, rows: float) -> float:
-    """Half of the 95 % interval of one model's accuracy less another's on the same rows, in points.
+    """Half of the 95 % interval of the difference between two models' accuracies on the same rows, in points.
 
-    `gained` are the rows that only the first predicts right, `lost` those that only the second does.
+    `gained` is the number of rows that only the first model predicts right, `lost` those that only the second does.
 
     >>> round(gap_half_width(30, 10, 100), 1)
     11.8
@@ -148,7 +148,7 @@ def _count(rows: float) -> str:
 
 
 def whom_table(whom: Whom) -> Html:
-    """The same figures in a table, with intervals and, where there are two labels, true and false positive rates."""
+    """The opening's figures as a table, with intervals and, for two labels, true and false positive rates."""
     columns = [Column("Whom"), Column(whom.unit.capitalize()), Column("Accuracy", "%"), Column("Against the average", "points")]
     columns += [Column("True positive rate", "%"), Column("False positive rate", "%")] if whom.favourable else []
     named = {"Worst-served client": whom.client, "Worst-served group": whom.group, "Worst-served intersection": whom.intersection}
@@ -173,7 +173,7 @@ def _row(whom: Whom, title: str, part: ServedPart) -> list[str | Entry]:
 
 
 def rate_entry(value: float) -> str | Entry:
-    """A rate in percent; a dash where it is undefined or may not be shown."""
+    """A rate in percent; a dash if it is undefined or hidden."""
     return f"{value:.1f}" if np.isfinite(value) else dash("there are no such rows, or too few to be shown")
 
 
@@ -183,9 +183,9 @@ WHERE = {CENTRAL: " on the central test set"} | {split: f" on {word} rows" for s
 
 
 def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None:
-    """What the page opens with; nothing where no rows are there to measure on.
+    """The opening of a comparison's page; None without rows to evaluate on.
 
-    The whole is everybody, also people of clients that are not shown: at least two of these are hidden, with enough people together.
+    The figures of everybody include hidden clients: at least two are hidden, with enough people together.
     """
     label, labels = focus.baseline, comparison.labels
     split = CENTRAL if headline(values) == CENTRAL else focus.split
@@ -214,7 +214,7 @@ def whom_of(comparison: Comparison, values: Values, focus: Focus) -> Whom | None
 
 
 def has_labels(comparison: Comparison) -> bool:
-    """Whether tables tell true labels: deployed clients may tell an accuracy only, which is counted under some label."""
+    """Whether the tables have true labels. Deployed clients may report only an accuracy."""
     return comparison.deployed is None or (comparison.deployed.tables and not comparison.deployed.accuracies)
 
 
@@ -235,9 +235,9 @@ def _whole(tables: np.ndarray, favourable: int, *, two: bool) -> ServedPart:
 
 
 def _trivial(comparison: Comparison, label: str, tables: np.ndarray, least: int) -> Trivial | None:
-    """The most frequent label of the training rows, scored on the rows of `tables` [seeds, labels, outcomes].
+    """The most frequent label of the training rows, scored on `tables` [seeds, labels, outcomes].
 
-    Nothing where fewer than `least` people have this label, or another: its score would tell that.
+    None if fewer than `least` people have this label, or another: the score would reveal that.
     """
     trained = _trained(comparison, label)
     counts = tables.sum((0, 2)) if trained is None else trained
@@ -256,7 +256,7 @@ def _trivial(comparison: Comparison, label: str, tables: np.ndarray, least: int)
 
 
 def _trained(comparison: Comparison, label: str) -> np.ndarray | None:
-    """How many training rows have each label; None where that is not known, as of deployed clients that do not evaluate on them."""
+    """The number of training rows with each label; None if unknown, as for deployed clients that do not evaluate on them."""
     everyone = comparison.everyone
     if comparison.registered is not None and len(everyone.y):
         return np.bincount(everyone.y[everyone.train.rows], minlength=len(everyone.labels))
@@ -265,7 +265,7 @@ def _trained(comparison: Comparison, label: str) -> np.ndarray | None:
 
 
 def _client(comparison: Comparison, focus: Focus, split: str) -> ServedPart | None:
-    """The client that is served worst, of those that may be named."""
+    """The worst-served client of those that may be named."""
     found = worst_clients(comparison, focus.baseline, focus.baseline, limit=2, split=focus.split, hidden=focus.hidden)
     if len(found) < 2:
         return None
@@ -295,7 +295,7 @@ def _groups(comparison: Comparison, focus: Focus, split: str) -> tuple[ServedPar
 
 
 def _group(comparison: Comparison, focus: Focus, split: str, ways: Sequence[Grouping]) -> ServedPart | None:
-    """The worst served of all groups of these ways to tell people apart. Groups of few rows come last: chance makes them extreme."""
+    """The worst-served group of these groupings. Groups with few rows come last, because chance makes them extreme."""
     shown_on, label = group_split(comparison), focus.baseline
     parts, among = [], ""
     for grouping in ways:

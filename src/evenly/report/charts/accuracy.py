@@ -24,7 +24,7 @@ CHARACTER = 7.8  # pixels of a name's letter, rather more than less
 
 
 class Span(NamedTuple):
-    """The accuracies that the chart shows, in percent, and the width of its bins."""
+    """The range of an accuracy axis in percent, and the width of its bins."""
 
     low: int
     high: int
@@ -57,14 +57,15 @@ def _around(least: float, most: float, step: int) -> Span:
 
 
 def accuracy_span(comparison: Comparison, labels: Sequence[str], split: str = "test") -> Span:
+    """The axis range that holds the accuracies of all clients under these methods."""
     found = [client_accuracy(run, split)[0] for label in labels for run in comparison.of(label)]
     return span_of(np.concatenate(found))
 
 
 def distribution(comparison: Comparison, labels: Sequence[str], split: str = "test", hidden: Collection[int] = ()) -> alt.LayerChart:
-    """One row per method. Bars: clients per step of accuracy, mean over seeds. Dots: single clients, where they can be seen.
+    """A histogram of the clients' accuracies for each method, mean over seeds, with a dot for each client if there are not too many.
 
-    Hidden clients are counted and have no dot.
+    Hidden clients count in the histogram and have no dot.
     """
     span, word = accuracy_span(comparison, labels, split), SPLIT_WORDS[split]
     layers = [_bars(comparison, labels, split, span)]
@@ -196,7 +197,8 @@ CLIENTS, SHARE = "Share of the clients, worst served first (%)", "Their share of
 
 
 def lorenz(accuracies: np.ndarray, steps: int = STEPS) -> np.ndarray:
-    """Shares of the sum held by the lowest 0, 1/steps, …, 1 of the values; straight lines between single clients. NaN if all are 0.
+    """The Lorenz curve: the share of the sum that the lowest 0, 1/steps, …, 1 of the values hold, interpolated linearly. NaN if all
+    are 0.
 
     >>> lorenz(np.array([3.0, 1.0]), steps=4).tolist()
     [0.0, 0.125, 0.25, 0.625, 1.0]
@@ -209,7 +211,7 @@ def lorenz(accuracies: np.ndarray, steps: int = STEPS) -> np.ndarray:
 
 
 def gini_of(comparison: Comparison, label: str, split: str) -> float:
-    """The Gini coefficient of the clients' accuracies, mean over the seeds that have one: twice the area above the curve."""
+    """The Gini coefficient of the clients' accuracies, mean over the seeds in which it is defined."""
     found = [client_accuracy(run, split) for run in comparison.of(label)]
     known = [np.isfinite(a) for a, _ in found]
     each = [METRICS["gini"].function(a[k], n[k]) if k.any() else np.nan for (a, n), k in zip(found, known, strict=True)]
@@ -218,7 +220,7 @@ def gini_of(comparison: Comparison, label: str, split: str) -> float:
 
 
 def lorenz_chart(comparison: Comparison, labels: Sequence[str], split: str = "test") -> alt.LayerChart:
-    """One curve per method, the mean over seeds, and the straight line of equal service."""
+    """One Lorenz curve for each method, the mean over seeds, and the diagonal of equal accuracy."""
     ginis = {label: gini_of(comparison, label, split) for label in labels}
     rows = [row for label in labels for row in _rows(comparison, label, split, ginis[label])]
     whole = alt.Scale(domain=[0, 100], nice=False)
@@ -263,7 +265,7 @@ WEIGHT_SHARE = "Share of all weight in training (%)"
 
 
 class NamedClient(NamedTuple):
-    """What is drawn of each client."""
+    """The values of a chart with one line for each client."""
 
     title: str
     unit: str
@@ -275,7 +277,8 @@ class NamedClient(NamedTuple):
 
 
 def named_accuracy(comparison: Comparison, labels: Sequence[str], split: str, hidden: Collection[int], average: float) -> alt.LayerChart:
-    """Every client's accuracy under each method, means over seeds, the worst served by the first method on top."""
+    """Every client's accuracy under each method, means over seeds. The client with the lowest accuracy under the first method is on
+    top."""
     found = {label: client_means(comparison, label, split) for label in labels}
     title = f"{SPLIT_WORDS[split].capitalize()} accuracy of every client"
     marks = {label: own.accuracy for label, own in found.items()}
@@ -284,7 +287,7 @@ def named_accuracy(comparison: Comparison, labels: Sequence[str], split: str, hi
 
 
 def named_influence(comparison: Comparison, labels: Sequence[str], hidden: Collection[int]) -> alt.LayerChart | None:
-    """Every client's share of the weight under each method beside its share of the training rows; None where no weights are known."""
+    """Every client's share of the weight under each method, and its share of the training rows. None if no weights are known."""
     found = {label: influence(comparison, label) for label in labels}
     known = {label: own for label, own in found.items() if np.isfinite(own.weight).all()}
     if not known or comparison.federation.clients < 2 or len(hidden) == comparison.federation.clients:

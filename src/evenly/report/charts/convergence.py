@@ -19,7 +19,7 @@ SHAPED = 8  # evaluations marked with the method's shape
 
 
 def convergence(comparison: Comparison, metric: str, labels: Sequence[str], split: str = "test", against: str = "rounds") -> alt.LayerChart:
-    """One line per method; the metric is "average", "worst10" or "variance", drawn against "rounds" or "bytes"."""
+    """One line for each method: a metric ("average", "worst10" or "variance") against "rounds" or "bytes"."""
     rows = [row for label in labels for row in _rows(comparison, label, metric, split)]
     name = capitalise(METRICS[metric].title)
     unit = f"{name} ({unit_of(METRICS[metric])})"
@@ -44,7 +44,7 @@ def _rounds() -> alt.X:
 
 
 def _bytes(rows: list[dict[str, Any]]) -> alt.X:
-    """Bytes in the unit that suits the most of them, in place."""
+    """The axis of bytes. Adds the bytes in its unit to the rows, in place."""
     most = max((row["sent"] for row in rows), default=0.0)
     unit, factor = byte_unit(most)
     for row in rows:
@@ -75,12 +75,12 @@ def _rows(comparison: Comparison, label: str, metric: str, split: str) -> list[d
 
 
 def bytes_after(run: Run, rounds: int) -> float:
-    """What all clients together sent and received in so many rounds; everybody who was chosen counts, also who did not return."""
+    """Bytes that all sampled clients sent and received in the first `rounds` rounds, including clients that dropped out."""
     return rounds * run.trace.cohort.shape[1] * (run.trace.upload + run.trace.download)
 
 
 def _series(run: Run, metric: str, split: str) -> list[tuple[int, float]]:
-    """The metric at each evaluation where it is defined, at most 120 of them: a screen shows no more."""
+    """The metric at each evaluation in which it is defined, thinned to at most 120 evaluations."""
     kept = thin(len(run.trace.rounds), MOST_EVALUATIONS)
     tables = run.trace.tables[kept, SPLITS.index(split)]  # [evaluations, clients, groups, labels, outcomes]
     measured = [_measured(metric, a, n) for a, n in zip(accuracy(tables), examples(tables), strict=True)]
@@ -93,5 +93,5 @@ def _measured(metric: str, accuracies: np.ndarray, counts: np.ndarray) -> float:
 
 
 def thin(number: int, most: int) -> np.ndarray:
-    """Evenly spaced positions with both ends."""
+    """At most `most` evenly spaced positions of `number`, including the first and the last."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int)) if number else np.zeros(0, int)

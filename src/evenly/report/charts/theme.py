@@ -90,26 +90,28 @@ def config(colour: Callable[[str], str]) -> dict[str, Any]:
 
 
 def page_config() -> dict[str, Any]:
-    """For the page: colours are CSS variables, and the legend is the page's own, which wraps on a phone."""
+    """The configuration for the page: colours are CSS variables, and the legend is part of the page, where it wraps."""
     found = config(lambda name: f"var(--{name})")
     return found | {"legend": {"disable": True}}
 
 
 def saved_config() -> dict[str, Any]:
+    """The configuration for a saved chart: light colours on white."""
     return config(LIGHT.__getitem__) | {"background": LIGHT["paper"]}
 
 
 def colour_of(labels: Sequence[str]) -> alt.Color:
-    """The colour of a method: the same in every chart that is given the same labels."""
+    """The colour encoding of methods: the same labels have the same colours in every chart."""
     return alt.Color("method:N", scale=alt.Scale(domain=list(labels)))
 
 
 def shape_of(labels: Sequence[str]) -> alt.Shape:
+    """The shape encoding of methods."""
     return alt.Shape("method:N", scale=alt.Scale(domain=list(labels)))
 
 
 def tooltips(**fields: str | tuple[str, str]) -> list[alt.Tooltip]:
-    """What pointing at a mark shows: field -> title or, for numbers, title and format."""
+    """Tooltips by field: a title for text, or a title and a format for a number."""
     return [
         alt.Tooltip(f"{name}:N", title=title) if isinstance(title, str) else alt.Tooltip(f"{name}:Q", title=title[0], format=title[1])
         for name, title in fields.items()
@@ -128,14 +130,14 @@ def _plain(value: Any) -> Any:
 
 
 def finish(layers: Sequence[alt.Chart], *, title: str, description: str, height: int) -> alt.LayerChart:
-    """Layers as one chart with a title, a size and the words that a screen reader speaks."""
+    """Combine layers into one chart with a title, a height and a description for screen readers."""
     fitted = alt.AutoSizeParams(type="fit-x", contains="padding")
     chart = cast("alt.LayerChart", alt.layer(*layers))  # it would be a FacetChart only if a layer were one
     return chart.properties(title=title, description=description, width="container", height=height, autosize=fitted)
 
 
 def save_chart(chart: alt.LayerChart, path: str | Path) -> None:
-    """Write a chart as .svg, .png, .pdf, .html or .json, by the ending of the path."""
+    """Write a chart as .svg, .png, .pdf, .html or .json, depending on the suffix of the path."""
     # Room at the sides: whoever looks at it may have wider letters than the renderer measured.
     fixed = chart.properties(width=SAVED_WIDTH, padding={"left": 32, "right": 24, "top": 5, "bottom": 5})
     fixed.config = alt.Config(**saved_config())

@@ -19,7 +19,7 @@ GROUP_MEASURES = ("eod_abs", "spd_abs", "aod_abs", "acc_diff_abs", "odds_range",
 
 
 class FrontPoint(NamedTuple):
-    """One method's place."""
+    """One method's accuracy and fairness, and whether it is on the front."""
 
     label: str
     accuracy: float
@@ -28,12 +28,12 @@ class FrontPoint(NamedTuple):
 
 
 def accuracy_beside(metric: str) -> str:
-    """The accuracy that a measure is traded against: of the same rows."""
+    """The accuracy that a measure is plotted against, on the same rows: of people for group metrics, else of clients."""
     return "accuracy" if metric in GROUP_METRICS else "average"
 
 
 def points(measured: Values, metric: str) -> list[FrontPoint]:
-    """Every method with both values, means over seeds, in the order of the comparison."""
+    """Accuracy and measure of every method for which both are defined, means over seeds."""
     x, y = accuracy_beside(metric), metric
     means = np.array([[_mean(measured, label, name) for name in (x, y)] for label in measured]).reshape(-1, 2)
     front = on_front(means * [1, EVERY_METRIC[metric].better])
@@ -48,7 +48,7 @@ def _mean(measured: Values, label: str, metric: str) -> float:
 
 
 def front_chart(measured: Values, metric: str, labels: Sequence[str]) -> alt.LayerChart:
-    """All methods; `labels` in their colours, the others in grey. Filled marks are on the front, hollow ones are beaten."""
+    """All methods; `labels` in colour, the others in grey. Filled marks are on the front, hollow marks are beaten."""
     found, other = points(measured, metric), EVERY_METRIC[metric]
     rows = [_row(measured, point, metric) for point in found]
     better = "lower is fairer" if other.better < 0 else "higher is better"
@@ -126,7 +126,7 @@ def _row(measured: Values, point: FrontPoint, metric: str) -> dict[str, Any]:
 
 
 def _ends(measured: Values, label: str, metric: str, name: str, digits: int) -> dict[str, Any]:
-    """The mean over seeds under `name`, its lowest and highest seed, and both in words."""
+    """The mean over seeds under `name`, the lowest and the highest seed, and both as text."""
     seeds = np.array([seed[metric] for seed in measured[label].values()])
     seeds = seeds[np.isfinite(seeds)]
     low, high = float(seeds.min()), float(seeds.max())
@@ -142,7 +142,7 @@ NAME, LINE, GAP = 24, 17, 10  # pixels: a group's name, each method under it, an
 
 
 def rates_chart(found: Mapping[str, Sequence[GroupRate]], rate: str, shown: Sequence[int]) -> alt.LayerChart:
-    """`found` has each method's rates of the same groups; `shown` are the numbers of those that are drawn."""
+    """One rate of the groups numbered `shown`, under each method. `found` maps a method to its rates of all groups."""
     labels = list(found)
     rows, names, y = [], [], 0.0
     for g in shown:
@@ -157,7 +157,7 @@ def rates_chart(found: Mapping[str, Sequence[GroupRate]], rate: str, shown: Sequ
 
 
 def largest(rates: Sequence[GroupRate]) -> list[int]:
-    """The groups that are drawn, in their own order: those with the most rows."""
+    """The numbers of the largest groups, in the order of the groups."""
     order = np.argsort([0 if rate.hidden else -rate.rows for rate in rates], kind="stable")[:MOST_GROUPS]
     return sorted(order.tolist())
 

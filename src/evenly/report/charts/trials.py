@@ -18,7 +18,7 @@ from evenly.report.values import capitalise, format_spread, unit_of
 
 
 class TuningView(NamedTuple):
-    """The part of a plane that is drawn: where the trials lie that can be chosen, and some room."""
+    """The visible part of a plane of two metrics."""
 
     x: str
     y: str
@@ -31,7 +31,8 @@ class TuningView(NamedTuple):
 
 
 def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
-    """What is drawn against what. A single objective stands over what is kept; of many, all stand over the first."""
+    """The pairs of metrics to plot: a single objective over the metric that must be kept, else all pairs or, of more than three, the
+    first with each."""
     aims = aims_of(tuning)
     if len(tuning.plan.objectives) == 1:
         aims = aims[::-1]
@@ -41,8 +42,10 @@ def pairs_of_aims(tuning: Tuning) -> list[tuple[str, str]]:
 
 
 def candidates(tuning: Tuning) -> list[Trial]:
-    """The baseline and the trials that can be chosen: within the margin or, without one, on the front. With hardly any of them
-    a chart would be empty, so all trials are shown, and how far they lie from the margin."""
+    """The baseline and the trials that can be chosen: those within the margin or, without a margin, those on the front.
+
+    All trials if there are fewer than three of these.
+    """
     choice, every = tuning.choice, every_method(tuning)
     good = choice.front if tuning.plan.within is None else [label for label, allowed in choice.allowed.items() if allowed]
     found = [tried for label, tried in every.items() if label in (*good, choice.chosen, choice.baseline)]
@@ -50,14 +53,14 @@ def candidates(tuning: Tuning) -> list[Trial]:
 
 
 def room_of(tuning: Tuning) -> float:
-    """How far a chart reaches beyond what is in question, as a share of it."""
+    """How far a chart extends beyond the candidates, as a fraction of their range."""
     if len(candidates(tuning)) == len(every_method(tuning)):
         return 0.1  # nothing lies beyond
     return 0.35 if tuning.plan.within is None else 1.0  # a margin is narrow, and what lies just outside tells what it costs
 
 
 def view_of(tuning: Tuning, x: str, y: str) -> TuningView:
-    """A trial that went wrong would press all others into a corner, so the view is made for those that can be chosen."""
+    """The view that fits the candidates. Failed trials may lie outside, since they would compress all others."""
     at = np.array([[tried.means[x], tried.means[y]] for tried in candidates(tuning)])
     at = at[np.isfinite(at).all(1)]
     room = room_of(tuning) * np.maximum(np.ptp(at, axis=0), 1e-3 * np.abs(at).max(0, initial=1e-9))
@@ -65,7 +68,7 @@ def view_of(tuning: Tuning, x: str, y: str) -> TuningView:
 
 
 def tuning_front(tuning: Tuning, view: TuningView) -> alt.LayerChart:
-    """One plane of the search. The chosen trial and the baseline show how far their seeds lie apart."""
+    """The trials in one plane. Lines show the range over seeds of the chosen trial and of the baseline."""
     kinds, (x, y) = kinds_of(tuning), axes_of(view)
     every = every_method(tuning)
     rows = [_row(tuning, tried, view) for tried in every.values() if view.holds(tried)]
@@ -91,6 +94,8 @@ def _is(kinds: Sequence[str]) -> str:
 
 
 def axes_of(view: TuningView) -> tuple[alt.X, alt.Y]:
+    """The axes of a view."""
+
     def scale(i: int) -> alt.Scale:
         return alt.Scale(domain=[float(view.low[i]), float(view.high[i])], nice=False, zero=False)
 
@@ -100,6 +105,7 @@ def axes_of(view: TuningView) -> tuple[alt.X, alt.Y]:
 
 
 def axis_title(name: str) -> str:
+    """A metric's title, unit and better direction."""
     metric = EVERY_METRIC[name]
     unit = "" if unit_of(metric) == "%" and "%" in metric.title else unit_of(metric)
     return f"{capitalise(metric.title)}{f' ({unit})' if unit else ''}: {metric.direction}"
@@ -111,7 +117,7 @@ def _line(rows: list[dict[str, Any]], x: alt.X, y: alt.Y) -> alt.Chart:
 
 
 def margin_in(tuning: Tuning, view: TuningView) -> float | None:
-    """Where the margin ends, if what is kept is on one of the axes and the end is in view."""
+    """Where the margin ends on an axis of the view; None if it is on neither axis or out of view."""
     plan = tuning.plan
     if plan.within is None or plan.keep not in (view.x, view.y):
         return None
@@ -127,12 +133,13 @@ def _margin(tuning: Tuning, view: TuningView) -> list[alt.Chart]:
 
 
 def tooltip_of(tuning: Tuning) -> list[alt.Tooltip]:
+    """The tooltip of a trial."""
     aims = {f"aim{i}": EVERY_METRIC[name].title for i, name in enumerate(aims_of(tuning))}
     return tooltips(label="Method", method="It is", front="On the front", **aims)
 
 
 def trial_row(tuning: Tuning, tried: Trial) -> dict[str, Any]:
-    """What pointing at a trial shows."""
+    """The kind, the label and the metrics of a trial, as chart data."""
     return {
         "method": kind_of(tuning, tried),
         "label": tried.label,
@@ -153,7 +160,7 @@ def _row(tuning: Tuning, tried: Trial, view: TuningView) -> dict[str, Any]:
 
 
 def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
-    """How the aim changes with the setting, whatever the others are."""
+    """An objective against one searched setting, one mark for each trial."""
     kinds, search = kinds_of(tuning), tuning.plan.space.dimensions[setting]
     low, high = _reach(tuning, aim)
     shown = [tried for tried in tuning.trials if low <= tried.means[aim] <= high]
@@ -171,13 +178,13 @@ def tuning_setting(tuning: Tuning, setting: str, aim: str) -> alt.LayerChart:
 
 
 def count_outside(tuning: Tuning, aim: str) -> int:
-    """How many trials lie outside of what is drawn, or have no value."""
+    """The number of trials that lie outside the chart or have no value."""
     low, high = _reach(tuning, aim)
     return sum(not low <= tried.means[aim] <= high for tried in tuning.trials)
 
 
 def _reach(tuning: Tuning, aim: str) -> tuple[float, float]:
-    """From the best to the worst of those that can be chosen, and some room."""
+    """The range of the candidates' values, with a margin."""
     means = np.array([tried.means[aim] for tried in candidates(tuning)])
     means = means[np.isfinite(means)]
     room = room_of(tuning) * max(float(np.ptp(means)), 1e-3 * float(np.abs(means).max()), 1e-9)

@@ -22,7 +22,7 @@ ROW = 38  # pixels
 
 
 class History(NamedTuple):
-    """Shares of weight by band of clients and part of training; every part that gave any weight sums to 1."""
+    """Shares of the weight by band of clients and part of training. The shares of each part sum to 1, or to 0 if it gave no weight."""
 
     bands: list[str]
     rows: np.ndarray  # [bands] share of the training rows
@@ -31,10 +31,10 @@ class History(NamedTuple):
 
 
 def weight_history(comparison: Comparison, label: str, hidden: Collection[int] = ()) -> History | None:
-    """Mean over seeds, without rows of hidden clients. All shares sum to 1, and those of shown clients are known from elsewhere: so
-    where a band holds a single hidden client, all bands with hidden ones are left out.
+    """Shares of the weight over the rounds, mean over seeds; None without rounds, for one client, or for several models.
 
-    None where there is nothing to show: no rounds, one client, or several models with weights of their own.
+    Bands with hidden clients are left out if one of them holds a single hidden client: shares sum to 1, and those of visible
+    clients are on the page, so its share could be computed.
     """
     runs, clients = comparison.of(label), comparison.federation.clients
     rounds = len(runs[0].trace.cohort)
@@ -72,7 +72,7 @@ def _name(comparison: Comparison, part: np.ndarray, i: int, parts: int) -> str:
 
 
 def weight_history_chart(history: History, label: str) -> alt.LayerChart:
-    """A row for each band, the largest clients on top; a square is as large as the share of the weight that went there."""
+    """One row for each band, the largest clients on top. The area of a square is the share of the weight."""
     end = history.rounds[-1][1]
     x = alt.X("part:Q", scale=alt.Scale(domain=[0, end], nice=False), axis=alt.Axis(title="Rounds of training", tickCount=5, format=",d"))
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, len(history.bands)], reverse=True, nice=False), axis=None)
@@ -89,7 +89,7 @@ def weight_history_chart(history: History, label: str) -> alt.LayerChart:
 
 
 def _history_rows(history: History) -> list[dict[str, Any]]:
-    """One row for each square that has a size."""
+    """One row for each square that is not empty."""
     return [
         {
             "band": name,
@@ -113,9 +113,9 @@ ROWS, WEIGHT = "Share of all training rows (%)", "Share of all weight in trainin
 
 
 def influence_chart(comparison: Comparison, labels: Sequence[str], hidden: Collection[int] = ()) -> alt.LayerChart | None:
-    """One point per client and method; with very many clients, one per fortieth of them by size.
+    """Each client's share of the weight against its share of the training rows; with very many clients, means of 40 bins by size.
 
-    Hidden clients have no point. None for a single client, or where no weights are known or nobody is left.
+    Hidden clients are not drawn. None for a single client, without known weights, or if no client is left.
     """
     found = {label: influence(comparison, label) for label in labels}
     found = {label: share for label, share in found.items() if np.isfinite(share.weight).all()}
@@ -201,7 +201,7 @@ LOSS, RELATIVE_WEIGHT = "Loss of a client", "Weight, in equal shares (1: as unde
 
 
 class LossWeights(NamedTuple):
-    """One method's view of the same losses."""
+    """How one method weighs given losses."""
 
     name: str
     mean: float  # the generalised mean that it minimises
@@ -209,9 +209,9 @@ class LossWeights(NamedTuple):
 
 
 def weigh_losses(losses: np.ndarray) -> list[LossWeights]:
-    """Weights under FedAvg, q-FFL, TERM, PropFair and AFL with usual settings; PropFair's M is a quarter above the largest loss.
+    """Weights of the same losses under FedAvg, q-FFL, TERM, PropFair and AFL with usual settings.
 
-    PropFair's own weights sum to more than 1, which is a longer step and not another direction; here all sum to the same.
+    PropFair's M is 1.25 times the largest loss. All weights are scaled to a mean of 1; a larger sum would be a longer step only.
     """
     M = float(f"{1.25 * losses.max():.2g}")  # rounding moves it by 5 % at most, so it stays above every loss
     methods = (
@@ -229,7 +229,7 @@ def weigh_losses(losses: np.ndarray) -> list[LossWeights]:
 
 
 def weighing_chart(losses: np.ndarray) -> alt.LayerChart:
-    """One line per method over the clients in the order of their losses."""
+    """Weight against loss, one line for each method."""
     order = np.argsort(losses, kind="stable")
     kept = order[thin(len(order), WEIGHING_POINTS)]
     found = weigh_losses(losses)
@@ -249,7 +249,7 @@ def weighing_chart(losses: np.ndarray) -> alt.LayerChart:
 
 
 def _weighing_rows(found: Sequence[LossWeights], losses: np.ndarray, clients: np.ndarray) -> list[dict[str, Any]]:
-    """One row for each method and client, but for AFL's one heavy client: it would flatten all others, and a line points at it instead."""
+    """One row for each method and client, without AFL's one heavy client: it would compress all others, so a line marks it instead."""
     return [
         {"method": weighed.name, "loss": float(losses[k]), "weight": float(weighed.weights[k]), "mean": weighed.mean}
         for weighed in found
