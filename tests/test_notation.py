@@ -78,7 +78,7 @@ def refusal(text: str) -> str | None:
 
 @given(st.text(alphabet="ab1()[]=+,.- '\"e", max_size=20))
 def test_any_text_is_read_or_refused_with_a_sentence(text: str):
-    assert refusal(text) is None or refusal(text).endswith(".")
+    assert refusal(text) is None or refusal(text).endswith(".")  # pyright: ignore[reportOptionalMemberAccess]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,6 @@ def test_an_unknown_name_gets_the_nearest_known_one():
 
 def test_one_part_alone_is_asked_for_in_words():
     assert parse_one("adult-sex(alpha=0.1)", "data set") == Part("adult-sex", {"alpha": 0.1})
-    message = r"A data set is written like name\(setting=value\), one alone, got 'adult\+x\(y=1\)': leave '\+x\(y=1\)' out\."
+    message = r"A data set is written like name\(setting=value\), a single one, got 'adult\+x\(y=1\)'\. Leave '\+x\(y=1\)' out\."
     with pytest.raises(ValueError, match=message):
         parse_one("adult+x(y=1)", "data set")

@@ -52,7 +52,7 @@ def test_code_in_the_docstring_of_a_package_is_an_example_that_holds(name: str):
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_of_modules_hold(name: str):
-    found = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    found = doctest.testmod(importlib.import_module(name), extraglobs={"evenly": evenly})
     assert found.attempted > 0
     assert found.failed == 0
 

@@ -1,4 +1,4 @@
-"""How a method is written down: `q-fedavg(q=1)`, `fedavg(learning_rate=[0.1, 0.3])+uniform(clients=10)`.
+"""The notation of methods: `q-fedavg(q=1)`, `fedavg(learning_rate=[0.1, 0.3])+uniform(clients=10)`.
 
 A list where a number is expected is a sweep. Text in quotes may hold anything, `acs-income(sensitive='sex,race')`; a quote inside it
 is written twice. The same notation serves the command line, experiment files and labels.
@@ -40,11 +40,11 @@ def parse(text: str) -> Composition:
 
 
 def parse_one(text: str, kind: str) -> Part:
-    """One part alone, where nothing can be added to it: a data set, a model, a sampling."""
+    """A single part, for data sets, models and samplings, to which nothing can be added."""
     part, *more = parse(text)
     if more:
         extra = shortened("+" + show(tuple(more)))
-        raise ValueError(f"A {kind} is written like name(setting=value), one alone, got {shortened(text)}: leave {extra} out.")
+        raise ValueError(f"A {kind} is written like name(setting=value), a single one, got {shortened(text)}. Leave {extra} out.")
     return part
 
 
@@ -67,7 +67,7 @@ def expand(composition: Composition) -> Iterator[Composition]:
 
 
 def _check_sweep(composition: Composition) -> None:
-    """Refuse sweeps over nothing, over lists and over more values than anybody would train."""
+    """Refuse sweeps over no values, over lists, and over too many values."""
     count = 1
     for part in composition:
         for key, values in part.settings.items():
@@ -78,13 +78,13 @@ def _check_sweep(composition: Composition) -> None:
             count *= len(_as_list(values))
     if count > MOST_VARIANTS:
         raise ValueError(
-            f"{composition[0].name}: its sweeps may stand for at most {MOST_VARIANTS:,} methods, got {count:,}. Give fewer values, "
+            f"{composition[0].name}: its sweeps may stand for at most {MOST_VARIANTS:,} methods, got {count:,}. Use fewer values, "
             "or search for good ones with `evenly tune`."
         )
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> ValueError:
-    """The error for a name that is not known: what was given, the nearest legal one, and all of them."""
+    """The error for an unknown name, with the nearest legal name and all legal names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5) if len(name) <= MOST_SHOWN else []
     hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -172,7 +172,7 @@ def _show(value: Value) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text itself where it is read back as it is, else in quotes."""
+    """The text itself if the notation reads it back unchanged, else in quotes."""
     if text == text.strip() and not set(text) & set(",()[]" + QUOTES) and text and _value(text, text) == text:
         return text
     quote = next((quote for quote in QUOTES if quote not in text), QUOTES[0])

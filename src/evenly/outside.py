@@ -1,7 +1,6 @@
-"""Values and files that come from outside: checked before they are used, and shortened before they are repeated.
+"""Checks of values that come from files or users, and shortened values for messages.
 
-A file of results may be damaged, edited or made by somebody else. What is read here is plain data of the expected kinds or a
-ValueError that says what is wrong; nothing in a file can run code or claim more memory than its size allows.
+Files of results may be damaged or edited. Their contents are checked to be plain data of the expected kinds before they are used.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Files that are there whole, or not at all, and cells of tables that are safe to open."""
+"""Atomic writes of files, and cells of CSV files that spreadsheets do not run as formulas."""
 
 import os
 import re
@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what makes a spreadsheet take a cell for a formula
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # first characters of formulas
 NUMBERS = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?( [+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?)*")
 
 
 def csv_cell(value: Any) -> Any:
-    """A value as a CSV file has it. Text that a spreadsheet would take for a formula begins with an apostrophe; numbers stay numbers.
+    """A value for a CSV file. Text that a spreadsheet would run as a formula gets a leading apostrophe; numbers are unchanged.
 
-    Names of clients, groups and columns come from the user's data, and whoever opens the file may not be who made it.
+    Names of clients, groups and columns come from the user's data and could contain formulas.
 
     >>> csv_cell("=1+1"), csv_cell("-7"), csv_cell("-1e-05 2.5"), csv_cell("St. Mary's"), csv_cell(-7)
     ("'=1+1", '-7', '-1e-05 2.5', "St. Mary's", -7)
@@ -24,12 +24,12 @@ def csv_cell(value: Any) -> Any:
 
 
 def csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose names and values are safe to open."""
+    """A row with names and values for a CSV file."""
     return {csv_cell(name): csv_cell(value) for name, value in row.items()}
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> Path:
-    """Write a file beside its place and rename it into it: a kill or a full disk leaves the old file, never half a new one."""
+    """Write a temporary file and rename it, so that an interruption or a full disk leaves the old file unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -39,7 +39,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> Path:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        if error.errno is not None:  # a full disk does not say which file it was
+        if error.errno is not None:  # the error of a full disk has no file name
             error.filename = error.filename or str(path)
         raise
     finally:

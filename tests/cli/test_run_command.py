@@ -206,7 +206,12 @@ def test_the_plan_lists_the_use_of_each_column_and_a_file_may_drop_some(table):
     assert "'day' holds dates or times as text. Leave them out with --drop person_id,day" in said
     file.write_text(file.read_text().replace('favourable = "yes"\n', 'favourable = "yes"\ndrop = ["person_id", "day"]\n'))
     said = " ".join(run("run", file, "--plan").stdout.split())
-    for line in ("numbers x", "one-hot ward (2)", "x: the mean of the training rows, and a 0/1 feature says so", "not used person_id, day"):
+    for line in (
+        "numbers x",
+        "one-hot ward (2)",
+        "x: the mean of the training rows, and a 0/1 feature marks them",
+        "not used person_id, day",
+    ):
         assert line in said
     file.write_text(file.read_text().replace("drop = [", "features = [").replace('"day"', '"dya"'))
     assert "There is no column 'dya' for features. Did you mean 'day'?" in sentence(run("run", file, "--plan", code=2))

@@ -94,7 +94,7 @@ def test_what_became_of_each_column_is_told():
     assert column_facts(encoder, encoder.encode(frame)) == [
         Fact("numbers", "age, old"),
         Fact("one-hot", f"ward ({len([MISSING, 'a', 'b'])})"),
-        Fact("missing", "age: the mean of the training rows, and a 0/1 feature says so"),
+        Fact("missing", "age: the mean of the training rows, and a 0/1 feature marks them"),
         Fact("missing", "ward: a category of its own"),
         Fact("not used", "id"),
         Fact("unknown", "ward in 1 row: a value that no training row has counts as none of the categories"),

@@ -198,7 +198,7 @@ def test_a_limit_is_named_in_the_users_terms():
         cov_same_size(rows, coverage=900, clients=7, central=central)
     limit = int(str(error.value).split("The limit is coverage=")[1].split(".")[0])
     cov_same_size(rows, coverage=limit, clients=7, central=central)
-    with pytest.raises(ValueError, match="No coverage works: ask for fewer clients"):
+    with pytest.raises(ValueError, match="No coverage works: use fewer clients"):
         cov_same_size(people(5, 500), coverage=5, clients=50)
 
 
@@ -219,7 +219,7 @@ def test_coverage_partitions_keep_their_promises(unprivileged, privileged, cover
     assert (unprivileged_rows(alike)[expected.good :] <= max(1, 0.1 * coverage + 0.5)).all()
     bad = expected.clients - expected.good
     if expected.good * math.ceil(0.9 * coverage) + bad * math.ceil(0.08 * coverage) > unprivileged:
-        with pytest.raises(ValueError, match="Ask for a smaller coverage"):
+        with pytest.raises(ValueError, match="Use a smaller coverage"):
             cov_diff_size(rows, coverage=coverage, seed=seed)
         return
     apart = cov_diff_size(rows, coverage=coverage, seed=seed)

@@ -69,7 +69,7 @@ def test_equal_clients_stay_together_and_empty_clusters_keep_their_centres():
 @pytest.mark.parametrize(
     "settings, sentence",
     [
-        ({"groups": 5}, r"4 clients cannot be told apart into 5 groups"),
+        ({"groups": 5}, r"4 clients cannot be divided into 5 groups"),
         ({"groups": 0}, r"There must be at least one group, got 0\."),
         ({"groups": 2, "iterations": 0}, r"iterations must be at least 1, got 0\."),
         ({"groups": 2, "restarts": 0}, r"restarts must be at least 1, got 0\."),
@@ -82,7 +82,7 @@ def test_impossible_clusterings_are_refused(settings: dict, sentence: str):
 
 def test_who_belongs_where():
     np.testing.assert_array_equal(membership([0, 2, 0], 3), [[True, False, True], [False] * 3, [False, True, False]])
-    with pytest.raises(ValueError, match=r"numbered from 0 to 2, but client 1 is in group 3\. Correct it, or give more groups"):
+    with pytest.raises(ValueError, match=r"numbered from 0 to 2, but client 1 is in group 3\. Correct it, or use more groups"):
         membership([0, 3], 3)
     with pytest.raises(ValueError, match=r"numbered from 0 to 2, but client 0 is in group -1"):
         membership([-1, 3], 3)

@@ -17,8 +17,8 @@ Departures. The projection is the correct one (see `simplex`). The public q-FFL 
 lambda when it averages; ours uses it. In the stochastic and per-domain forms F_j is a client's whole training loss, not a mini-batch's.
 Losses are means, so that sizes do not leak into lambda. If only some clients take part, their part of lambda is projected
 to its own mass: clients that were not seen keep theirs, and lambda over those seen is renormalised for the model step. If
-lambda is 0 for all of them, there is nothing to renormalise: nobody's update counts and the round changes nothing. The trace has
-a row of zero weights for such a round (`evenly.metrics.idle_rounds` counts them) and the report says how many there were.
+lambda is 0 for all of them, there is nothing to renormalise: no update counts and the round changes nothing. The trace has
+a row of zero coefficients for this round (`evenly.metrics.idle_rounds` counts them), and the report states their number.
 `served = last` serves the last iterate where the mean is usual, and the other way round.
 """
 
@@ -40,7 +40,7 @@ ONE_STEP = ("stochastic", "per-domain")  # clients take a single mini-batch step
 
 @record
 class AFL(Rule):
-    """Weigh by lambda, which climbs towards the clients with the largest loss."""
+    """Coefficients lambda, which increase for the clients with the largest loss."""
 
     form: str = static(
         default="full", choices=FORMS, doc="'full' (q-FFL's), 'local' (PropFair's), 'stochastic' or 'per-domain' (Mohri et al.)"
@@ -68,7 +68,7 @@ class AFL(Rule):
             climb = _drawn(jnp.where(present, 1.0, 0.0), signals.chance[1]) * present.sum() * loss
         else:
             used, climb = lambdas, loss
-        # With everyone present the mass is 1, not the sum of what rounding left of it.
+        # With all clients present the mass is exactly 1; the sum of lambda may differ by rounding.
         mass = jnp.where(present.all(), 1.0, lambdas.sum())
         moved = project(lambdas + self.rate_lambda * climb, present, mass, most=signals.client.shape[0])
         weights = moved if self.form == "local" else used
@@ -76,7 +76,7 @@ class AFL(Rule):
 
 
 def _drawn(odds: Array, chance: Array) -> Array:
-    """One-hot of the client that a uniform number picks; never one whose odds are 0, and nobody if all are. [clients]"""
+    """One-hot vector of the client that a uniform number selects, in proportion to odds; all zero if all odds are 0. [clients]"""
     edges = jnp.cumsum(odds)
     number = jnp.arange(odds.shape[0])
     last = jnp.max(jnp.where(odds > 0, number, 0))  # a number rounded up to 1 picks it

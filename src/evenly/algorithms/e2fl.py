@@ -1,9 +1,9 @@
-"""E2FL: every group of clients elects a model, and every group has one vote on the model that all start from.
+"""E2FL: each group of clients elects a model, and each group has one vote on the model from which all clients start.
 
 Mozaffari, Houmansadr, "E2FL: Equal and Equitable Federated Learning", 2022, on top of FRL: clients rank the edges of a random
 network. In every round all clients start from the order of all, R, and send theirs. The clients of a group elect the group's
 order (one vote each), and the groups elect the next R (one vote each), so that a group of three counts as much as one of three
-hundred: equity. A client uses the model of its group, which knows it best: equality.
+hundred: equity. A client uses the model of its own group: equality.
 
 Groups are known, or inferred. "rank-clustering": before the first round every client trains once, and the server clusters the
 orders. "lowest-loss", "one-shot", "binary": in every round, and when it is served, a client chooses among the groups' models by
@@ -34,13 +34,13 @@ INFERENCE = ("known", "rank-clustering", *CHOOSERS)
 
 @record
 class E2FL(Rule):
-    """Count every ballot once, in its own group."""
+    """Count each ballot once, in the group of its client."""
 
-    groups: int = static(default=0, least=0, doc="how many groups there are; 0: as many as the data say")
+    groups: int = static(default=0, least=0, doc="number of groups; 0: as many as the data have")
     inference: str = static(default="known", choices=INFERENCE, doc=f"how clients come to their group: {', '.join(INFERENCE)}")
     known_votes: bool = static(default=False, doc="whether clients vote in their known group, and infer only whose model serves them")
     absent_vote: bool = static(default=False, doc="whether groups without clients in a round vote again with their last order")
-    final_pass: bool = static(default=False, doc="whether everybody trains once more at the end, and votes in its group")
+    final_pass: bool = static(default=False, doc="whether all clients train once more at the end, and vote in their group")
     global_model: bool = static(default=False, doc="whether clients are served the model of all, not their group's: E2FL (GM)")
     people: bool = static(default=False, doc="whether groups are those of the people in each client's rows; serves the model of all")
     layer: int = static(default=0, least=0, doc="the layer by which clients are clustered, counted from 1; 0: all")
@@ -65,7 +65,7 @@ class E2FL(Rule):
         return GroupVotes(total, self._members(signals).any(1)), state
 
     def _members(self, signals: Signals) -> Array:
-        """Who of those that returned is in which group. bool [groups, K]"""
+        """Whether each client that returned belongs to each group. bool [groups, K]"""
         return (signals.choice[None] == jnp.arange(self.groups)[:, None]) & signals.returned
 
 

@@ -1,4 +1,4 @@
-"""FairFed: clients whose fairness gap is like everyone's weigh more.
+"""FairFed: clients whose fairness gap is close to the global one get larger coefficients.
 
 Ezzeldin, Yan, He, Ferrara, Avestimehr, "FairFed: Enabling Group Fairness in Federated Learning", AAAI 2023, as Gonfiantini
 ("Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026) writes it down. Before training, clients
@@ -13,12 +13,12 @@ weight that starts at n_k / n and moves against the mean:
 
     v_k <- max(0, v_k - beta (D_k - mean D)),    a_k = v_k / sum v,    w+ = sum a_k w_k.
 
-Where phi_k or phi_all is undefined, because there is nobody to compare, D_k is the gap in accuracy |acc_all - acc_k|; the
+Where phi_k or phi_all is undefined, because a side has no rows, D_k is the gap in accuracy |acc_all - acc_k|; the
 rule's state counts how often. If all weights of a round are 0, sizes decide. A client that is not in the round keeps its weight.
 
 Departures. The paper combines it with reweighing of rows (`+reweigh`); the thesis, and our default, do not. The thesis
-speaks of local validation data but holds none out: rates are measured on training rows, unless `measured_on = valid` asks for
-the rows that data sets hold out. Who has none of those counts as an average client. Public code differs:
+speaks of local validation data but holds none out: rates are measured on training rows, unless `measured_on = valid` selects
+the rows that data sets hold out. A client without validation rows counts as an average client. Public code differs:
 `clamp = false` lets weights become negative (a sum that is not positive then leaves the round to sizes),
 `carry = normalised` carries a_k instead of v_k, and `form = exponential` is an early version without memory,
 a_k proportional to n_k exp(-beta D_k). Several groups are pooled into two sides, several labels into favourable and not.
@@ -41,7 +41,7 @@ METRICS = ("eod", "spd", "accuracy")
 
 
 class FairFedState(NamedTuple):
-    """What the server keeps."""
+    """State of the rule."""
 
     raw: Array  # [clients] weights before they are divided by their sum
     fallbacks: Array  # how often the gap in accuracy stood in for an undefined rate
@@ -51,7 +51,7 @@ class FairFedState(NamedTuple):
 
 @record
 class FairFed(Rule):
-    """Weigh clients by how near their fairness gap is to everyone's."""
+    """Larger coefficients for clients whose fairness gap is close to the global one."""
 
     metric: str = static(default="eod", choices=METRICS, doc="the gap: 'eod' (true positives), 'spd' (predicted positives) or 'accuracy'")
     beta: float = leaf(default=1.0, least=0, doc="how fast weights move: 0 is FedAvg")
@@ -96,11 +96,11 @@ class FairFed(Rule):
         moved = jnp.maximum(moved, 0.0) if self.clamp else moved
         weights = shares(jnp.where(jnp.where(returned, moved, 0.0).sum() > 0, moved, sizes), returned)
         carried = moved if self.carry == "raw" else weights
-        at = jnp.where(returned, signals.client, state.raw.shape[0])  # who did not return is written nowhere
+        at = jnp.where(returned, signals.client, state.raw.shape[0])  # an index beyond the end writes nothing
         return weights, state._replace(raw=state.raw.at[at].set(carried, mode="drop"))
 
     def _gaps(self, state: FairFedState, signals: Signals) -> tuple[Array, Array]:
-        """How far each client is from everyone, and whether accuracy had to stand in. [K], bool [K]"""
+        """Distance of each client from the global rate, and whether accuracy replaced an undefined rate. [K], bool [K]"""
         table = jnp.asarray(signals.table if self.measured_on == "train" else signals.valid_table, state.raw.dtype)
         everyone = jnp.where(signals.returned[:, None, None, None], table, 0.0).sum(0)
         (client, client_defined), (pooled, pooled_defined) = (difference(self.metric, t, state) for t in (table, everyone))

@@ -1,4 +1,4 @@
-"""FedCvg: clients that know more unprivileged people weigh more.
+"""FedCvg: clients with more rows of unprivileged people get larger coefficients.
 
 Brocchi, Master's thesis, University of Genoa, 2023, as Gonfiantini ("Fairness-Aware Federated Learning", Master's thesis,
 University of Genoa, 2026) describes it. With u_k training rows of unprivileged people and a coverage cov that a client ought

@@ -1,4 +1,4 @@
-"""FedCvg-Ratio: clients with a larger share of the rarer side weigh more.
+"""FedCvg-Ratio: clients with a larger share of the rarer side get larger coefficients.
 
 Gonfiantini, "Fairness-Aware Federated Learning", Master's thesis, University of Genoa, 2026. Over the clients that
 returned, r = sum u / sum n is the share of unprivileged rows, r_k = u_k / n_k a client's own:
@@ -74,7 +74,7 @@ class FedCvgRatio(Rule):
         now = shares(sizes * scores(self.alpha, signals.unprivileged, rows, present), present)
         before = state.weight[signals.client]
         averaged = jnp.where(state.seen[signals.client], self.memory * before + (1 - self.memory) * now, now)
-        at = jnp.where(present, signals.client, state.weight.shape[0])  # who is not present is written nowhere
+        at = jnp.where(present, signals.client, state.weight.shape[0])  # an index beyond the end writes nothing
         state = state._replace(weight=state.weight.at[at].set(averaged, mode="drop"), seen=state.seen.at[at].set(True, mode="drop"))
         if self.renormalise:
             return shares(averaged, present), state

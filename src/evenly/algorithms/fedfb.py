@@ -33,7 +33,7 @@ from evenly.types import Array, Effort, Rule, Signals, Tree
 
 
 class Balance(NamedTuple):
-    """What the server keeps."""
+    """State of the rule."""
 
     unfavourable: Array  # [2] o_z, how much a row without the favourable label counts on each side
     rounds: Array  # rounds done

@@ -28,7 +28,7 @@ SMALLEST_SPREAD = 1e-4  # of updates that point the same way but for rounding: t
 
 @record
 class FedMGDA(Rule):
-    """Weigh normalised updates so that their sum is as short as possible."""
+    """Coefficients that make the sum of the normalised updates as short as possible."""
 
     epsilon: float = leaf(default=0.1, least=0, most=1, doc="how far weights may be from their centre: 0 is the centre, 1 any weights")
     server_rate: float = leaf(default=1.0, above=0, doc="step size along the weighted sum of normalised updates")
@@ -43,7 +43,7 @@ class FedMGDA(Rule):
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         length = jnp.sqrt(jnp.maximum(jnp.diagonal(signals.gram), 0.0))
         moving = signals.returned & (length > 0)
-        inverse = jnp.where(moving, 1.0 / jnp.where(moving, length, 1.0), 0.0)
+        inverse = jnp.where(moving, 1.0 / length, 0.0)
         centre = shares(signals.examples if self.weights == "size" else jnp.ones(moving.shape), moving)
         lambdas = shortest(signals.gram * inverse[:, None] * inverse[None, :], centre, self.epsilon, moving)
         return lambdas * inverse, state

@@ -20,7 +20,7 @@ from evenly.types import Array, Rule, Signals, Tree
 
 @record
 class FRL(Rule):
-    """Count every ballot once."""
+    """Count each ballot once."""
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return signals.returned.astype(jnp.float32), state

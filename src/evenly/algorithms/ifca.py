@@ -4,7 +4,7 @@ Ghosh, Chung, Yin, Ramchandran, "An Efficient Framework for Clustered Federated 
 different random weights (equal ones would tie, and every client would choose the first for ever; where the model always starts
 equal, as linear ones do at 0, the clusters of the first round are drawn). In a round the server sends all of them; a client
 chooses the one with the lowest loss on its training rows, trains it, and says which. The members of a cluster are averaged as
-FedAvg does; a model that nobody chose stays. A client is served the model that it would choose.
+FedAvg does; a model that no client chose stays. A client uses the model that it would choose.
 
 Clusters may collapse: models that start badly are never chosen. Which model serves whom is in the results; where models stay
 empty, start again from another seed and keep the run with the lowest training loss.

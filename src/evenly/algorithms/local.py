@@ -2,7 +2,7 @@
 
 The baseline without federation of Mozaffari and Houmansadr (E2FL, 2022) and others: what a client's own rows are worth to it.
 From the common first model, a client trains whenever the sampling chooses it, for the same local epochs that a federated method
-would give it, on the same batches; its model is its own and nothing is sent. Coefficients are 0: nobody counts for anybody else.
+would give it, on the same batches; its model is its own and nothing is sent. Coefficients are 0, so that no client influences another.
 """
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from evenly.types import Array, Rule, Signals, Tree
 
 @record
 class LocalRule(Rule):
-    """Count nobody: the shared model stays what it was."""
+    """Coefficients of 0: the shared model does not change."""
 
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         return jnp.zeros(signals.returned.shape), state

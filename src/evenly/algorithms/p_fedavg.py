@@ -33,7 +33,7 @@ SMALLEST_RATIO = 1e-30  # its logarithm is finite in single precision
 
 @record
 class PFedAvg(Rule):
-    """Weigh by the rank of the loss."""
+    """Coefficients by the rank of the loss."""
 
     family: str = static(default="gini", choices=FAMILIES, doc=f"one of {', '.join(FAMILIES)}")
     first: float = leaf(default=1.0, above=0, doc="arithmetic: weight of the client with the smallest loss, before normalising")
@@ -57,7 +57,7 @@ class PFedAvg(Rule):
     def weigh(self, state: Tree, signals: Signals) -> tuple[Array, Tree]:
         key = signals.loss if self.sort_key == "loss" else signals.examples
         count = signals.returned.sum()
-        order = jnp.argsort(jnp.where(signals.returned, key, jnp.inf))  # those who did not return come last
+        order = jnp.argsort(jnp.where(signals.returned, key, jnp.inf))  # clients that did not return come last
         ascending = self._by_rank(jnp.arange(key.shape[0]), count)
         block = equal_blocks(key[order], signals.returned[order], EQUAL if self.sort_key == "loss" else 0.0)
         if self.ties == "share":
@@ -82,7 +82,7 @@ class PFedAvg(Rule):
 
 
 def equal_blocks(keys: Array, present: Array, tolerance: float) -> Array:
-    """Number the runs of equal neighbours: 0 for the first, and so on. Keys ascend over those present, who come first. [K]"""
+    """Number of the block of equal keys that each entry belongs to, from 0. Present clients come first, with ascending keys. [K]"""
     apart = keys[1:] - keys[:-1] > tolerance * jnp.abs(keys[1:])
     starts = jnp.concatenate([jnp.ones(1, bool), apart | ~present[1:]])  # an absent client never joins the block of a present one
     return jnp.cumsum(starts) - 1

@@ -30,7 +30,7 @@ SMALLEST_LOSS = 1e-10
 
 @record
 class QFedAvg(Rule):
-    """Weigh by loss to the power q, then damp the step."""
+    """Coefficients in proportion to the loss to the power q, and a damped step."""
 
     q: float = leaf(default=1.0, least=0, doc="fairness: 0 is FedAvg, larger q weighs clients with a large loss more")
     lipschitz: float = leaf(default=10.0, above=0, doc="L, the inverse of the step size; by default 1 / learning_rate")
@@ -44,7 +44,7 @@ class QFedAvg(Rule):
         return softmax_shares(self.q * jnp.log(signals.loss + SMALLEST_LOSS), signals.returned), state
 
     def step(self, state: Tree, signals: Signals, effort: Effort, total: Tree) -> tuple[Tree, Tree]:
-        a, _ = self.weigh(state, signals)  # over those who really returned
+        a, _ = self.weigh(state, signals)  # over the clients that returned
         F, L = signals.loss + SMALLEST_LOSS, self.lipschitz
         curvature = self.q * jnp.where(a > 0, a * effort.square_norm / F, 0.0).sum()  # q sum a_k ||v_k||^2 / F_k
         # Algorithm 1 divided by sum F^q; h_k has ||d_k||^2 = L^2 ||v_k||^2 when updates are scaled, else ||v_k||^2.

@@ -27,7 +27,7 @@ from evenly.types import Array, Rule, Select, Signals
 
 @record
 class Term(Rule):
-    """Weigh by the exponential of the loss."""
+    """Coefficients in proportion to the exponential of the loss."""
 
     alpha: float = leaf(default=0.1, least=0, doc="tilt: 0 is FedAvg, larger alpha weighs clients with a large loss more")
     weights: str = static(

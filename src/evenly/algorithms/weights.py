@@ -1,4 +1,4 @@
-"""Vectors of weights that sum to one: shares of clients, and projections onto the simplex."""
+"""Coefficients that sum to one: shares of clients, and projection onto the simplex."""
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,14 @@ WEIGHTS = ("size", "equal")  # what the setting `weights` of many rules may be: 
 
 
 def shares(raw: Array, returned: Array) -> Array:
-    """raw / sum(raw) over those who returned; zeros when nobody did, NaN when an importance is NaN. [K]"""
+    """raw / sum(raw) over the clients that returned; zeros if none did, NaN if a raw value is NaN. [K]"""
     kept = jnp.where(returned, raw, 0.0)
     total = kept.sum()
     return kept / jnp.where(total == 0, 1.0, total)
 
 
 def softmax_shares(score: Array, returned: Array) -> Array:
-    """exp(score) / sum(exp(score)) over those who returned, shifted so that nothing overflows. [K]"""
+    """exp(score) / sum(exp(score)) over the clients that returned, shifted so that nothing overflows. [K]"""
     top = jnp.max(jnp.where(returned, score, -jnp.inf), initial=-jnp.inf)
     shifted = jnp.where(returned, score - jnp.where(jnp.isfinite(top), top, 0.0), 0.0)
     return shares(jnp.exp(shifted), returned)
@@ -34,7 +34,7 @@ def softmax_shares(score: Array, returned: Array) -> Array:
 def project(y: Array, mask: Array, mass: Array | float = 1.0, most: int = 0) -> Array:
     """The nearest x >= 0 with sum `mass` and x = 0 outside `mask`; zeros where the mask is empty. [K]
 
-    `most` is how many the mask holds at most, where that is known (0: all): sorting a few of a million takes no time.
+    `most` is an upper bound on the number of entries in the mask (0: none), so that only a few of many entries are sorted.
     """
     inside = jnp.where(mask, y, -jnp.inf)
     descending = lax.top_k(inside, most)[0] if 0 < most < y.shape[0] else jnp.sort(inside)[::-1]

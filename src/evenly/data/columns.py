@@ -54,14 +54,14 @@ ID_NAME = re.compile(
 
 
 class ColumnChoice(NamedTuple):
-    """What the user says about features."""
+    """The user's choice of features."""
 
     features: Sequence[Any] | None = None  # these and no others; None: every column without another meaning
     drop: Sequence[Any] = ()  # columns that are no features
 
 
 def feature_columns(frame: Any, roles: Mapping[Any, str], choice: ColumnChoice) -> list[Any]:
-    """The columns of a table that become features; `roles` says what the client, label, sensitive and split columns are.
+    """The columns of a table that become features; `roles` names the client, label, sensitive and split columns.
 
     Raises ValueError if a column is not there, has another meaning, or cannot be a feature.
     """
@@ -188,7 +188,7 @@ def column_facts(encoder: Encoder, x: np.ndarray) -> list[Fact]:
     facts = [
         Fact("numbers", some(str(column.name) for column in numbers)),
         Fact("one-hot", some(f"{column.name} ({len(column.categories)})" for column in words)),
-        Fact("missing", f"{some(averaged)}: the mean of the training rows, and a 0/1 feature says so" if averaged else ""),
+        Fact("missing", f"{some(averaged)}: the mean of the training rows, and a 0/1 feature marks them" if averaged else ""),
         Fact("missing", f"{some(with_category)}: a category of its own" if with_category else ""),
         Fact("not used", some(map(str, encoder.unused))),
         *(Fact("unknown", text) for text in _strangers(encoder, x)),

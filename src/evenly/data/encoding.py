@@ -3,10 +3,10 @@
 The rules, which `docs/data.md` explains to users:
 
 - numbers and booleans are standardised with the mean and deviation of the training rows; a missing value becomes the
-  mean (0 after scaling), and where training rows have missing values a 0/1 feature says so;
+  mean (0 after scaling), and where training rows have missing values a 0/1 feature marks them;
 - any other column becomes one 0/1 feature per category of the training rows; a missing value is a category of its own where
   training rows have one; a category that no training row has is all zeros;
-- dates, lists, infinities and more than a thousand categories are refused; `evenly.data.columns` says which columns are used at all.
+- dates, lists, infinities and more than a thousand categories are refused; `evenly.data.columns` chooses the columns that are used.
 
 Only whether a column holds numbers or words is decided by its type, and so by all rows. Everything else comes from the training
 rows: two splits of a table with rare categories can have different features. Tables are anything with `columns`, `frame[name]` and
@@ -111,18 +111,18 @@ class TableColumn(NamedTuple):
         missing = self.missing() if where is None else self.missing() & where
         if missing.any():
             raise ValueError(
-                f"{self.what} must be filled in every row; row {int(missing.argmax())} (counting from 0) is empty. Fill or drop such rows."
+                f"{self.what} must be filled in every row; row {int(missing.argmax())} (counting from 0) is empty. Fill or drop these rows."
             )
 
     def refuse_rounded(self) -> None:
-        """Raise if the values are to be told apart but are floating-point numbers so large that neighbours are the same."""
+        """Raise if values must be distinct but are floating-point numbers so large that neighbours are equal."""
         types = {float} if getattr(self.values.dtype, "kind", "O") == "f" else self._types()
         if not any(issubclass(t, float | np.floating) for t in types):
             return
         if any(isinstance(v, float | np.floating) and abs(v) >= EXACT for v in self._objects()[~self.missing()]):
             raise ValueError(
-                f"{self.what} must tell values apart, but it holds whole numbers of at least {EXACT:,} as floating-point numbers, which "
-                "are not exact: neighbours may be one already. Read or save the column as text or as integers."
+                f"{self.what} must have distinct values, but it holds whole numbers of at least {EXACT:,} as floating-point numbers, which "
+                "are not exact: neighbours may already be equal. Read or save the column as text or as integers."
             )
 
     def classes(self) -> tuple[tuple[str, ...], np.ndarray]:

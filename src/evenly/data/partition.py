@@ -65,7 +65,7 @@ def federate(
 def federate_owners(
     rows: Rows, owner: np.ndarray, partition: str, *, clients: int, shares: tuple[float, float], central: np.ndarray | None, split_seed: int
 ) -> Federation:
-    """The federation in which row i belongs to client `owner[i]`, or to nobody where that is -1. `split_seed` draws the splits."""
+    """The federation in which row i belongs to client `owner[i]`, or to no client where that is -1. `split_seed` draws the splits."""
     parts = split_rows(owner, clients, shares=shares, seed=split_seed)
     return federate(rows, parts, names=numbered(clients), central=central, partition=partition)
 

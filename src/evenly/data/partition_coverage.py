@@ -86,7 +86,7 @@ def quota(
     wanted = coverage * dealt_share
     most = math.floor(min(coverage, sides.unprivileged / (1 - tolerance) / dealt_share))
     limit = next((c for c in range(most, 0, -1) if _feasible(sides, clients, least, c * dealt_share, tolerance)), 0)
-    advice = f"The limit is coverage={limit}. Ask for that, or for fewer clients." if limit else "No coverage works: ask for fewer clients."
+    advice = f"The limit is coverage={limit}. Use that, or fewer clients." if limit else "No coverage works: use fewer clients."
     raise ValueError(
         f"coverage={coverage:.10g}: {clients} clients, counted as if of equal size, {least} or more of them with at least "
         f"{(1 - tolerance) * wanted:.0f} unprivileged rows and the others with {round(tolerance * wanted)}, cannot be made of "
@@ -99,7 +99,7 @@ def _feasible(sides: SideCounts, clients: int, least: int, coverage: float, tole
 
 
 def _equal_sizes(sides: SideCounts, clients: int, good: int, coverage: float, tolerance: float) -> Quota | None:
-    """The rows of good and bad clients if so many are good; None if there are too few rows of either side."""
+    """Rows of good and bad clients, for a number of good ones; None if there are too few rows of either side."""
     bad_rows = round(tolerance * coverage)
     good_rows = min((sides.unprivileged - (clients - good) * bad_rows) // good, math.floor((1 + tolerance) * coverage))
     size = (sides.privileged + good * good_rows + (clients - good) * bad_rows) // clients
@@ -117,7 +117,7 @@ def plan(
     unprivileged = rows.is_unprivileged()
     require(
         bool(unprivileged.any() and not unprivileged.all()),
-        f"coverage needs unprivileged and privileged rows, but {rows.name} has only one of these. Choose data with a sensitive attribute.",
+        f"coverage needs unprivileged and privileged rows, but {rows.name} has only one of them. Choose data with a sensitive attribute.",
     )
     number = clients or count_clients(SideCounts.of(unprivileged), coverage, count_rule, good_share)
     check_clients("coverage", number, len(dealt))
@@ -218,7 +218,7 @@ def draw_unprivileged(quota: Quota, available: int, tolerance: float, draw: np.r
     if good_rows.sum() + bad_rows.sum() > available:
         raise ValueError(
             f"{DIFF_SIZE}: {quota.good} good clients with at least {least_good:.0f} unprivileged rows and {bad} bad ones with at least "
-            f"{least_bad:.0f} need {quota.good * least_good + bad * least_bad:.0f}, but there are {available}. Ask for a smaller coverage."
+            f"{least_bad:.0f} need {quota.good * least_good + bad * least_bad:.0f}, but there are {available}. Use a smaller coverage."
         )
     return np.concatenate([good_rows, bad_rows]).astype(np.int64)
 
@@ -285,7 +285,7 @@ def ratio_dirichlet(
 
 
 def draw_sizes(total: int, clients: int, alpha: float, *, least: int, tries: int, draws: Draws) -> np.ndarray:
-    """Rows of each client, which add up to all of them; raises when no draw gives everyone enough. int64 [clients]"""
+    """Rows of each client, which add up to all of them; raises if no draw gives every client enough. int64 [clients]"""
     shares = (draws.at(attempt).dirichlet(np.full(clients, alpha)) for attempt in range(tries))
     drawn = (whole(each * total, np.full(clients, total)) for each in shares)
     return first_legal(drawn, lambda sizes: sizes.min() >= least, f"{RATIO_DIRICHLET}, alpha={alpha:g}, {least} rows")

@@ -42,7 +42,7 @@ class Sensitive(NamedTuple):
 
 
 class Training(NamedTuple):
-    """The rows that tell which value of a sensitive column is favoured least."""
+    """Training rows, from which the least favoured value of a sensitive column is determined."""
 
     rows: np.ndarray  # numbers of rows
     favoured: np.ndarray  # bool, of all rows: whether each has the favourable label
@@ -93,8 +93,8 @@ def _refuse_many(parts: Sequence[Sensitive], groups: int) -> None:
 def groups_of(columns: Mapping[str, TableColumn], unprivileged: Any = None, training: Training | None = None) -> Groups:
     """The groups of a table's sensitive columns.
 
-    `unprivileged` is a value of the only column, or a dict from columns to values, of which the first decides which groups
-    are unprivileged; without it the first column decides. Of columns that it does not name, the value favoured least in the training
+    `unprivileged` is a value of the only column, or a dict from columns to values. Its first column, or else the first of all,
+    determines the unprivileged groups. Of columns that it does not name, the value favoured least in the training
     rows is unprivileged. Without `training` that is their first value, and without both group 0 is the unprivileged one.
     """
     if not columns:
@@ -120,8 +120,8 @@ def _least_favoured(part: Sensitive, training: Training) -> int:
 
 
 def least_favoured(rates: Sequence[float], rows: Sequence[float]) -> int:
-    """Who is unprivileged unless the user says: the group with the lowest rate. Few rows make extreme rates, so groups with at
-    least 30 come first; groups without a rate (NaN) are left out.
+    """Default of the unprivileged group: the one with the lowest rate. Groups with at least 30 rows take precedence, because few rows
+    make extreme rates; groups without a rate (NaN) are ignored.
 
     >>> least_favoured([0.5, 0.2, 0.0, math.nan], [100, 100, 3, 0])
     1
@@ -131,7 +131,7 @@ def least_favoured(rates: Sequence[float], rows: Sequence[float]) -> int:
 
 
 def refuse_measurement(column: TableColumn) -> None:
-    """Raise if a table's column looks like something measured, of which every value would be a group."""
+    """Raise if a sensitive column looks like a measurement, such as an age: every value would be a group."""
     names = column.classes()[0]
     count = len(names) if column.holds_numbers() or are_numbers(names) else 0
     require(
@@ -142,7 +142,7 @@ def refuse_measurement(column: TableColumn) -> None:
 
 
 def refuse_quantity(column: TableColumn) -> None:
-    """Raise if a table's label looks like a quantity, of which every value would be a class."""
+    """Raise if a label looks like a quantity, such as an income: every value would be a class."""
     if not column.holds_numbers():
         return
     raw = column.numbers()
@@ -171,7 +171,7 @@ def favourable_label(value: Any, labels: tuple[str, ...], *, needed: bool = Fals
 
 
 def usual_favourable(labels: Sequence[str]) -> int | None:
-    """Which of two labels people want to get, as far as the labels themselves say it: the larger number, or yes rather than no.
+    """The favourable one of two labels, if the labels imply it: the larger number, or yes rather than no; else None.
 
     >>> usual_favourable(("0", "1")), usual_favourable(("No", "Yes")), usual_favourable(("bad", "good")), usual_favourable("abc")
     (1, 1, None, None)
@@ -185,7 +185,7 @@ def usual_favourable(labels: Sequence[str]) -> int | None:
 
 
 def unnamed_favourable(labels: Sequence[str]) -> ValueError:
-    """The error where groups are to be compared and nothing says which label people want to get."""
+    """The error if groups are compared and the favourable label is not named."""
     why = "Groups are compared by the label that people want to get, and"
     if len(labels) == 2:
         first, second = (shlex.quote(label) for label in labels)

@@ -92,7 +92,7 @@ class LeNet(Classifier):
         ValueError: If a size is not legal, or `mean` or `deviation` do not have one number for each channel.
     """
 
-    classes: int = static(default=10, doc="classes to tell apart")
+    classes: int = static(default=10, doc="number of classes")
     shape: tuple[int, ...] = static(default=(28, 28, 1), doc="height, width and channels of an image")
     widths: tuple[int, ...] = static(default=(32, 64, 128), doc="channels of the two convolutions, units of the dense layer")
     bias: bool = static(default=True, doc="whether layers have biases; E2FL has none")
@@ -154,7 +154,7 @@ class CNN(Classifier):
         ValueError: If a size is not legal, or images are too small for the convolutions.
     """
 
-    classes: int = static(default=10, doc="classes to tell apart")
+    classes: int = static(default=10, doc="number of classes")
     shape: tuple[int, ...] = static(default=(32, 32, 3), doc="height, width and channels of an image")
     channels: tuple[int, ...] = static(default=(6, 16), doc="channels of the convolutions")
     hidden: tuple[int, ...] = static(default=(120, 84), doc="units of the dense layers before the last")

@@ -45,7 +45,7 @@ class ResNet(Classifier):
         ValueError: If a size or the precision is not legal.
     """
 
-    classes: int = static(default=10, doc="classes to tell apart")
+    classes: int = static(default=10, doc="number of classes")
     shape: tuple[int, ...] = static(default=(32, 32, 3), doc="height, width and channels of an image")
     width: int = static(default=64, doc="channels of the first stage")
     blocks: tuple[int, ...] = static(default=(2, 2, 2, 2), doc="blocks of each stage")

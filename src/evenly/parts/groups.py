@@ -1,4 +1,4 @@
-"""Which group a client belongs to, where it does not say: E2FL's ways to infer it.
+"""Inference of a client's group, as in E2FL.
 
 Rank clustering is done once by the server, before training. The others are done by a client in every round, from the masks
 of the groups' models: `CHOOSERS` names them.
@@ -93,7 +93,7 @@ def membership(client_group: Any, groups: int) -> np.ndarray:
     if strange.any():
         who = int(strange.argmax())
         raise ValueError(
-            f"Groups are numbered from 0 to {groups - 1}, but client {who} is in group {group[who]}. Correct it, or give more groups."
+            f"Groups are numbered from 0 to {groups - 1}, but client {who} is in group {group[who]}. Correct it, or use more groups."
         )
     return group == np.arange(groups)[:, None]
 
@@ -101,7 +101,7 @@ def membership(client_group: Any, groups: int) -> np.ndarray:
 def drawn_groups(clients: int, groups: int, seed: int) -> np.ndarray:
     """A random group for every client, by its number alone. int32 [clients]
 
-    In the first round all groups' masks are equal, so that no client could tell them apart and all would choose the first.
+    In the first round all groups' masks are equal, so that every client would choose the first group.
     """
     require(groups >= 1, f"There must be at least one group, got {groups}.")
     draws = Draws(seed, "groups")
@@ -144,7 +144,7 @@ def rank_clustering(places: Tree, groups: int, *, seed: int, iterations: int = 2
     """
     clients = jax.tree.leaves(places)[0].shape[0]
     require(groups >= 1, f"There must be at least one group, got {groups}.")
-    require(groups <= clients, f"{clients} clients cannot be told apart into {groups} groups. Give at most as many groups as clients.")
+    require(groups <= clients, f"{clients} clients cannot be divided into {groups} groups. Use at most as many groups as clients.")
     for name, value in (("iterations", iterations), ("restarts", restarts)):
         require(value >= 1, f"{name} must be at least 1, got {value}.")
     places = jax.tree.map(jnp.asarray, places)  # to the device once, not in every step

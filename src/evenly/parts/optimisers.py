@@ -31,7 +31,7 @@ Factory = Callable[..., optax.GradientTransformation]
 
 
 class Moments(NamedTuple):
-    """What a server of Reddi et al. keeps: the average change m and the scale v, of each parameter."""
+    """State of a server of Reddi et al.: the average change m and the scale v of each parameter."""
 
     mean: Tree
     scale: Tree
@@ -67,7 +67,7 @@ def adam_scale(v: Array, square: Array, beta2: Array) -> Array:
 
 
 class Known(NamedTuple):
-    """An optimiser that the notation names: how it is made, its settings besides the learning rate, and what it is."""
+    """An optimiser of the notation: its factory, its settings besides the learning rate, and its description."""
 
     make: Factory
     settings: dict[str, float]
@@ -92,7 +92,7 @@ OPTIMISERS: dict[str, Known] = {
 
 
 def optimiser_parts() -> list[str]:
-    """How the notation names optimisers, of servers and of clients."""
+    """Names of all optimisers in the notation, of servers and of clients."""
     servers = [f"server-{name}" for name in OPTIMISERS]
     return servers + [f"local-{name}" for name, known in OPTIMISERS.items() if not known.server_only]
 
@@ -151,7 +151,7 @@ class OptimisedServer(Server):
 
 
 class Blend(NamedTuple):
-    """What becomes of the model: so much of it is kept, and the sum of the clients' changes is added."""
+    """A change of the model: it is multiplied by `kept`, and the sum of the clients' changes is added."""
 
     kept: Array
     total: Tree
@@ -180,7 +180,7 @@ class Averaged(NamedTuple):
 class AveragingServer:
     """Move as the inner server does (or add the change), and serve the mean of the iterates w_1..w_t, without w_0.
 
-    A round in which nobody's update counted leaves no iterate.
+    A round in which no update counted adds no iterate.
     """
 
     inner: Server | None = None

@@ -180,7 +180,7 @@ def supernetwork(
     1 / sqrt(fan-in), as E2FL's text has it; its code has them on both sides of 0.
     """
     check_settings(k, scores, weights)
-    require(isinstance(task, Probabilistic), f"{type(task).__name__} gives no probabilities, which edges are ranked by. Add the method.")
+    require(isinstance(task, Probabilistic), f"{type(task).__name__} has no probabilities, by which edges are ranked. Add the method.")
     shapes = skeleton(task)
     _check_edges(type(task).__name__, shapes, k)
     leaves, structure = jax.tree.flatten(shapes)
@@ -190,7 +190,7 @@ def supernetwork(
 
 
 def check_settings(k: float, scores: str, weights: str) -> None:
-    """Raise unless these can be the settings of a network whose edges are ranked."""
+    """Raise unless the settings of a network whose edges are ranked are legal."""
     require(isinstance(k, float) and 0 < k < 1, f"k must be a share of the edges between 0 and 1, got {k!r}. E2FL keeps half: 0.5.")
     require(scores in SCORES, f"scores must be one of {', '.join(SCORES)}, got {scores!r}.")
     require(weights in WEIGHTS, f"weights must be one of {', '.join(WEIGHTS)}, got {weights!r}.")
@@ -219,7 +219,7 @@ def _check_edges(model: str, shapes: Tree, k: float) -> None:
         )
         require(leaf.size <= MOST_EDGES, f"{where}, {leaf.size} edges; at most {MOST_EDGES} can be ranked exactly. Use narrower layers.")
         left = leaf.size - dropped(leaf.size, k)
-        require(0 < left < leaf.size, f"{where}, of which k = {k} keeps {left} of {leaf.size} edges; it must keep some, not all.")
+        require(0 < left < leaf.size, f"{where}: k = {k} keeps {left} of {leaf.size} edges, but it must keep some and drop some.")
 
 
 # The setting of a method that ranks edges: which network is drawn and how its edges are ordered.
@@ -310,7 +310,7 @@ class Ballot(NamedTuple):
 
 
 class Election(NamedTuple):
-    """What a round of votes in groups decides."""
+    """Result of a vote in groups."""
 
     overall: Tree  # places: one vote for each group that voted
     groups: Tree  # places, [groups, ...]: one vote for each client of the group
@@ -328,7 +328,7 @@ def elect(total: Ballot) -> Tree:
 
 
 def vote(places: Tree, weights: Array | None = None) -> Tree:
-    """VOTE over stacked places [K, ...]; `weights` [K] are whole numbers, 0 for those who did not return, 1 for all if not given."""
+    """VOTE over stacked places [K, ...]; `weights` [K] are whole numbers, 0 for clients that did not return. By default all are 1."""
     return elect(tally(places, weights))
 
 

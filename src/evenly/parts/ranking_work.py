@@ -96,7 +96,7 @@ def frozen(task: Task) -> Supernetwork:
 
 @record
 class RankServer(Server):
-    """Replace the order of edges by the one elected (FRL's VOTE); the order before it has no say.
+    """Replace the order of edges by the one elected (FRL's VOTE); the previous order has no influence.
 
     The change that the rule hands on is the sum of the clients' ballots, each counted a whole number of times.
     """
@@ -106,15 +106,15 @@ class RankServer(Server):
 
 
 class GroupVotes(NamedTuple):
-    """What the clients of every group say in a round."""
+    """Summed ballots of every group in a round."""
 
     ballots: Ballot  # summed, [groups, ...]
-    present: Array  # bool [groups] whether anybody of the group voted
+    present: Array  # bool [groups] whether a client of the group voted
 
 
 @record
 class GroupServer:
-    """E2FL: each group elects its order, and the groups, one vote each, the order from which everybody starts next.
+    """E2FL: each group elects its order. The groups, with one vote each, elect the order from which all clients start next.
 
     The state are the groups' places [groups, ...]: of a group that was absent, those it elected last.
     """
