@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evenly.data.splits import SPLITS
-from evenly.experiment.plan import SCHEMA, read_fields
+from evenly.experiment.plan import SCHEMA, read_fields, write_fields
 from evenly.outside import check_kinds, kinds_of, shortened
 from evenly.saving import Archive, DamagedError, read_archive, write_archive
-from evenly.writing import write_whole
 
 # The files of a deployment:
 #
@@ -165,8 +164,7 @@ def _round(archive: Archive) -> Round:
 
 def write_facts(folder: Path, about: DeploymentFacts) -> Path:
     """Write federation.json."""
-    text = json.dumps({"schema": SCHEMA, **about._asdict()}, indent=1)
-    return write_whole(folder / FEDERATION, lambda file: file.write(text.encode()))
+    return write_fields(folder / FEDERATION, about._asdict())
 
 
 def read_facts(folder: Path) -> DeploymentFacts:
@@ -182,9 +180,8 @@ def read_facts(folder: Path) -> DeploymentFacts:
 
 def write_exclusions(folder: Path, left_out: Iterable[Exclusion], flagged: Iterable[RoundFlag]) -> Path:
     """Write left_out.json."""
-    told = [{"round": one.round, **one.flag._asdict()} for one in flagged]
-    text = json.dumps({"schema": SCHEMA, "left_out": [one._asdict() for one in left_out], "flagged": told}, indent=1)
-    return write_whole(folder / LEFT_OUT, lambda file: file.write(text.encode()))
+    flags = [{"round": one.round, **one.flag._asdict()} for one in flagged]
+    return write_fields(folder / LEFT_OUT, {"left_out": [one._asdict() for one in left_out], "flagged": flags})
 
 
 def read_exclusions(folder: Path, until: int | None = None) -> tuple[list[Exclusion], list[RoundFlag]]:
@@ -268,8 +265,7 @@ def update_options(before: Sequence[ServerOptions], now: ServerOptions) -> tuple
 
 def write_options(folder: Path, options: Sequence[ServerOptions]) -> Path:
     """Write options.json."""
-    text = json.dumps({"schema": SCHEMA, "options": [one._asdict() for one in options]}, indent=1)
-    return write_whole(folder / OPTIONS, lambda file: file.write(text.encode()))
+    return write_fields(folder / OPTIONS, {"options": [one._asdict() for one in options]})
 
 
 def read_options(folder: Path) -> tuple[ServerOptions, ...]:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import numpy as np
@@ -48,6 +48,7 @@ from evenly.types import Algorithm, Seeds, Task, Trace
 # accuracy of 10,000 clients is within one point of the mean over all clients with a probability of 95 %.
 
 MOST_EVALUATED = 10_000
+T = TypeVar("T")
 
 
 def evaluated_clients(federation: Federation) -> np.ndarray | None:
@@ -308,15 +309,21 @@ def on_threads(plan: Plan, programs: Sequence[Program], ledger: Ledger, share: B
                 ledger.save(program, result)
 
     side_by_side = len(seeds) if share else max(1, min(len(seeds), os.cpu_count() or 1))
-    with ThreadPoolExecutor(max_workers=side_by_side) as pool:
-        futures = [pool.submit(one_seed, seed) for seed in seeds]
+    run_threads([partial(one_seed, seed) for seed in seeds], side_by_side, ledger.stop)
+
+
+def run_threads(tasks: Sequence[Callable[[], T]], workers: int, stop: Callable[[], None]) -> list[T]:
+    """Call functions on threads and return their results. If one raises, call `stop`, cancel the others and raise its error."""
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        futures = [pool.submit(task) for task in tasks]
         try:
             for future in as_completed(futures):
                 future.result()
         except BaseException:
-            ledger.stop()  # the other threads end at their next block instead of training on
+            stop()  # running threads end at their next progress report
             pool.shutdown(cancel_futures=True)
             raise
+    return [future.result() for future in futures]
 
 
 def _device_of(plan: Plan, seed: int) -> AbstractContextManager[Any]:

@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ import numpy as np
 
 from evenly import __version__
 from evenly.experiment.comparison import Comparison, tidy_rows
-from evenly.experiment.plan import NewerError, read_fields
+from evenly.experiment.plan import NewerError, read_fields, write_fields
 from evenly.models.task import skeleton
 from evenly.outside import check_kinds, kinds_of
 from evenly.saving import Archive, DamagedError, Model, read_archive, save, write_archive
@@ -395,6 +394,5 @@ def finish(folder: Path) -> RunRecord:
 
 
 def _write(folder: Path, record: RunRecord) -> RunRecord:
-    text = json.dumps({"schema": RECORD_SCHEMA, **dataclasses.asdict(record)}, indent=1)
-    write_whole(folder / RUN_FILE, lambda file: file.write(text.encode()))
+    write_fields(folder / RUN_FILE, dataclasses.asdict(record), RECORD_SCHEMA)
     return record

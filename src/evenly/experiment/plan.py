@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,12 @@ from evenly.writing import write_whole
 SCHEMA = 1
 MOST_SEEDS, MOST_ROUNDS, LARGEST_SEED = 10_000, 10**9, 2**63 - 1
 ALL_MODELS = ChainMap(NETWORKS, MODELS)  # a view, not a copy
+
+
+def write_fields(path: Path, fields: Mapping[str, Any], schema: int = SCHEMA) -> Path:
+    """Write a JSON file with a schema number, atomically. `read_fields` reads it."""
+    text = json.dumps({"schema": schema, **fields}, indent=1)
+    return write_whole(path, lambda file: file.write(text.encode()))
 
 
 class NewerError(ValueError):

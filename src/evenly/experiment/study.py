@@ -12,7 +12,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from functools import partial
 from itertools import accumulate
@@ -23,7 +22,7 @@ import numpy as np
 
 from evenly.data.splits import CENTRAL
 from evenly.experiment.comparison import Comparison
-from evenly.experiment.execute import BatchShare, Executor, SeedSetting, StoppedError, execute, on_threads, setting_of
+from evenly.experiment.execute import BatchShare, Executor, SeedSetting, StoppedError, execute, on_threads, run_threads, setting_of
 from evenly.experiment.folder import Store, read_record, slug, training_timer
 from evenly.experiment.observe import Log, log_part
 from evenly.experiment.plan import SCHEMA, Plan, members_of, read_fields
@@ -101,15 +100,8 @@ def _run_together(
         finally:  # the others do not wait for seeds that failed early or were finished before
             batch.leave(range(first, first + len(cell.plan.seeds)))
 
-    with ThreadPoolExecutor(max_workers=len(cells)) as pool:
-        futures = [pool.submit(run_cell, *given) for given in zip(cells, firsts, strict=True)]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            stop()
-            raise
-    return [future.result() for future in futures]
+    tasks = [partial(run_cell, cell, first) for cell, first in zip(cells, firsts, strict=True)]
+    return run_threads(tasks, len(cells), stop)
 
 
 class _Rounds:

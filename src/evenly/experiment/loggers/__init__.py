@@ -12,8 +12,9 @@ import re
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -117,28 +118,9 @@ def _safe(name: str) -> str:
     return kept if kept == name and name.strip(".") else f"{kept.strip('.')}-{zlib.crc32(name.encode()):08x}"
 
 
-# The loggers by name.
+# The loggers by name: module and class, and the package that they need.
 
-
-def _tensorboard(folder: Path) -> Backend:
-    from evenly.experiment.loggers.to_tensorboard import ToTensorBoard
-
-    return ToTensorBoard(folder)
-
-
-def _mlflow(folder: Path) -> Backend:
-    from evenly.experiment.loggers.to_mlflow import ToMLflow
-
-    return ToMLflow(folder)
-
-
-def _wandb(folder: Path) -> Backend:
-    from evenly.experiment.loggers.to_wandb import ToWandb
-
-    return ToWandb(folder)
-
-
-LOGGERS: dict[str, Callable[[Path], Backend]] = {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}
+LOGGERS = {"tensorboard": ("to_tensorboard", "ToTensorBoard"), "mlflow": ("to_mlflow", "ToMLflow"), "wandb": ("to_wandb", "ToWandb")}
 PACKAGES = {"tensorboard": ("tensorboardX", "tensorboardX"), "mlflow": ("mlflow", "mlflow-skinny"), "wandb": ("wandb", "wandb")}
 
 
@@ -155,6 +137,11 @@ def check_loggers(names: Sequence[str]) -> None:
             )
 
 
+def _backend(name: str, folder: Path) -> Backend:
+    module, kind = LOGGERS[name]
+    return getattr(import_module(f"{__name__}.{module}"), kind)(folder)
+
+
 @contextmanager
 def logging_to(names: Sequence[str], folder: Path) -> Iterator[Log | None]:
     """Context that yields the `log` argument of `execute`, or None if no logger is named.
@@ -163,8 +150,8 @@ def logging_to(names: Sequence[str], folder: Path) -> Iterator[Log | None]:
     """
     check_loggers(names)
     with ExitStack() as stack:
-        opened = {name: LOGGERS[name](folder / "logs" / name) for name in dict.fromkeys(names)}
-        logs = [stack.enter_context(in_background(name, backend)) for name, backend in opened.items()]
+        backends = {name: _backend(name, folder / "logs" / name) for name in dict.fromkeys(names)}
+        logs = [stack.enter_context(in_background(name, backend)) for name, backend in backends.items()]
 
         def log(point: Point) -> None:
             for one in logs:
