@@ -17,7 +17,7 @@ from evenly.data.federation import Federation
 from evenly.flower import wire
 from evenly.flower.clients import jax as in_jax
 from evenly.flower.clients import torch as in_torch
-from evenly.flower.clients import torch_training
+from evenly.flower.clients import torch_popup
 from evenly.flower.clients.rows import batches, client_of
 from evenly.flower.clients.torch_training import outcome, shape_loss, training_batches
 from evenly.models import MLP, Softmax
@@ -109,10 +109,8 @@ def test_edges_are_ranked_as_in_jax(scores: str, tiny: Federation) -> None:
     module.load_state_dict({f"{2 * i}.weight": torch.tensor(np.asarray(layer["w"]).T) for i, layer in enumerate(drawn_in_jax.weights)})
     sent = {f"{2 * i}.weight": np.asarray(layer["w"]).T for i, layer in enumerate(received)}
     numbers = batches(0, 1, 5, rows.size, epochs=2, size=5)
-    found = torch_training.search_places(
-        module, network, sent, training_batches(rows, 2, numbers), work=work, losses=in_torch.cross_entropy
-    )
-    kept, expected = torch_training.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
+    found = torch_popup.search_places(module, network, sent, training_batches(rows, 2, numbers), work=work, losses=in_torch.cross_entropy)
+    kept, expected = torch_popup.subnetwork(module, network, sent), drawn_in_jax.subnetwork(drawn_in_jax.masks(received))
     for i in range(2):
         places = wire.read(reply[wire.ARRAYS][f"{i}.w"])
         assert (places != np.asarray(received[i]["w"])).any()
@@ -151,7 +149,7 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
         5, "query.measure", wire.to_arrays(offered[0]), config(notation, 2, 5), **{wire.OFFERED: wire.record_of_models(offered)}
     )
     if inference == "lowest-loss":
-        weights = [torch_training.subnetwork(module, Frozen(), own) for own in turned]
+        weights = [torch_popup.subnetwork(module, Frozen(), own) for own in turned]
         losses = []
         for own in weights:
             module.load_state_dict(own)
@@ -159,7 +157,7 @@ def test_groups_are_inferred_as_in_jax(inference: str, tiny: Federation) -> None
         found = int(np.argmin(losses))
     else:
         assert isinstance(method.network, Frozen)
-        found = torch_training.surest(module, method.network, turned, rows.train, inference)
+        found = torch_popup.surest(module, method.network, turned, rows.train, inference)
     assert reply[wire.METRICS][wire.CHOICE] == found
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from evenly.flower import lifecycle, wire
+from evenly.flower import checkpoint, wire
 from evenly.flower.deploy.loopback import Loopback, Process, kill, wait_until
 from evenly.simulate import simulate
 from tests.flower.loopback import APP, deployed, finished
@@ -57,9 +57,9 @@ def test_a_server_that_is_killed_goes_on_where_it_was(made: Deployed, tmp_path: 
     loopback, method, folder = made.loopback, f"{METHOD}+uniform(clients=2)", tmp_path / "results"
     config = {"method": method, "rounds": 3, "clients": CLIENTS, "folder": str(folder), "save": str(tmp_path / "model.npz")}
     first = loopback.run(APP, config, name="run-first")
-    wait_until(lambda: (folder / lifecycle.NAME).exists() and lifecycle.rounds_done(folder) >= 1, first, 240, "keeping the first round")
+    wait_until(lambda: (folder / checkpoint.NAME).exists() and checkpoint.rounds_done(folder) >= 1, first, 240, "keeping the first round")
     kill(loopback.server)
-    assert lifecycle.rounds_done(folder) < 3
+    assert checkpoint.rounds_done(folder) < 3
     loopback.start_server()
     second = loopback.run(APP, config, name="run-second")
     ((status, details),) = finished(loopback, second)

@@ -8,19 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from evenly.data.federation import Federation
-from evenly.flower.clients import torch_training
+from evenly.flower.clients import torch_popup
 from evenly.flower.clients.rows import client_of
-from evenly.flower.clients.torch_training import (
-    Batch,
-    _gradients,
-    _mask,
-    _scores,
-    check_edges,
-    first_places,
-    freeze,
-    search_places,
-    subnetwork,
-)
+from evenly.flower.clients.torch_popup import _gradients, _mask, _scores, check_edges, first_places, freeze, search_places, subnetwork
+from evenly.flower.clients.torch_training import Batch
 from evenly.parts.ranking import Frozen
 from evenly.parts.ranking_work import EdgePopup
 
@@ -166,9 +157,9 @@ def test_models_are_left_by_halves_or_at_once_and_those_that_left_do_not_come_ba
         shares.append(own.tolist())
         return np.array(next(given)[:count])
 
-    monkeypatch.setattr(torch_training, "_entropy_slopes", slopes)
+    monkeypatch.setattr(torch_popup, "_entropy_slopes", slopes)
     offered = [first_places(linear(5, 3), seed) for seed in range(count)]
-    assert torch_training.surest(linear(5, 3), Frozen(), offered, client_of(tiny, 5).train, inference) == found
+    assert torch_popup.surest(linear(5, 3), Frozen(), offered, client_of(tiny, 5).train, inference) == found
     assert len(shares) == len(asked)
     for own, wanted in zip(shares, asked, strict=True):
         np.testing.assert_allclose(own, wanted, rtol=1e-6)

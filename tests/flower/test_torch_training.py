@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from evenly.algorithms import algorithm
-from evenly.flower.clients import torch_training
+from evenly.flower.clients import torch_popup, torch_training
 from evenly.flower.clients.client import told
 from evenly.flower.clients.rows import NO_ROWS, ClientData, rows
+from evenly.flower.clients.torch import TorchEngine
 from evenly.flower.clients.torch_training import (
     Batch,
-    TorchEngine,
     any_batches,
     batch_of,
     chunks,
@@ -148,9 +148,9 @@ def test_slopes_of_the_entropy_are_those_of_small_steps():
     shares, small = np.array([0.3, 0.7]), 1e-5
     expected = [(entropy(shares + small * side) - entropy(shares - small * side)) / (2 * small) for side in np.eye(2)]
     module = nn.Linear(2, 3, bias=False, dtype=torch.float64)
-    np.testing.assert_allclose(torch_training._entropy_slopes(module, kept, torch.tensor(shares), x), expected, rtol=1e-5)
+    np.testing.assert_allclose(torch_popup._entropy_slopes(module, kept, torch.tensor(shares), x), expected, rtol=1e-5)
     broken = [{"weight": own["weight"] * np.nan} for own in kept]
-    assert (torch_training._entropy_slopes(module, broken, torch.tensor(shares), x) == np.finfo(np.float64).max).all()
+    assert (torch_popup._entropy_slopes(module, broken, torch.tensor(shares), x) == np.finfo(np.float64).max).all()
 
 
 FINE, BROKEN = {"w": np.ones(2, np.float32)}, {"w": np.array([1, np.nan], np.float32)}

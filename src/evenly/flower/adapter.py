@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
@@ -22,18 +23,7 @@ from evenly.flower.aggregation import RoundResult
 from evenly.flower.caps import Caps
 from evenly.flower.checks import replies_to
 from evenly.flower.lifecycle import RunningDeployment, cluster_clients, lock_folder, open_deployment, with_fraction
-from evenly.flower.messages import (
-    DeploymentState,
-    RoundRequest,
-    TrainingReplies,
-    average_metrics,
-    leave_out_broken,
-    read_evaluations,
-    read_replies,
-    require_enough,
-    signals_of,
-    to_clients,
-)
+from evenly.flower.messages import DeploymentState, RoundRequest, TrainingReplies
 from evenly.flower.recorder import read_metrics, write_metrics
 from evenly.flower.roster import Adding, Average, DeploymentSetting, Drawing, Options, algorithm_of, notation_of
 from evenly.flower.two_phase import Measurement
@@ -112,8 +102,8 @@ def strategy(
     options = Options(
         seeds or Seeds(), caps, introduce, fraction_train, fraction_evaluate, min_train_nodes, min_evaluate_nodes, min_available_nodes,
         weighted_by_key, arrayrecord_key, configrecord_key,
-        train_metrics_aggr_fn or average_metrics,
-        evaluate_metrics_aggr_fn or average_metrics,
+        train_metrics_aggr_fn or messages.average_metrics,
+        evaluate_metrics_aggr_fn or messages.average_metrics,
         (two_phases.plain_sum if two_phase else None) if isinstance(two_phase, bool) else two_phase,
         max_reply_bytes,
     )  # fmt: skip
@@ -121,6 +111,23 @@ def strategy(
     if options.two_phase is not None:
         two_phases.require_possible(made, caps)
     return FairStrategy(made, options, folder=None if folder is None else Path(folder), task=task)
+
+
+class StartArguments(NamedTuple):
+    """Arguments of `start` that every round needs."""
+
+    grid: Grid
+    result: Result
+    train: ConfigRecord
+    evaluate: ConfigRecord
+    evaluate_fn: Evaluate | None
+
+    def evaluate_on_server(self, number: int) -> None:
+        """Evaluate the model on the server, if the user gave a function for it, and keep the metrics."""
+        metrics = None if self.evaluate_fn is None else self.evaluate_fn(number, self.result.arrays)
+        if metrics is not None:
+            LOG.info("\t└──> On the server: %s", dict(metrics))
+            self.result.evaluate_metrics_serverapp[number] = metrics
 
 
 class FairStrategy(Strategy):
@@ -147,13 +154,13 @@ class FairStrategy(Strategy):
         self._since = time.monotonic()
         self._welcome(grid)
         setting, current = deployment.setting, self._unless_changed(arrays)
-        cohort = np.arange(setting.roll.clients, dtype=np.int32) if self._everybody else self._draw().cohort(server_round - 1)
+        everyone = np.arange(setting.roll.clients, dtype=np.int32)
+        cohort = everyone if self._everybody else self._draw().cohort(server_round - 1)
         connected = self._wait_for_cohort(grid, cohort)
-        choosing = messages.clients_choose_now(setting, current)
-        needs = (setting.algorithm.rule.needs & wire.SIGNALS.keys()) - (frozenset() if choosing else {"choice"})
+        needs = messages.needs_of(setting, current)
         self._request = RoundRequest(server_round, cohort, connected, needs)
         LOG.info("configure_train: %d of %d clients chosen, %d connected", len(self._request.chosen), setting.roll.clients, len(connected))
-        sending = partial(to_clients, number=server_round, config=config, arrays=self._trained_record(setting, current))
+        sending = partial(messages.to_clients, number=server_round, config=config, arrays=self._trained_record(setting, current))
         if self.options.two_phase is None:
             return sending(MessageType.TRAIN, setting, current, clients=connected)
         replies = replies_to(grid, sending(wire.MEASURE, setting, current, clients=connected), self._timeout)
@@ -175,7 +182,7 @@ class FairStrategy(Strategy):
         if request is None or request.number != server_round:
             raise ValueError(f"Round {server_round} was not configured. Call configure_train first.")
         setting, current, measurement = deployment.setting, deployment.state, self._measurement
-        usable = read_replies(setting, request, replies)
+        usable = messages.read_replies(setting, request, replies)
         self._enough(request, usable)
         if measurement is None:
             outcome, after, usable = self._from_models(request, usable)
@@ -192,18 +199,20 @@ class FairStrategy(Strategy):
         deployment = self._running()
         setting, current = deployment.setting, deployment.state
         parts = {k: wire.split_model(setting.form, r.arrays) for k, r in usable.replies.items() if r.arrays is not None}
-        signals = signals_of(setting.algorithm, current.state, request.cohort, usable.replies, self._draw().chance(request.number - 1))
+        signals = messages.signals_of(
+            setting.algorithm, current.state, request.cohort, usable.replies, self._draw().chance(request.number - 1)
+        )
         trained = [parts[k].model if k in parts else None for k in request.cohort.tolist()]
         outcome = aggregation.one_round(setting.algorithm, current.state, signals, trained, self.options.caps)
         counted = {int(k) for k, came_back in zip(request.cohort, outcome.counted, strict=True) if came_back}
         weights = np.array([outcome.coefficients[request.cohort == k].sum() for k in sorted(counted)])
         carried = wire.average_carried(current.carried, [parts[k].carried for k in sorted(counted)], weights)
-        return outcome, DeploymentState(outcome.state, carried), leave_out_broken(setting, request, usable, counted)
+        return outcome, DeploymentState(outcome.state, carried), messages.leave_out_broken(setting, request, usable, counted)
 
     def _enough(self, request: RoundRequest, usable: TrainingReplies) -> None:
         deployment = self._running()
         try:
-            require_enough(deployment.setting, request, usable)
+            messages.require_enough(deployment.setting, request, usable)
         except ValueError:
             deployment.recorder.record_left_out(usable.left_out)  # so that the report names the clients that are missing
             raise
@@ -216,7 +225,7 @@ class FairStrategy(Strategy):
         count = max(int(len(present) * options.fraction_evaluate), options.min_evaluate_nodes)
         chosen = self._draw().evaluated(server_round, np.array(present, np.int32), count) if present else np.zeros(0, np.int32)
         self._request = RoundRequest(server_round, chosen, tuple(chosen.tolist()), phase="evaluate")
-        sending = partial(to_clients, number=server_round, clients=chosen.tolist(), config=config, arrays=arrays)
+        sending = partial(messages.to_clients, number=server_round, clients=chosen.tolist(), config=config, arrays=arrays)
         return sending(MessageType.EVALUATE, deployment.setting, deployment.state)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -224,7 +233,7 @@ class FairStrategy(Strategy):
         request, deployment = self._request, self._running()
         if request is None or request.number != server_round or request.phase != "evaluate":
             raise ValueError(f"The evaluation of round {server_round} was not configured. Call configure_evaluate first.")
-        found = read_evaluations(deployment.setting, request, replies)
+        found = messages.read_evaluations(deployment.setting, request, replies)
         self._request = None
         deployment.record_evaluation(server_round, found, seconds=time.monotonic() - self._since)
         return self.options.evaluate_metrics_aggr_fn(found.contents, self.options.weighted_by_key) if found.contents else None
@@ -267,49 +276,46 @@ class FairStrategy(Strategy):
         LOG.info("Starting %s:", self.algorithm.label)
         self.summary()
         with lock_folder(self._folder):
-            return self._run(grid, initial_arrays, train_config or ConfigRecord(), evaluate_config or ConfigRecord(), evaluate_fn)
+            train, evaluate = train_config or ConfigRecord(), evaluate_config or ConfigRecord()
+            return self._run_all(StartArguments(grid, Result(), train, evaluate, evaluate_fn), initial_arrays)
 
-    def _run(
-        self, grid: Grid, initial_arrays: ArrayRecord, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
-    ) -> Result:
-        rule, num_rounds = self.algorithm.rule, self._rounds
-        deployment, result = self._begin(initial_arrays, train, grid), Result()
+    def _run_all(self, run: StartArguments, initial_arrays: ArrayRecord) -> Result:
+        rule, num_rounds, result = self.algorithm.rule, self._rounds, run.result
+        deployment = self._begin(initial_arrays, run.train, run.grid)
         try:
             if self._folder is not None:
                 read_metrics(self._folder, result, deployment.done)
             result.arrays = initial_arrays if deployment.done == 0 else self._last_served(deployment)
-            if evaluate_fn is not None and deployment.done == 0:
-                _central(evaluate_fn, 0, result)
+            if deployment.done == 0:
+                run.evaluate_on_server(0)
             for number in range(deployment.done + 1, num_rounds + 1):
                 LOG.info("[ROUND %d/%d]", number, num_rounds)
-                self._one_round(number, grid, result, train=train, evaluate=evaluate, evaluate_fn=evaluate_fn)
+                self._one_round(number, run)
             if isinstance(rule, Several) and rule.final_pass and deployment.done <= num_rounds:
                 LOG.info("[FINAL PASS] all clients take part")
                 self._everybody = True
-                self._one_round(num_rounds + 1, grid, result, train=train, evaluate=evaluate, evaluate_fn=evaluate_fn)
+                self._one_round(num_rounds + 1, run)
         except BaseException as error:
             deployment.recorder.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
         deployment.recorder.end()
         return result
 
-    def _one_round(
-        self, number: int, grid: Grid, result: Result, *, train: ConfigRecord, evaluate: ConfigRecord, evaluate_fn: Evaluate | None
-    ) -> None:
-        told = self.configure_train(number, result.arrays, train, grid)
-        arrays, metrics = self.aggregate_train(number, replies_to(grid, told, self._timeout))
+    def _one_round(self, number: int, run: StartArguments) -> None:
+        grid, result = run.grid, run.result
+        training = self.configure_train(number, result.arrays, run.train, grid)
+        arrays, metrics = self.aggregate_train(number, replies_to(grid, training, self._timeout))
         assert arrays is not None
         result.arrays = arrays
         if metrics is not None:
             LOG.info("\t└──> Training: %s", dict(metrics))
             result.train_metrics_clientapp[number] = metrics
-        request = self.configure_evaluate(number, arrays, evaluate, grid)
-        found = self.aggregate_evaluate(number, replies_to(grid, request, self._timeout))
-        if found is not None:
-            LOG.info("\t└──> Evaluation: %s", dict(found))
-            result.evaluate_metrics_clientapp[number] = found
-        if evaluate_fn is not None:
-            _central(evaluate_fn, number, result)
+        evaluating = self.configure_evaluate(number, arrays, run.evaluate, grid)
+        metrics = self.aggregate_evaluate(number, replies_to(grid, evaluating, self._timeout))
+        if metrics is not None:
+            LOG.info("\t└──> Evaluation: %s", dict(metrics))
+            result.evaluate_metrics_clientapp[number] = metrics
+        run.evaluate_on_server(number)
         if self._folder is not None:
             write_metrics(self._folder, result)
 
@@ -387,11 +393,3 @@ class FairStrategy(Strategy):
     def _draw(self) -> Drawing:
         assert self._drawing is not None  # made when it began
         return self._drawing
-
-
-def _central(evaluate_fn: Evaluate, number: int, result: Result) -> None:
-    """Evaluate the model on the server, and keep the metrics."""
-    found = evaluate_fn(number, result.arrays)
-    if found is not None:
-        LOG.info("\t└──> On the server: %s", dict(found))
-        result.evaluate_metrics_serverapp[number] = found

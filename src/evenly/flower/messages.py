@@ -81,6 +81,12 @@ def clients_choose_now(setting: DeploymentSetting, current: DeploymentState) -> 
     return roster.clients_choose(setting.algorithm, current.state.begun)
 
 
+def needs_of(setting: DeploymentSetting, current: DeploymentState) -> frozenset[str]:
+    """Signals that clients must send in this round: a choice only where they choose their model."""
+    needs = setting.algorithm.rule.needs & wire.SIGNALS.keys()
+    return needs if clients_choose_now(setting, current) else needs - {"choice"}
+
+
 def trained_record(setting: DeploymentSetting, current: DeploymentState) -> ArrayRecord:
     """The arrays that clients train: one model, or all models that they choose from."""
     if setting.apart:

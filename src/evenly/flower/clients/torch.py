@@ -28,28 +28,42 @@ from torch import nn
 
 from evenly.flower import wire
 from evenly.flower.clients import client
-from evenly.flower.clients.client import RoundConfig, census_reply, client_app, told
-from evenly.flower.clients.rows import LOOKS, NO_ROWS, ClientData, Metrics, Source, rows, signals_from_outcomes, table
+from evenly.flower.clients.client import RoundConfig, census_reply, client_app, told, weighted_rows
+from evenly.flower.clients.rows import (
+    LOOKS,
+    NO_ROWS,
+    ClientData,
+    ClientRows,
+    Look,
+    Metrics,
+    RowOutcomes,
+    Source,
+    batches_of,
+    rows,
+    signals_from_outcomes,
+    table,
+)
+from evenly.flower.clients.torch_popup import first_places, freeze, search_places, subnetwork, surest
 from evenly.flower.clients.torch_training import (
     CHUNK,
     Data,
     Losses,
     MakeOptimiser,
-    TorchEngine,
     any_batches,
     chunks,
     concatenate,
     cross_entropy,
     device_of,
-    first_places,
     fit,
     look,
     trainable,
     training_batches,
 )
-from evenly.parts.work import LocalTraining
+from evenly.parts.ranking import Frozen
+from evenly.parts.ranking_work import EdgePopup
+from evenly.parts.work import LocalTraining, PersonalTraining, TrainingAlone
 from evenly.records import require
-from evenly.types import Work
+from evenly.types import Several, Work
 
 __all__ = ["app", "arrays", "census", "first_places", "load", "measure", "reply", "row_weights", "told", "train"]
 
@@ -166,3 +180,101 @@ def app(
 def _labels_and_groups(read: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[np.ndarray, np.ndarray]:
     """Labels and groups of all rows, from those of every batch."""
     return torch.cat([y for y, _ in read]).cpu().numpy(), torch.cat([group for _, group in read]).cpu().numpy()
+
+
+# Training and evaluation of modules. A model is a state_dict, or the places of the edges of a frozen module.
+
+State = dict[str, np.ndarray]
+
+
+class TorchEngine:
+    """Trains and evaluates modules of one architecture; a new module for every message."""
+
+    reduction = "mean"
+
+    def __init__(self, make_model: Callable[[], nn.Module], losses: Losses, optimiser: MakeOptimiser | None) -> None:
+        self._make, self._losses, self._optimiser = make_model, losses, optimiser
+
+    def form(self, now: RoundConfig, client: ClientData) -> State:
+        module = self._make()
+        if isinstance(now.algorithm.network, Frozen):
+            return {name: np.zeros(tuple(weight.shape), np.float32) for name, weight in module.named_parameters()}
+        return state_of(module)
+
+    def look(self, now: RoundConfig, model: State) -> Look:
+        module, network = self._make(), now.algorithm.network
+        if isinstance(network, Frozen):
+            frozen = freeze(module, network, now.model_seed)
+            module.load_state_dict(subnetwork(frozen, network, model))
+        else:
+            put(module, model)
+
+        def looking(rows: ClientRows) -> RowOutcomes:
+            return concatenate([look(module, batch, self._losses) for batch in chunks(rows, CHUNK, device_of(module))])
+
+        return looking
+
+    def penalty(self, now: RoundConfig, model: State) -> float:
+        return 0.0
+
+    def surest(self, now: RoundConfig, models: list[State], client: ClientData) -> int:
+        network, rule = now.algorithm.network, now.algorithm.rule
+        assert isinstance(network, Frozen)
+        assert isinstance(rule, Several)
+        module = freeze(self._make(), network, now.model_seed)
+        return surest(module, network, models, client.train, rule.inference)
+
+    def train(self, now: RoundConfig, client: ClientData, received: State, memory: State) -> tuple[State, State]:
+        """Return the vector to send and the memory to keep. If training diverged, the memory stays unchanged."""
+        work, network, rows = now.algorithm.work, now.algorithm.network, weighted_rows(now, client)
+        numbers = batches_of(work, now.batch_seed, now.server_round, now.client, rows.size)
+        if isinstance(work, EdgePopup):
+            assert isinstance(network, Frozen)
+            module = freeze(self._make(), network, now.model_seed)
+            batches = training_batches(rows, work.epochs, numbers, device_of(module))
+            return search_places(module, network, received, batches, work=work, losses=self._losses), memory
+        if isinstance(work, PersonalTraining):
+            shared = self._train(_plain(work), rows, numbers, received, received)
+            own = self._train(_plain(work, work.pull), rows, numbers, memory, received)
+            return _minus(shared, received), own if _finite(own) and _finite(shared) else memory
+        if isinstance(work, TrainingAlone):
+            own = self._train(_plain(work), rows, numbers, memory, memory)
+            return _nothing(received, broken=not _finite(own)), own if _finite(own) else memory
+        return _minus(self._train(work, rows, numbers, received, received), received), memory
+
+    def _train(self, work: Work, rows: ClientRows, numbers: np.ndarray, start: State, towards: State) -> State:
+        module = self._make()
+        put(module, start)
+        learned = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        anchor = [torch.tensor(towards[name], device=device_of(module)) for name in learned]
+        batches = training_batches(rows, work.epochs, numbers, device_of(module))
+        fit(module, batches, work, anchor=anchor, losses=self._losses, optimiser=self._optimiser)
+        return state_of(module)
+
+
+def state_of(module: nn.Module) -> State:
+    return {name: value.detach().cpu().numpy() for name, value in module.state_dict().items()}
+
+
+def put(module: nn.Module, state: State) -> None:
+    module.load_state_dict({name: torch.tensor(np.asarray(value)) for name, value in state.items()})
+
+
+def _plain(work: PersonalTraining | TrainingAlone, mu: float | None = None) -> LocalTraining:
+    return LocalTraining(
+        learning_rate=work.learning_rate, epochs=work.epochs, batch_size=work.batch_size, mu=mu, optimiser=work.optimiser,
+        options=work.options, max_steps=work.max_steps,
+    )  # fmt: skip
+
+
+def _minus(trained: State, received: State) -> State:
+    return {name: trained[name] - np.asarray(received[name]) for name in trained}
+
+
+def _finite(state: State) -> bool:
+    return all(bool(np.isfinite(leaf).all()) for leaf in state.values())
+
+
+def _nothing(like: State, *, broken: bool) -> State:
+    """Zeros, or NaN where training diverged, so that the server notices."""
+    return {name: np.full_like(leaf, np.nan) if broken and leaf.dtype.kind == "f" else np.zeros_like(leaf) for name, leaf in like.items()}
