@@ -28,12 +28,12 @@ CHUNK = 256  # rows read at a time
 
 
 def app(source: Source, task: Task) -> ClientApp:
-    """A client of a federation, or one with data of its own (or a function that finds them from the context)."""
+    """ClientApp for a JAX task. `source` is a Federation, the data of one client, or a function from the context to it."""
     return client_app(source, JaxEngine(task))
 
 
 class JaxEngine:
-    """Looks at and trains models of one task; for methods that rank edges, of the network that everybody draws from one seed."""
+    """Trains and evaluates models of one task, or of the frozen network for methods that rank edges."""
 
     def __init__(self, task: Task) -> None:
         self.reduction = task.reduction
@@ -46,7 +46,7 @@ class JaxEngine:
         return skeleton(self.task(now))
 
     def look(self, now: RoundConfig, model: Tree) -> Look:
-        """Losses and outcomes of a model, row by row."""
+        """Function that returns loss and predicted label of each row."""
         task = self.task(now)
 
         def look(rows: ClientRows) -> RowOutcomes:
@@ -70,7 +70,7 @@ class JaxEngine:
         return int(_choose(rule.inference, task, masks, first_rows(client.train, MOST_ROWS)))
 
     def train(self, now: RoundConfig, client: ClientData, received: Tree, memory: Tree) -> tuple[Tree, Tree]:
-        """The vector to send and the memory to keep, after this round's batches. A ballot's vector are its places."""
+        """Return the vector to send and the memory to keep, after the batches of this round."""
         task, work, rows = self.task(now), now.algorithm.work, weighted_rows(now, client)
         local = _start(work, task, received, memory)
         for numbers in batches_of(work, now.batch_seed, now.server_round, now.client, rows.size):
@@ -83,7 +83,7 @@ class JaxEngine:
 
 
 def shard(rows: ClientRows, numbers: np.ndarray) -> Shard:
-    """The rows with these numbers; padding has mask 0 and weight 0."""
+    """Rows with these numbers; padding has mask 0 and weight 0."""
     there = numbers != PADDING
     at = np.where(there, numbers, 0)
     weight = np.where(there, rows.weight[at], 0).astype(np.float32)
@@ -91,7 +91,7 @@ def shard(rows: ClientRows, numbers: np.ndarray) -> Shard:
 
 
 def first_rows(rows: ClientRows, count: int, start: int = 0) -> Shard:
-    """So many rows from a start on, padded where there are fewer."""
+    """Rows from a start on, padded to `count`."""
     numbers = np.arange(start, start + count)
     return shard(rows, np.where(numbers < rows.size, numbers, PADDING))
 

@@ -1,4 +1,4 @@
-"""What one client holds: its rows, their batches, and what is measured on them."""
+"""Data of one client: its rows, their batches, and the metrics that are computed on them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from evenly.types import Work
 
 
 class ClientRows(NamedTuple):
-    """Some of a client's rows, in the order in which batches number them."""
+    """Rows of a client, in the order in which batches number them."""
 
     x: np.ndarray
     y: np.ndarray  # label numbers
@@ -33,7 +33,7 @@ NO_ROWS = ClientRows(np.zeros((0, 1)), np.zeros(0, np.int32), np.zeros(0, np.int
 
 
 class ClientData(NamedTuple):
-    """One client: training, validation and test rows, and what the whole federation agrees on."""
+    """Training, validation and test rows of one client, and the names that all clients share."""
 
     train: ClientRows
     valid: ClientRows
@@ -52,7 +52,7 @@ class ClientData(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many groups and labels there are, here and everywhere."""
+        """Numbers of groups and labels in the federation."""
         return len(self.groups), len(self.labels)
 
     @property
@@ -67,7 +67,7 @@ Source = Federation | ClientData | Callable[[Any], ClientData]  # the last from 
 
 
 def rows(x: Any, y: Any, group: Any = None, weight: Any = None) -> ClientRows:
-    """Rows from parallel arrays; without groups everybody is in group 0."""
+    """Rows from parallel arrays; without groups, all rows are in group 0."""
     x, y = np.asarray(x), np.asarray(y, np.int32)
     group = np.zeros(len(y), np.int32) if group is None else np.asarray(group, np.int32)
     weight = np.ones(len(y), np.float32) if weight is None else np.asarray(weight, np.float32)
@@ -77,7 +77,7 @@ def rows(x: Any, y: Any, group: Any = None, weight: Any = None) -> ClientRows:
 
 
 def client_of(federation: Federation, number: int) -> ClientData:
-    """The client with this number, from 0."""
+    """Data of the client with this number, from 0."""
     require(
         0 <= number < federation.clients,
         f"The federation has clients 0 to {federation.clients - 1}, got {number}. Check partition-id in the node's config.",
@@ -95,7 +95,7 @@ def client_of(federation: Federation, number: int) -> ClientData:
 
 
 def client_from(source: Source, context: Any) -> ClientData:
-    """The data of the client whose context this is."""
+    """Data of the client that a context belongs to."""
     if isinstance(source, ClientData):
         return source
     if isinstance(source, Federation):
@@ -104,7 +104,7 @@ def client_from(source: Source, context: Any) -> ClientData:
 
 
 def partition(node_config: Mapping[str, Any]) -> int:
-    """Which client of a federation a node is."""
+    """Number of a node's client, from its config."""
     if "partition-id" not in node_config:
         raise ValueError(
             'A node takes its client from "partition-id" in its config, which is missing. Start the SuperNode with '
@@ -124,7 +124,7 @@ PADDING = -1
 def batches(
     seed: int, server_round: int, client: int, rows: int, *, epochs: int = 1, size: int = 10, shuffle: bool = True, max_steps: int = 0
 ) -> np.ndarray:
-    """Numbers of a client's training rows, batch by batch; a last, smaller batch of an epoch ends with -1s. int32 [steps, size]
+    """Numbers of a client's training rows in each batch, the same as in the simulator. Short batches end with -1. int32 [steps, size]
 
     Rounds count from 1, as Flower's do, and rows from 0 in the order in which the client holds them.
     """
@@ -135,7 +135,7 @@ def batches(
 
 
 def batches_of(work: Work, seed: int, server_round: int, client: int, rows: int) -> np.ndarray:
-    """The batches that a kind of work asks for in a round."""
+    """Batches of a round for this kind of work."""
     return batches(
         seed, server_round, client, rows,
         epochs=work.epochs, size=work.batch_size, shuffle=work.shuffle, max_steps=work.max_steps,
@@ -148,7 +148,7 @@ Metrics = dict[str, Any]  # whole numbers, floats and lists of them: what a Metr
 
 
 class RowOutcomes(NamedTuple):
-    """What a model makes of some rows."""
+    """Loss and predicted label of each row."""
 
     losses: np.ndarray  # [n]
     outcome: np.ndarray  # [n] label numbers
@@ -159,7 +159,7 @@ LOOKS = frozenset({"loss", "table", "cell_loss"})  # needs for which a model is 
 
 
 def census(client: ClientData) -> Metrics:
-    """What is asked once before the first round."""
+    """Metrics of the census: counts of training rows, and the number and group of the client."""
     found: Metrics = {wire.EXAMPLES: client.train.size}
     wire.put(found, wire.CELLS, client.cells)
     if client.number is not None:
@@ -170,7 +170,7 @@ def census(client: ClientData) -> Metrics:
 
 
 def about(client: ClientData) -> dict[str, Any]:
-    """What the report should call this client, the labels and the groups: the census's second record."""
+    """Names of the client, its labels and groups: the second record of the census."""
     return ({"name": client.name} if client.name else {}) | {
         "labels": list(client.labels),
         "groups": list(client.groups),
@@ -180,8 +180,7 @@ def about(client: ClientData) -> dict[str, Any]:
 
 
 def signals(client: ClientData, needs: frozenset[str], look: Look, *, penalty: float = 0.0, reduction: str = "mean") -> Metrics:
-    """What these needs ask for, of the model that was received, on all training rows; or on validation rows, where the need says so.
-    Rows count equally here, always."""
+    """Signals of the received model on all training rows, or on validation rows for `valid_table`. All rows count equally."""
     rows = client.train
     found: Metrics = {wire.EXAMPLES: rows.size}
     if "unprivileged" in needs:
@@ -203,7 +202,7 @@ def signals_from_outcomes(
     penalty: float = 0.0,
     reduction: str = "mean",
 ) -> Metrics:
-    """The signals that take a look at every row; `shape` is how many groups and labels there are."""
+    """Signals from the outcomes of all rows; `shape` is the numbers of groups and labels."""
     found: Metrics = {}
     if "loss" in needs:
         total = float(np.sum(seen.losses, dtype=np.float64))
@@ -218,7 +217,7 @@ def signals_from_outcomes(
 
 
 def evaluation_metrics(client: ClientData, look: Look) -> Metrics:
-    """Counts and mean losses on test rows, and under train- and valid- on the others. Where there are no rows there is no loss."""
+    """Counts and mean losses on test rows and, with prefix train- or valid-, on the others; no loss without rows."""
     found: Metrics = {}
     for split in SPLITS:
         own, prefix = client.splits[split], "" if split == "test" else f"{split}-"
@@ -231,7 +230,7 @@ def evaluation_metrics(client: ClientData, look: Look) -> Metrics:
 
 
 def outcomes(client: ClientData, own: ClientRows, look: Look) -> np.ndarray:
-    """What a model makes of some of a client's rows, as counts; there may be none. [groups, labels, labels]"""
+    """Counts of rows by group, label and outcome of a model. [groups, labels, labels]"""
     return table(own.y, own.group, _outcomes_of(own, look).outcome, client.shape)
 
 
@@ -240,7 +239,7 @@ def _outcomes_of(own: ClientRows, look: Look) -> RowOutcomes:
 
 
 def table(y: np.ndarray, group: np.ndarray, outcome: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """How many rows there are of each group, label and outcome. [groups, labels, labels]"""
+    """Counts of rows by group, label and outcome. [groups, labels, labels]"""
     counts = np.zeros((*shape, shape[1]), np.int64)
     np.add.at(counts, (group, y, outcome), 1)
     return counts

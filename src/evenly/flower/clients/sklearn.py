@@ -43,17 +43,17 @@ TINY = 1e-15
 
 
 def first_arrays(features: int, labels: int) -> ArrayRecord:
-    """A model of zeros, for the server to start from."""
+    """Initial arrays of zeros, for the server."""
     return wire.to_arrays(_zeros(features, labels))
 
 
 def load(estimator: Estimator, received: ArrayRecord, labels: int) -> None:
-    """Give an estimator the coefficients of a record; labels are the numbers from 0."""
+    """Load the coefficients of a record into an estimator; labels are numbers from 0."""
     _put(estimator, {name: wire.read(array) for name, array in received.items()}, labels)
 
 
 def arrays(estimator: Estimator) -> ArrayRecord:
-    """An estimator's coefficients as a record."""
+    """Coefficients of an estimator as a record."""
     return wire.to_arrays(_state(estimator))
 
 
@@ -61,8 +61,8 @@ def measure(
     estimator: Estimator, x: Any, y: Any, group: Any = None, needs: Iterable[str] = ("loss",), *, labels: int = 2, groups: int = 1,
     unprivileged: Iterable[int] = (0,), valid: tuple[Any, Any, Any] | None = None,
 ) -> Metrics:  # fmt: skip
-    """The metrics that a method needs of the model a client received: call it before training. `valid` are x, y and group of rows that
-    the client does not train on, for methods that ask what the model makes of those."""
+    """Metrics of the received model that a method needs; call it before training. `valid` are x, y and group of held-out rows, for
+    methods that need them."""
     own, needs = rows(x, y, group), frozenset(needs)
     require(valid is not None or "valid_table" not in needs, "measure needs held-out rows for valid_table: pass valid=(x, y, group).")
     found: Metrics = {wire.EXAMPLES: own.size}
@@ -78,7 +78,7 @@ def measure(
 
 
 def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any = None) -> None:
-    """Go on training: so many passes of partial_fit, or so many iterations of a solver that starts from the coefficients it has."""
+    """Continue training for some epochs of `partial_fit`, or iterations of a solver with warm start."""
     x, y = np.asarray(x, np.float64), np.asarray(y)
     weight = None if weight is None else np.asarray(weight, np.float64)
     if hasattr(estimator, "partial_fit"):
@@ -95,17 +95,17 @@ def train(estimator: Estimator, x: Any, y: Any, *, epochs: int = 1, weight: Any 
 
 
 def reply(message: Message, estimator: Estimator, metrics: Metrics) -> Message:
-    """The answer to a train message: the trained model, or in two-phase rounds what the server adds up; and what was measured before."""
+    """Reply to a train message: the trained model or, in two-phase rounds, coefficient times update; and the metrics."""
     return client_reply(message, arrays(estimator), metrics)
 
 
 def app(make_estimator: Callable[[], Estimator], source: Source) -> ClientApp:
-    """A ready client, of a Federation (`partition-id` in the node's config names the client) or of a client's own data."""
+    """ClientApp for an estimator. `source` is a Federation, the data of one client, or a function from the context to it."""
     return client_app(source, SklearnEngine(make_estimator))
 
 
 class SklearnEngine:
-    """Looks at and trains linear estimators."""
+    """Trains and evaluates linear estimators."""
 
     reduction = "mean"
 

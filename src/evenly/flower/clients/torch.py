@@ -69,12 +69,12 @@ __all__ = ["app", "arrays", "census", "first_places", "load", "measure", "reply"
 
 
 def load(model: nn.Module, received: ArrayRecord) -> None:
-    """Put a record's arrays into a module, by the names of its state_dict."""
+    """Load the arrays of a record into a module, by the names of its state_dict."""
     model.load_state_dict({name: torch.tensor(wire.read(array)) for name, array in received.items()})
 
 
 def arrays(model: nn.Module) -> ArrayRecord:
-    """A module's state_dict as a record."""
+    """State_dict of a module as a record."""
     return ArrayRecord(model.state_dict())
 
 
@@ -82,7 +82,7 @@ def measure(
     model: nn.Module, data: Data, needs: Iterable[str] = ("loss",), *, labels: int = 0, groups: int = 1,
     unprivileged: Iterable[int] = (0,), losses: Losses = cross_entropy, valid: Data | None = None,
 ) -> Metrics:  # fmt: skip
-    """The metrics that a method needs of the model a client received: call it before training.
+    """Metrics of the received model that a method needs; call it before training.
 
     `needs` are those of the method, `told(config).algorithm.needs`; all but the loss are about groups of people, so `data` then
     have a third part, the number of each row's group, and `labels` and `groups` say how many there are in the whole federation.
@@ -113,7 +113,7 @@ def census(
     data: Data, *, labels: Sequence[str], groups: Sequence[str] = ("all",), unprivileged: Iterable[int] = (0,), favourable: int = 1,
     number: int | None = None, name: str = "", client_group: int | None = None,
 ) -> RecordDict:  # fmt: skip
-    """What a client answers to "query.census": its training rows by group and label, and what these are called.
+    """Reply to "query.census": counts of training rows by group and label, and their names.
 
     `labels` and `groups` are the names of those that the whole federation has, in the order of their numbers. A client that has a
     `number`, or that belongs to a group as a whole, says so here.
@@ -132,8 +132,8 @@ def census(
 
 
 def row_weights(now: RoundConfig, data: Data, *, labels: int, groups: int = 1) -> np.ndarray | None:
-    """How much rows of each group and label count in training: by local reweighing where the method has it (`+reweigh`), and by what
-    the server says (FedFB). None: all alike. [groups, labels]"""
+    """Weights of rows in training by group and label: of local reweighing (`+reweigh`) and of the server (FedFB). None: all equal.
+    [groups, labels]"""
     if now.algorithm.prepare is None:
         return now.row_weights
     y, group = _labels_and_groups([(batch.y, batch.group) for batch in chunks(data, CHUNK)])
@@ -146,7 +146,7 @@ def train(
     model: nn.Module, data: Data, work: Work | None = None, *, batches: np.ndarray | None = None, row_weights: Any = None,
     losses: Losses = cross_entropy, optimiser: MakeOptimiser | None = None,
 ) -> None:  # fmt: skip
-    """Train a module in place, as a kind of work asks: epochs of steps with FedProx's pull or PropFair's loss, or one full gradient.
+    """Train a module in place: epochs of steps, with FedProx's pull or PropFair's loss if the method has them, or one full gradient.
 
     A DataLoader gives its own batches; of tensors they are those that `batches` numbers, or drawn anew. `row_weights` [groups,
     labels] is how much rows count, on top of the weight that they may have themselves as a fourth part.
@@ -162,14 +162,14 @@ def train(
 
 
 def reply(message: Message, model: nn.Module, metrics: Metrics) -> Message:
-    """The answer to a train message: the trained model, or in two-phase rounds what the server adds up; and what was measured before."""
+    """Reply to a train message: the trained model or, in two-phase rounds, coefficient times update; and the metrics."""
     return client.reply(message, arrays(model), metrics)
 
 
 def app(
     make_model: Callable[[], nn.Module], source: Source, *, losses: Losses = cross_entropy, optimiser: MakeOptimiser | None = None
 ) -> ClientApp:
-    """A ready client that trains as the server's method asks, on the simulator's batches.
+    """ClientApp that trains with the method of the server, on the batches of the simulator.
 
     `source` is a Federation, of which `partition-id` in the node's config names the client, or a client's own data, or a function
     that finds them from Flower's context.
