@@ -43,5 +43,7 @@ def test_the_stochastic_form_of_afl_takes_one_step_of_one_client(simulated: Simu
 @pytest.mark.parametrize("value", [-1, 2.5])
 def test_a_limit_is_a_whole_number(value: float):
     for name in ("fedavg", "ditto"):
-        with pytest.raises(ValueError, match=rf"^{name}: max_steps must be a whole number of at least 0, got {value}\.$"):
+        with pytest.raises(
+            ValueError, match=rf"^{name}: max_steps must be a whole number of at least 0, got {value}\. Meaning: local steps"
+        ):
             algorithm(f"{name}(max_steps={value})")

@@ -207,37 +207,38 @@ class _CohortRows(NamedTuple):
 
 def _measure_rows(shape: Shape, inputs: Inputs, model: Tree, rows: _CohortRows, needs: frozenset[str]) -> Measurements:
     """Signals of these rows, summed chunk by chunk."""
-    slots, runs = rows.cohort.shape[0], jax.tree.leaves(model)[0].shape[shape.axis]
+    slots, runs, task = rows.cohort.shape[0], jax.tree.leaves(model)[0].shape[shape.axis], inputs.task
     cells, by_slot = slots * shape.groups * shape.labels, (slots, shape.groups, shape.labels)
-    task = inputs.task
-    # A scatter also keeps XLA from fusing this loop into one function, in which products of this many rows are slow.
-    summed = partial(sum_by_cell, scatter=shape.fused)
 
     def chunk(i: Array, sums: Measurements) -> Measurements:
         batch, slot = rows.read(inputs.data, i * shape.chunk + jnp.arange(shape.chunk))
-        cell = (slot * shape.groups + batch.group) * shape.labels + batch.y
-        loss, table, cell_loss, _ = sums
-        if loss is not None or cell_loss is not None:
-            own = runs_last(map_runs(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)  # [chunk, runs]
-            own = own * over_runs(batch.mask, own)
-            loss = None if loss is None else loss + jax.ops.segment_sum(own, slot, slots)
-            cell_loss = None if cell_loss is None else cell_loss + summed(cell, own, cells)
-        if table is not None:
-            outcome = runs_last(map_runs(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)
-            table = table + summed(cell, _one_hot(shape, batch, outcome).astype(jnp.float32), cells)
-        return Measurements(loss, table, cell_loss)
+        return _add_chunk(shape, inputs, model, (batch, slot, slots), sums)
 
-    zeros = Measurements(
-        jnp.zeros((slots, runs)) if "loss" in needs else None,
-        jnp.zeros((cells, shape.labels, runs)) if "table" in needs else None,
-        jnp.zeros((cells, runs)) if "cell_loss" in needs else None,
-    )
+    sizes = {"loss": (slots, runs), "table": (cells, shape.labels, runs), "cell_loss": (cells, runs)}
+    zeros = Measurements(*(jnp.zeros(size) if name in needs else None for name, size in sizes.items()))
     loss, table, cell_loss, _ = device_loop(shape, (rows.ends[-1] + shape.chunk - 1) // shape.chunk, chunk, zeros)
     if loss is not None:
         penalty = jnp.broadcast_to(map_runs(lambda m: jnp.asarray(task.penalty(m), jnp.float32), shape.axis, model), (runs,))
         loss = (loss / rows.counts[:, None] if task.reduction == "mean" else loss) + penalty
     table = None if table is None else table.reshape(*by_slot, shape.labels, runs)
     return Measurements(loss, table, None if cell_loss is None else cell_loss.reshape(*by_slot, runs))
+
+
+def _add_chunk(shape: Shape, inputs: Inputs, model: Tree, chunk: tuple[Shard, Array, int], sums: Measurements) -> Measurements:
+    """Add the rows of a chunk to the sums. `chunk` are its rows, their slots and the number of slots."""
+    (batch, slot, slots), (loss, table, cell_loss, _), task = chunk, sums, inputs.task
+    cell, cells = (slot * shape.groups + batch.group) * shape.labels + batch.y, slots * shape.groups * shape.labels
+    # A scatter also keeps XLA from fusing this loop into one function, in which products of this many rows are slow.
+    summed = partial(sum_by_cell, scatter=shape.fused)
+    if loss is not None or cell_loss is not None:
+        own = runs_last(map_runs(lambda m: task.losses(m, batch), shape.axis, model), shape.axis)  # [chunk, runs]
+        own = own * over_runs(batch.mask, own)
+        loss = None if loss is None else loss + jax.ops.segment_sum(own, slot, slots)
+        cell_loss = None if cell_loss is None else cell_loss + summed(cell, own, cells)
+    if table is not None:
+        outcome = runs_last(map_runs(lambda m: task.predict(m, batch.x), shape.axis, model), shape.axis)
+        table = table + summed(cell, _one_hot(shape, batch, outcome).astype(jnp.float32), cells)
+    return Measurements(loss, table, cell_loss)
 
 
 def _one_hot(shape: Shape, batch: Shard, outcome: Array) -> Array:

@@ -211,8 +211,6 @@ def compiled(fused: bool) -> Any:
 def run_segments(shape: Shape, block: Any, arguments: tuple[Inputs, State]) -> tuple[State, RoundRecord]:
     """Run the segments of a block one after another, with an evaluation after those that the block marks."""
     inputs, state = arguments
-    rounds, slots = block.cohort.shape
-    stops, owners = block.stops.shape[0], shape.owners if shape.lists else 0
 
     def segment(i: Array, carry: tuple[State, RoundRecord, Array]) -> tuple[State, RoundRecord, Array]:
         state, record, done = carry
@@ -234,14 +232,18 @@ def run_segments(shape: Shape, block: Any, arguments: tuple[Inputs, State]) -> t
         after = jax.tree.map(lambda leaf, new: leaf.at[i].set(new), before, counts)
         return state, RoundRecord(weights, *after), block.stops[i]
 
-    empty = RoundRecord(
-        jnp.zeros((rounds, slots, shape.runs)),
+    state, record, _ = lax.fori_loop(0, jnp.sum(block.stops >= 0), segment, (state, _empty_record(shape, block), jnp.int32(0)))
+    return state, record
+
+
+def _empty_record(shape: Shape, block: Any) -> RoundRecord:
+    stops, owners = block.stops.shape[0], shape.owners if shape.lists else 0
+    return RoundRecord(
+        jnp.zeros((*block.cohort.shape, shape.runs)),
         jnp.zeros((stops, owners, shape.groups, shape.labels, shape.labels, shape.runs), jnp.int32),
         jnp.zeros((stops, owners, shape.runs)),
         jnp.zeros((stops, shape.clients, shape.runs), jnp.int32) if shape.models else None,
     )
-    state, record, _ = lax.fori_loop(0, jnp.sum(block.stops >= 0), segment, (state, empty, jnp.int32(0)))
-    return state, record
 
 
 # How XLA compiles a program.

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -202,28 +202,25 @@ class Planner:
     def block(self, start: int, stop: int, *, rounds: int, steps: int, stops: np.ndarray, evaluate: np.ndarray) -> Block:
         """The rounds start..stop, padded to `rounds` and `steps`."""
         cohort, returned, samplings = self.cohorts(start, stop)
-        source = self._load_block(cohort) if self._load_block else None
-        position, train, padding = (cohort, self._train, self._padding)
-        if source:
+        source, position, train, padding = None, cohort, self._train, self._padding
+        if self._load_block:
+            source = self._load_block(cohort)
             position, train, padding = source.position(cohort), source.train, source.padding
         visits = np.where(returned, self.steps[cohort], 0)
         first = self._first_steps(visits, rounds)
-        if self.lanes == 1 and first[-1] > steps:
-            raise ValueError(
-                f"Rounds from {start} take {first[-1]} steps, but at most {steps} were expected. A sampling that may draw a client "
-                "twice in a round must say so: give it an attribute replace = True."
-            )
-        rows = layout.full((steps if self.lanes == 1 else int(first[-1]), self.batch), padding, np.int32)
+        room = steps if self.lanes == 1 else int(first[-1])
+        self._check_steps(start, int(first[-1]), room)
+        rows = layout.full((room, self.batch), padding, np.int32)
         self._write_batches(rows, train, self._visits(start, cohort, position, first, train))
-        lanes = None if self.lanes == 1 else self._deal_lanes(visits, rows, padding=padding, rounds=rounds, steps=steps)
+        deal_lanes = partial(self._deal_lanes, padding=padding, rounds=rounds, steps=steps)
+        lanes = None if self.lanes == 1 else deal_lanes(visits, rows)
         pad = ((0, rounds - (stop - start)), (0, 0))
-        chance = np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
         return Block(
             cohort=np.pad(cohort, pad),
             position=np.pad(position, pad),
             returned=np.pad(returned, pad),
             samplings=None if samplings is None else np.pad(samplings, (*pad, (0, 0))),
-            chance=np.pad(chance, pad),
+            chance=np.pad(self._chance(start, stop), pad),
             first_step=first,
             rows=rows if lanes is None else rows[:0],
             stops=stops,
@@ -232,6 +229,17 @@ class Planner:
             turns=None if self.devices == 1 else self._turns(visits, rounds),
             source=source,
         )
+
+    def _check_steps(self, start: int, steps: int, most: int) -> None:
+        if steps > most:
+            raise ValueError(
+                f"Rounds from {start} take {steps} steps, but at most {most} were expected. A sampling that may draw a client "
+                "twice in a round must declare it with an attribute replace = True."
+            )
+
+    def _chance(self, start: int, stop: int) -> np.ndarray:
+        """Two uniform numbers for each round."""
+        return np.array([self._chances.at(t).random(2) for t in range(start, stop)], np.float32).reshape(-1, 2)
 
     def _first_steps(self, visits: np.ndarray, rounds: int) -> np.ndarray:
         """The first step of each visit, and the number of all steps after the last."""

@@ -23,22 +23,15 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
     clients = block.cohort[t]
     invited = jnp.broadcast_to(block.returned[t][:, None], (clients.shape[0], shape.runs))
     choice = state.choices.model[clients] if rule.known_votes else _choices(shape, inputs, state, clients)
-    signals = Signals(
-        client=clients, returned=invited, examples=inputs.data.examples[clients], unprivileged=inputs.data.unprivileged[clients],
-        choice=choice, chance=block.chance[t],
-    )  # fmt: skip
+    signals = _signals(cohort, invited, choice)
     axes = Signals(client=None, returned=-1, examples=None, choice=-1)
-    weigh = jax.vmap(lambda own, before, s: own.weigh(before, s), (0, 0, axes), (-1, 0))
-    coefficients, rules = weigh(group.rule, state.rule[0], signals)  # [models, K, runs]
-    sane = jnp.isfinite(coefficients).all((0, 1))
-    coefficients = jnp.where(sane, coefficients, 0.0)
-
+    coefficients, sane, rules = _weigh(rule, state.rule[0], signals, axes)
     update = train_and_sum(cohort._replace(choice=choice if rule.apart else None), jnp.moveaxis(coefficients, 1, 0))
     returned = update.finite & invited
     counting, total = _renormalise(rule, coefficients, returned, update)
-    norms = Effort(jnp.where(returned, update.square_norm, 0.0))
+    signals, norms = signals._replace(returned=returned), Effort(jnp.where(returned, update.square_norm, 0.0))
     step = jax.vmap(move_model, (0, 0, 0, axes, Effort(-1)))
-    model, rules, servers = step(group, (rules, state.server[0]), (state.model, total), signals._replace(returned=returned), norms)
+    model, rules, servers = step(group, (rules, state.server[0]), (state.model, total), signals, norms)
 
     anyone = sane & (counting != 0).any((0, 1))
     new = State(
@@ -51,6 +44,27 @@ def one_round(cohort: Cohort) -> tuple[State, Array]:
         choices=ModelChoices(state.choices.model.at[clients].set(choice), state.choices.distinct | anyone),
     )
     return new, counting.sum(0)
+
+
+def _signals(cohort: Cohort, invited: Array, choice: Array) -> Signals:
+    """The signals of the clients of a cohort before training."""
+    clients, data = cohort.block.cohort[cohort.t], cohort.inputs.data
+    return Signals(
+        client=clients,
+        returned=invited,
+        examples=data.examples[clients],
+        unprivileged=data.unprivileged[clients],
+        choice=choice,
+        chance=cohort.block.chance[cohort.t],
+    )
+
+
+def _weigh(rule: Several, state: Tree, signals: Signals, axes: Signals) -> tuple[Array, Array, Tree]:
+    """Coefficients [models, K, runs] (0 where a run's are not finite), which runs are finite, and the new state of the rule."""
+    weigh = jax.vmap(lambda own, before, s: own.weigh(before, s), (0, 0, axes), (-1, 0))
+    coefficients, new = weigh(rule, state, signals)
+    sane = jnp.isfinite(coefficients).all((0, 1))
+    return jnp.where(sane, coefficients, 0.0), sane, new
 
 
 def _renormalise(rule: Several, coefficients: Array, returned: Array, update: CohortUpdate) -> tuple[Array, Tree]:

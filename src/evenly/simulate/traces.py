@@ -233,9 +233,7 @@ def make_traces(
     for run, algorithm in enumerate(run_group.algorithms):
         clients, coefficients = cohort, weights[..., run]
         if cohort_of is not None:  # of all clients that trained, those that this run's sampling drew
-            mine = samplings[..., cohort_of[run]]
-            slots = np.argsort(~mine, axis=1, kind="stable")[:, : int(mine[0].sum())]
-            clients, coefficients = np.take_along_axis(cohort, slots, 1), np.take_along_axis(coefficients, slots, 1)
+            clients, coefficients = _only_members(samplings[..., cohort_of[run]], cohort, coefficients)
         cost = cost_of(algorithm, sizes, shape)
         fields = evaluation_fields(federation, evaluated_clients, evaluations, run)
         trace = Trace(
@@ -250,6 +248,12 @@ def make_traces(
         )
         traces.append(trace)
     return [traces[position] for position in run_group.positions]
+
+
+def _only_members(members: np.ndarray, *by_slot: np.ndarray) -> list[np.ndarray]:
+    """The entries of the slots that are members, which are equally many in every round. [rounds, members]"""
+    slots = np.argsort(~members, axis=1, kind="stable")[:, : int(members[0].sum())]
+    return [np.take_along_axis(values, slots, 1) for values in by_slot]
 
 
 def _reports(run_group: RunGroup, state: State, run: int) -> dict[str, float]:

@@ -41,6 +41,11 @@ class Cohort(NamedTuple):
     row_weights: Array | None = None  # [groups, labels, runs] (or runs first), from rules that weigh rows
     choice: Array | None = None  # int32 [K, runs] the model that each slot trains, of several; None: there is one for all
 
+    @property
+    def padding(self) -> int:
+        """Number of the row of padding."""
+        return self.inputs.data.y.shape[0] - 1
+
     def visit(self, k: Array, memory: Tree, wanted: Array) -> tuple[Tree, Tree, Array]:
         """Train slot k if it is wanted. Returns vector, memory and squared norm.
 
@@ -199,38 +204,55 @@ def stride_count(steps: Array, stride: int) -> Array:
 
 def _in_lanes(cohort: Cohort, coefficients: Array) -> CohortUpdate:
     """Train clients side by side. A lane starts afresh at a visit's first step and adds its vector to the sum after the last."""
-    shape, slots, lanes = cohort.shape, coefficients.shape[0], cohort.block.lanes
-    factors = _lane_coefficients(coefficients)
+    shape, lanes = cohort.shape, cohort.block.lanes
+    begin, end = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1]
     position = jnp.append(cohort.block.position[cohort.t], shape.clients)
-    begin, end, padding = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.inputs.data.y.shape[0] - 1
+    training = _LaneTraining(cohort, _lane_coefficients(coefficients), position)
+    empty = CohortUpdate(cohort.zero_total(), cohort.state.memory, jnp.zeros((coefficients.shape[0], shape.runs)))
+    slot = lanes.slot[begin]
+    first = jax.vmap(cohort.start)(training.memory_of(cohort.state.memory, slot), slot)
+    return lax.fori_loop(0, batch_max(end - begin, shape), training.step, (first, empty))[1]
 
-    def memory_of(memory: Tree, slot: Array) -> Tree:
-        return jax.tree.map(lambda leaf: leaf.at[position[slot]].get(mode="clip"), memory)
 
-    def step(i: Array, carry: tuple[Tree, CohortUpdate]) -> tuple[Tree, CohortUpdate]:
-        local, update = carry
+class _LaneTraining(NamedTuple):
+    """A cohort whose clients follow one another in lanes."""
+
+    cohort: Cohort
+    coefficients: Array  # of each slot, and zeros for idle lanes
+    position: Array  # of each slot's client on the device, and a position past the last for idle lanes
+
+    def memory_of(self, memory: Tree, slot: Array) -> Tree:
+        """The memories of the clients in these slots."""
+        return jax.tree.map(lambda leaf: leaf.at[self.position[slot]].get(mode="clip"), memory)
+
+    def step(self, i: Array, carry: tuple[Tree, CohortUpdate]) -> tuple[Tree, CohortUpdate]:
+        """Step i of the round: local states of the lanes, and the update so far."""
+        (local, update), cohort, lanes = carry, self.cohort, self.cohort.block.lanes
+        begin, end, slots = lanes.first_step[cohort.t], lanes.first_step[cohort.t + 1], cohort.block.cohort.shape[1]
         s, busy = begin + i, begin + i < end  # other simulations of the seed batch may take more steps
         slot = jnp.where(busy, lanes.slot[s], slots)
-        local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(memory_of(update.memory, slot), slot), local)
-        local = jax.vmap(cohort.step)(local, jnp.where(busy, lanes.rows[s], padding), slot)
+        local = _where_lane(busy & lanes.starts[s], jax.vmap(cohort.start)(self.memory_of(update.memory, slot), slot), local)
+        rows = jnp.where(busy, lanes.rows[s], cohort.padding)
+        local = jax.vmap(cohort.step)(local, rows, slot)
         ends = busy & lanes.ends[s]
         last = jnp.where(ends, slot, slots)
-        sums = update.total, update.square_norm
-        ending = batch_max(ends.any(), shape)
-        (total, norms), memory = lax.cond(ending, lambda: add(update, local, slot, last), lambda: (sums, no_memory))
+        add, skip = lambda: self.add(update, local, slot, last), lambda: self.skip(update)
+        (total, norms), memory = lax.cond(batch_max(ends.any(), cohort.shape), add, skip)
         # Outside of the condition, which would copy the memory of all clients to set that of a few.
-        memory = jax.tree.map(lambda leaf, new: leaf.at[position[last]].set(new, mode="drop"), update.memory, memory)
+        memory = jax.tree.map(lambda leaf, new: leaf.at[self.position[last]].set(new, mode="drop"), update.memory, memory)
         return local, CohortUpdate(total, memory, norms)
 
-    def add(update: CohortUpdate, local: Tree, slot: Array, last: Array) -> tuple[tuple[Tree, Array], Tree]:
-        vector, memory, norm = jax.vmap(cohort.finish)(local, memory_of(update.memory, slot), slot)
-        return (_add_lanes(update.total, vector, factors[last], shape), update.square_norm.at[last].set(norm, mode="drop")), memory
+    def skip(self, update: CohortUpdate) -> tuple[tuple[Tree, Array], Tree]:
+        """Total and norms as they are, and zeros in the form of the memories of all lanes."""
+        lanes = self.cohort.shape.lanes
+        memory = jax.tree.map(lambda leaf: jnp.zeros((lanes, *leaf.shape[1:]), leaf.dtype), update.memory)
+        return (update.total, update.square_norm), memory
 
-    empty = CohortUpdate(cohort.zero_total(), cohort.state.memory, jnp.zeros((slots, shape.runs)))
-    no_memory = jax.tree.map(lambda leaf: jnp.zeros((shape.lanes, *leaf.shape[1:]), leaf.dtype), cohort.state.memory)
-    slot = lanes.slot[begin]
-    first = jax.vmap(cohort.start)(memory_of(cohort.state.memory, slot), slot)
-    return lax.fori_loop(0, batch_max(end - begin, shape), step, (first, empty))[1]
+    def add(self, update: CohortUpdate, local: Tree, slot: Array, last: Array) -> tuple[tuple[Tree, Array], Tree]:
+        """Total and norms with the vectors of lanes that end their visit (`last`), and the new memories of all lanes."""
+        vector, memory, norm = jax.vmap(self.cohort.finish)(local, self.memory_of(update.memory, slot), slot)
+        total = _add_lanes(update.total, vector, self.coefficients[last], self.cohort.shape)
+        return (total, update.square_norm.at[last].set(norm, mode="drop")), memory
 
 
 def _lane_coefficients(coefficients: Array) -> Array:
