@@ -299,7 +299,7 @@ def test_clients_are_listed_and_drawn_the_worst_served_first(number: int, listed
     points = rows_of(part, "chart-clients-each")
     assert (len(points), points[0]["name"]) == (drawn, found[0][0])
     assert sum(point["method"] == "the worst-served tenth" for point in points) == max(1, number // 10)
-    assert ("The 20 that are served worst of 21." in text(part.html)) == (number > 20)
+    assert ("The 20 worst-served of 21 clients." in text(part.html)) == (number > 20)
     assert (f"All {number} clients" in text(part.html)) == (number >= 20)
 
 

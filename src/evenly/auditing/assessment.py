@@ -86,33 +86,26 @@ class AuditData(NamedTuple):
 def measure(table: PredictionTable, request: AuditRequest, source: str) -> Audit:
     """Audit the columns of a table. `source` is the table's name."""
     _check(table, request)
-    labels, people = match_labels(table.label, table.prediction, request.min_cell), form_groups(table.sensitive, request.min_cell)
-    favourable = find_favourable(request.favourable, labels, needed=bool(table.sensitive) or table.score is not None)
-    favourable_name = None if favourable is None else labels.labels[favourable]
-    data = _prepare(table, labels, people, favourable, request.min_cell)
-    sides = unprivileged_values(request.unprivileged, people.parts)
+    min_cell, has_scores = request.min_cell, table.score is not None
+    labels = match_labels(table.label, table.prediction, min_cell)
+    people = form_groups(table.sensitive, min_cell)
+    favourable = find_favourable(request.favourable, labels, needed=bool(people.parts) or has_scores)
+    data = _prepare(table, labels, people, favourable, min_cell)
+    hidden = veils(data.counts.groups, people.groups.attributes, min_cell, has_favourable=data.has_favourable)
     clients = _client_view(table.client, data, request.anonymous)
-    attributes = people.groups.attributes
-    hidden = veils(data.counts.groups, attributes, data.min_cell, has_favourable=data.has_favourable)
-    columns = [_column_view(data, a, veil, sides.get(a.name), clients) for a, veil in zip(attributes, hidden.columns, strict=True)]
-    whole = overall(data.counts.units.sum(1, keepdims=True), has_favourable=data.has_favourable, min_cell=data.min_cell)
+    sides = unprivileged_values(request.unprivileged, people.parts)
+    columns = _column_views(data, hidden, sides, clients)
+    name = None if favourable is None else labels.labels[favourable]
     assumption = _favourable_notes(labels, favourable, people) if request.favourable is None else []
+    facts = AuditFacts(source, len(labels.label), _roles(table), labels.labels, name, min_cell, request.anonymous)
     return Audit(
-        about=AuditFacts(
-            source=source,
-            rows=len(data.rows.label),
-            columns=_roles(table),
-            labels=labels.labels,
-            favourable=favourable_name if data.has_favourable else None,
-            min_cell=request.min_cell,
-            anonymous=request.anonymous,
-        ),
-        whole=whole | _whole_scores(data),
+        about=facts if data.has_favourable else facts._replace(favourable=None),
+        whole=_whole(data),
         clients=clients,
         groups=_without_exposing_gaps(data, columns, hidden, clients),
         intersections=None if hidden.intersections is None else _intersection_view(data, hidden.intersections),
-        notes=(*labels.notes, *assumption, *_hiding_notes(data, hidden, favourable_name), *people.notes),
-        trivial=_trivial(labels, favourable, request.min_cell),
+        notes=(*labels.notes, *assumption, *_hiding_notes(data, hidden, name), *people.notes),
+        trivial=_trivial(labels, favourable, min_cell),
     )
 
 
@@ -179,6 +172,11 @@ def _client_view(column: CodedColumn | None, data: AuditData, anonymous: bool) -
     return view._replace(scores=score_figures(summary, ~view.hidden.cells & ~labels.any(1), data.min_cell))
 
 
+def _column_views(data: AuditData, hidden: Veils, unprivileged: Mapping[str, int], clients: ClientView | None) -> list[GroupView]:
+    columns = zip(data.people.groups.attributes, hidden.columns, strict=True)
+    return [_column_view(data, attribute, veil, unprivileged.get(attribute.name), clients) for attribute, veil in columns]
+
+
 def _column_view(data: AuditData, attribute: Attribute, veil: Veil, unprivileged: int | None, clients: ClientView | None) -> GroupView:
     """The view of one sensitive column."""
     units = by_attribute(data.counts.units, attribute)
@@ -231,12 +229,13 @@ def _intersection_view(data: AuditData, veil: Veil) -> GroupView:
     return view._replace(scores=score_figures(summary, ~veil.groups.cells & veil.both_labels, data.min_cell))
 
 
-def _whole_scores(data: AuditData) -> dict[str, Estimate]:
-    """AUC, calibration error and bias of everybody."""
+def _whole(data: AuditData) -> dict[str, Estimate]:
+    """Rates, AUC, calibration error and bias of everybody."""
+    rates = overall(data.counts.units.sum(1, keepdims=True), has_favourable=data.has_favourable, min_cell=data.min_cell)
     if data.scores is None:
-        return {}
+        return rates
     figures = score_figures(summarise_scores(data.scores, None, 1), np.ones(1, bool), data.min_cell)
-    return {name: estimates[0] for name, estimates in figures.items()}
+    return rates | {name: estimates[0] for name, estimates in figures.items()}
 
 
 def _roles(table: PredictionTable) -> dict[str, str]:

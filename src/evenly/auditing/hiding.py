@@ -279,23 +279,30 @@ def gaps_expose(
     views = [_Grouping(view.group[group], view.veil) for view in _column_views(attributes, veils.columns)]
     views += [] if veils.intersections is None else [_Grouping(group, veils.intersections)]
     by_client = _Grouping(client, Veil(clients.hidden, clients.hidden))  # by label, nothing is visible of clients that are not rated
-    visible = [each for view in (_everybody(len(client)), *views) for each in _visible_sums(view, kinds, True)]
-    visible += _visible_sums(by_client, kinds, False)
+    visible, secrets = _sums_without_gaps(views, by_client, kinds)
     visible += [Sum(client == k, kinds[kind]) for k in clients.rated for kind in ("favourable", "tpr", "fpr")]
+    for cells, shows_gap in _client_sides(gaps, client, group):
+        visible += [Sum(cells, kinds[kind]) for kind in GAP_COUNTS if shows_gap]
+        secrets += [part for kind in PARTS if 0 < (part := Sum(cells, kinds[kind])).of(counts) < min_cell]
+    occupied = group if veils.intersections is not None else np.zeros(len(client), int)
+    return any(recoverable(counts, visible, secrets, occupied))
+
+
+def _sums_without_gaps(views: Sequence[_Grouping], by_client: _Grouping, kinds: dict[str, Array]) -> tuple[list[Sum], list[Sum]]:
+    """The visible sums and the secret small counts of everybody, groups and clients."""
+    visible = [each for view in (_everybody(len(by_client.group)), *views) for each in _visible_sums(view, kinds, True)]
+    visible += _visible_sums(by_client, kinds, False)
     secrets = [each for view in views for _, each in _secrets(view, kinds, True)]
     secrets += [each for _, each in _secrets(by_client, kinds, False)]
+    return visible, secrets
+
+
+def _client_sides(gaps: Sequence[Gap], client: Array, group: Array) -> Iterator[tuple[Array, bool]]:
+    """Yield the cells of each side of each gap in each client, and whether the client's gap is visible."""
     for gap in gaps:
-        for cells, shows_gap in _client_sides(gap, client, group):
-            visible += [Sum(cells, kinds[kind]) for kind in GAP_COUNTS if shows_gap]
-            secrets += [part for kind in PARTS if 0 < (part := Sum(cells, kinds[kind])).of(counts) < min_cell]
-    return any(recoverable(counts, visible, secrets, group if veils.intersections is not None else np.zeros(len(client), int)))
-
-
-def _client_sides(gap: Gap, client: Array, group: Array) -> Iterator[tuple[Array, bool]]:
-    """Yield the cells of each side of a gap in each client, and whether the client's gap is visible."""
-    for side in (gap.group[group], gap.others[group]):
-        for k in np.unique(client):
-            yield side & (client == k), bool(gap.clients[k])
+        for side in (gap.group[group], gap.others[group]):
+            for k in np.unique(client):
+                yield side & (client == k), bool(gap.clients[k])
 
 
 def _exposed(tables: Array, views: Sequence[_Grouping], has_favourable: bool, *, occupied: bool = True) -> list[Array]:

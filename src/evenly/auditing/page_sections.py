@@ -139,25 +139,25 @@ def _hidden(view: ClientView, min_cell: int) -> list[Html]:
 
 def _client_figures(view: ClientView, audit: Audit) -> list[ChartFigure]:
     order = view.worst_first()
-    charts = []
-    if len(order) >= NAMED:
-        summary = view.summary
-        chart = histogram([view.accuracy[k].value for k in order], mean=summary["average_devices"].value, worst=summary["worst10"].value)
-        worst = ", the dashed one that of the worst-served tenth" if summary["worst10"].has_value else ""
-        caption = f"The solid line is the mean of all clients{worst}."
-        charts.append(ChartFigure(identifier("clients", "spread"), chart, caption))
-    if view.can_list and len(order) > 1:
-        few = tenth(view.clients_in_summary)
-        chosen = [Dot(view.names[k], view.accuracy[k], highlight=i < few) for i, k in enumerate(order[:CHART_CLIENTS])]
-        everybody = audit.whole["accuracy"].value
-        chart = dots(
-            chosen, title="Accuracy by client", unit="Accuracy (%)", middle=everybody, what="Client", highlight="the worst-served tenth"
-        )
-        part = f"The {CHART_CLIENTS} that are served worst of {len(order):,}. " if len(order) > CHART_CLIENTS else ""
-        colour = f"In colour: the worst-served tenth. Hollow: fewer than {FEW} people."
-        caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. {colour}"
-        charts.append(ChartFigure(identifier("clients", "each"), chart, nonbreaking(caption)))
-    return charts
+    charts = [_spread_figure(view, order)] if len(order) >= NAMED else []
+    return [*charts, _accuracy_figure(view, order, audit.whole["accuracy"].value)] if view.can_list and len(order) > 1 else charts
+
+
+def _spread_figure(view: ClientView, order: list[int]) -> ChartFigure:
+    mean, worst = view.summary["average_devices"], view.summary["worst10"]
+    chart = histogram([view.accuracy[k].value for k in order], mean=mean.value, worst=worst.value)
+    dashed = ", the dashed one that of the worst-served tenth" if worst.has_value else ""
+    return ChartFigure(identifier("clients", "spread"), chart, f"The solid line is the mean of all clients{dashed}.")
+
+
+def _accuracy_figure(view: ClientView, order: list[int], everybody: float) -> ChartFigure:
+    worst, few = order[:CHART_CLIENTS], tenth(view.clients_in_summary)
+    entries = [Dot(view.names[k], view.accuracy[k], highlight=i < few) for i, k in enumerate(worst)]
+    words = {"title": "Accuracy by client", "unit": "Accuracy (%)", "what": "Client", "highlight": "the worst-served tenth"}
+    part = f"The {CHART_CLIENTS} worst-served of {len(order):,} clients. " if len(order) > CHART_CLIENTS else ""
+    colour = f"In colour: the worst-served tenth. Hollow: fewer than {FEW} people."
+    caption = f"{part}Lines are 95 % intervals (Wilson); the dashed line is everybody. {colour}"
+    return ChartFigure(identifier("clients", "each"), dots(entries, middle=everybody, **words), nonbreaking(caption))
 
 
 def _tables(view: ClientView) -> list[Html]:
