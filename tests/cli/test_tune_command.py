@@ -66,7 +66,7 @@ def test_ctrl_c_prints_how_to_resume(monkeypatch, tmp_path):
     [
         (["--search", "q=1..0"], "q must go from the lower to the higher number, got 1..0"),
         (["--search", "qq=0..1"], "Did you mean 'q'"),
-        (["--method", "fedavg"], "fedavg has nothing to search"),
+        (["--method", "fedavg"], "fedavg has no setting to search"),
         (["--method", "fedavgg(learning_rate=0.1..1)"], "Did you mean 'fedavg'"),
         (["--grid", "1,x"], "q must be a number, got 'x'"),
         (["--search", "learning_rate=-1..1"], "learning_rate must be above 0, got -1"),
