@@ -197,13 +197,17 @@ def cov_diff_size(
     quota, unprivileged = plan(
         rows, dealt, coverage=coverage, clients=clients, tolerance=tolerance, good_share=good_share, count_rule=count_rule, scale=scale
     )
-    draw = generator(seed, DIFF_SIZE)
-    total = int(unprivileged[dealt].sum())
-    wanted = draw_unprivileged(quota, total, tolerance, draw)
-    others = draw_once(np.array([len(dealt) - total]), quota.clients, EVENNESS, draw)
-    owner = deal_counts(unprivileged.astype(int), dealt, np.concatenate([others, wanted[None]]), seed)
+    counts = draw_rows(quota, SideCounts.of(unprivileged[dealt]), tolerance, generator(seed, DIFF_SIZE))
+    owner = deal_counts(unprivileged.astype(int), dealt, counts, seed)
     partition = notation(DIFF_SIZE, clients=quota.clients, coverage=coverage)
     return federate_owners(rows, owner, partition, clients=quota.clients, shares=shares, central=central, split_seed=split_seed)
+
+
+def draw_rows(quota: Quota, sides: SideCounts, tolerance: float, draw: np.random.Generator) -> np.ndarray:
+    """Privileged and unprivileged rows of each client. int64 [2, clients]"""
+    wanted = draw_unprivileged(quota, sides.unprivileged, tolerance, draw)
+    others = draw_once(np.array([sides.privileged]), quota.clients, EVENNESS, draw)
+    return np.concatenate([others, wanted[None]])
 
 
 def draw_unprivileged(quota: Quota, available: int, tolerance: float, draw: np.random.Generator) -> np.ndarray:
@@ -265,9 +269,7 @@ def ratio_dirichlet(
     """
     dealt = client_rows(rows, central)
     check_clients(RATIO_DIRICHLET, clients, len(dealt))
-    for name, value in (("alpha", alpha), ("concentration", concentration)):
-        require(bool(np.isfinite(value) and value > 0), f"{RATIO_DIRICHLET}: {name} must be a number above 0, got {value}.")
-    require(tries >= 1, f"{RATIO_DIRICHLET}: tries must be at least 1, got {tries}.")
+    _check_ratio(alpha, concentration, tries)
     unprivileged = rows.is_unprivileged()
     total = int(unprivileged[dealt].sum())
     require(
@@ -282,6 +284,12 @@ def ratio_dirichlet(
     owner = deal_counts(unprivileged.astype(int), dealt, np.stack([sizes - wanted, wanted]), seed)
     partition = notation(RATIO_DIRICHLET, clients=clients, alpha=alpha, concentration=concentration)
     return federate_owners(rows, owner, partition, clients=clients, shares=shares, central=central, split_seed=split_seed)
+
+
+def _check_ratio(alpha: float, concentration: float, tries: int) -> None:
+    for name, value in (("alpha", alpha), ("concentration", concentration)):
+        require(bool(np.isfinite(value) and value > 0), f"{RATIO_DIRICHLET}: {name} must be a number above 0, got {value}.")
+    require(tries >= 1, f"{RATIO_DIRICHLET}: tries must be at least 1, got {tries}.")
 
 
 def draw_sizes(total: int, clients: int, alpha: float, *, least: int, tries: int, draws: Draws) -> np.ndarray:
