@@ -121,7 +121,7 @@ def test_a_program_whose_workers_always_die_is_named(where, tmp_path, monkeypatc
     with pytest.raises(ChildProcessError, match=r"The program of (fedavg|fedavg\+uniform).* on seed 0 was started 1 times") as raised:
         files(LONG, tmp_path, where=where, progress=kill_one(killed))
     assert killed
-    assert "What else was finished is kept" in str(raised.value)
+    assert "All other finished programs are stored" in str(raised.value)
 
 
 @pytest.mark.slow
