@@ -91,7 +91,7 @@ def _chosen(values: Values, focus: Focus) -> str:
     unseen = focus.lead_split != focus.split
     rows = "validation rows" if unseen else f"the {SPLIT_WORDS[focus.split]} rows themselves, which favours it"
     others = len(values) - 1
-    return f"{focus.lead} represents the {others} methods compared with {focus.baseline}: it serves the worst 10 % best on {rows}."
+    return f"{focus.lead} represents the {others} methods compared with {focus.baseline}: no other serves the worst 10 % better on {rows}."
 
 
 def against(values: Values, baseline: str, label: str, split: str = "test") -> str:

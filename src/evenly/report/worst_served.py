@@ -159,7 +159,7 @@ def whom_table(whom: Whom) -> Html:
         model = ServedPart("", whom.whole.rows, whom.trivial.accuracy, tpr=rate, fpr=rate, average=whom.whole.accuracy)
         rows.append(_row(whom, f"A trivial model: always “{whom.trivial.label}”", model))
     positive = f" A positive is “{whom.favourable}”, the favourable label." if whom.favourable else ""
-    caption = f"{whom.measured} Below an accuracy its 95 % interval: what chance allows with so many {whom.unit}.{positive}"
+    caption = f"{whom.measured} Below an accuracy, its 95 % interval shows the effect of chance with this many {whom.unit}.{positive}"
     return grid(nonbreaking(caption), columns, rows, kind="compact")
 
 
