@@ -68,7 +68,8 @@ def train(
     Example:
         >>> import evenly
         >>> federation = evenly.synthetic(clients=5)
-        >>> traces = evenly.train(evenly.models.Softmax(features=60, classes=10), federation, ["fedavg", "q-fedavg(q=1)"], rounds=2)
+        >>> task = evenly.models.Softmax(features=60, classes=len(federation.labels))
+        >>> traces = evenly.train(task, federation, ["fedavg", "q-fedavg(q=1)"], rounds=2)
         >>> len(traces)
         2
     """
