@@ -53,25 +53,24 @@ def task_text(task: Task) -> str:
 
 
 class CheckpointFile:
-    """The checkpoint of a run, which is written every few seconds; without a path, nothing is read or written."""
+    """The checkpoint of a run, which is written every few seconds."""
 
-    def __init__(self, path: Path | None, fingerprint: str) -> None:
+    def __init__(self, path: Path, fingerprint: str) -> None:
         self._path, self._fingerprint = path, fingerprint
         self._last, self._pause = time.monotonic(), CHECKPOINT_SECONDS
 
     def read(self) -> tuple[int, list[np.ndarray]] | None:
         """The rounds done and the leaves saved, if there are any."""
-        return read_checkpoint(self._path, self._fingerprint) if self._path else None
+        return read_checkpoint(self._path, self._fingerprint)
 
     def write(self, done: int, arrays: Callable[[], Any]) -> None:
         """Save the arrays after this many rounds."""
-        if self._path:
-            write_checkpoint(self._path, self._fingerprint, done, arrays())
+        write_checkpoint(self._path, self._fingerprint, done, arrays())
 
     def write_if_due(self, done: int, arrays: Callable[[], Any]) -> None:
         """Save the arrays if the last checkpoint is old enough. Writing takes at most a tenth of the time, or a second."""
         began = time.monotonic()
-        if self._path and began - self._last > self._pause:
+        if began - self._last > self._pause:
             self.write(done, arrays)
             self._last = time.monotonic()
             self._pause = max(CHECKPOINT_SECONDS, 10 * (self._last - began - 1))  # the memories of clients may be gigabytes

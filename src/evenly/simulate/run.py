@@ -220,7 +220,7 @@ class _Simulation:
 
     def run(self) -> list[Trace]:
         """Train all rounds and return the traces."""
-        file = CheckpointFile(self.settings.checkpoint, self._fingerprint() if self.settings.checkpoint else "")
+        file = CheckpointFile(self.settings.checkpoint, self._fingerprint()) if self.settings.checkpoint else None
         state, history, done = self._begin(file)
         feed = EvaluationFeed(self.settings.observe, self.federation, self.evaluated_clients, self.run_group.positions)
         if not done:
@@ -240,11 +240,11 @@ class _Simulation:
             sizes=layer_sizes(skeleton(self.task)),
         )  # fmt: skip
 
-    def _begin(self, file: CheckpointFile) -> tuple[State, RunHistory, int]:
+    def _begin(self, file: CheckpointFile | None) -> tuple[State, RunHistory, int]:
         """State, history and number of rounds done: those of the checkpoint, or those before the first round."""
         with BEGINNING:
             state, history, done = self._first_state(), RunHistory([], [], [], [], [], [], []), 0
-        if checkpoint := file.read():
+        if file and (checkpoint := file.read()):
             done, leaves = checkpoint
             structure = jax.tree.structure(state)
             state = self.source.unpack(jax.tree.unflatten(structure, leaves[: structure.num_leaves]))
@@ -254,7 +254,7 @@ class _Simulation:
             state = state._replace(choices=initial_choices(setup, self.algorithms))
         return self.source.to_device(state), history, done
 
-    def _train(self, state: State, history: RunHistory, done: int, feed: EvaluationFeed, file: CheckpointFile) -> State:
+    def _train(self, state: State, history: RunHistory, done: int, feed: EvaluationFeed, file: CheckpointFile | None) -> State:
         """Advance the state block by block until the last round."""
         pace = Pace(self.blocks.rounds if self.steady else 1, self.steady)
         with ThreadPoolExecutor(max_workers=1) as planning:  # plans blocks and gathers their rows while the device works
@@ -274,9 +274,10 @@ class _Simulation:
                     if self.settings.progress:
                         self.settings.progress(now.stop, self.rounds)
                 except BaseException:  # the caller interrupts the run: save the progress
-                    file.write(now.stop, arrays)
+                    if file:
+                        file.write(now.stop, arrays)
                     raise
-                if now.stop < self.rounds:
+                if file and now.stop < self.rounds:
                     file.write_if_due(now.stop, arrays)
         return state
 
